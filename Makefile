@@ -1,0 +1,93 @@
+# Everything a developer runs. `make` alone lists the targets. Only Python 3.10+ is needed to start; constraints.txt pins
+# versions that need 3.11.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+# Absolute, since some recipes run from another folder.
+ABS_PY = $(abspath $(PY))
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# A stamp says which requirements were last installed, so that a second call does nothing.
+BASE := $(VENV)/.installed-base
+DEV  := $(VENV)/.installed-dev
+
+.PHONY: help venv demo test lint types check-tests gpu tree wheel bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): pyproject.toml constraints.txt | $(PY)
+	$(PIP) setuptools
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(PY)
+	$(PIP) setuptools
+	$(PIP) --no-build-isolation --editable '.[test,suite,report]'
+	@touch $@ $(BASE)
+
+venv: $(DEV) ## the development environment, in .venv
+
+demo: export PLACER_HOME := $(CURDIR)/.demo
+demo: .demo/calibrated ## calibrate this machine quickly, then explain one small network
+	$(PY) -m placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 512,84
+
+.demo/calibrated: export PLACER_HOME := $(CURDIR)/.demo
+.demo/calibrated: $(BASE)
+	@mkdir -p $(@D)
+	$(PY) -m placer calibrate --quick
+	@touch $@
+
+test: lint types check-tests ## what CI runs: lint, types of the built wheel, tests
+
+lint: $(DEV) ## ruff
+	$(PY) -m ruff check .
+
+# Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked.
+types: wheel ## mypy, strict, on the built wheel
+	rm -rf build/types
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/placer-*.whl
+	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
+
+check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+wheel: $(DEV) ## the wheel, in dist/
+	rm -rf build/lib build/bdist.* dist
+	$(PY) -m build --wheel --no-isolation --outdir dist . > build.log 2>&1 || { cat build.log; exit 1; }
+	@rm -f build.log
+
+bench: $(DEV) ## predicted beside measured on this machine, for the networks of the quick suite
+	$(PY) -m placer validate --suite quick
+
+# A machine lent for measuring has its own torch and no index to install from: the checkout is used as it is, through a
+# folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:
+# make gpu PYTHON=python3
+GPU_PYTHON ?= $(if $(wildcard $(PY)),$(ABS_PY),$(PYTHON))
+TREE := $(CURDIR)/build/tree
+
+tree:
+	rm -rf $(TREE)
+	mkdir -p $(TREE)/placer
+	ln -s $(CURDIR)/placer/* $(CURDIR)/calibration $(TREE)/placer/
+
+gpu: export PYTHONPATH := $(TREE)
+gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
+gpu: tree ## on a machine with an accelerator: its tests, then calibrate and validate into calibration/records/
+	@cd $(TREE) && $(GPU_PYTHON) -c 'import placer.machine as m; raise SystemExit(None if m.accelerators() else "make gpu: torch sees no accelerator here")'
+	cd $(TREE) && $(GPU_PYTHON) -m pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -m gpu $(CURDIR)/tests
+	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.record $(RECORD_ARGS)
+
+clean: ## remove what the other targets made, .venv excepted
+	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find placer calibration tests -name __pycache__ -type d -prune -exec rm -rf {} +

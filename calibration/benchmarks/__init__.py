@@ -1,0 +1,36 @@
+"""What can be measured, one file per op family; each gives ``propose(random, limit) -> Probe``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from placer.calibration.benchmarks import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    matmul,
+    networks,
+    normalization,
+    optimizer,
+    pooling,
+    recurrent,
+    reduction,
+)
+from placer.calibration.probe import Limit, Probe
+
+#: Generators of probes by family, and the share of the budget each starts with.
+PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
+    "network": (networks.propose, 8.0),
+    "matmul": (matmul.propose, 3.0),
+    "elementwise": (elementwise.propose, 3.0),
+    "convolution": (convolution.propose, 4.0),
+    "normalization": (normalization.propose, 1.5),
+    "reduction": (reduction.propose, 1.5),
+    "pooling": (pooling.propose, 1.0),
+    "indexing": (indexing.propose, 1.5),
+    "attention": (attention.propose, 1.5),
+    "recurrent": (recurrent.propose, 2.0),
+    "optimizer": (optimizer.propose, 2.0),
+}

@@ -1,0 +1,63 @@
+"""Embedding, gather, scatter, index_select, index_put and index_add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int
+
+
+def _expanded(index: Tensor, table: Tensor) -> Tensor:
+    return index[:, None].expand(-1, table.shape[1])
+
+
+def _index_put(table: Tensor, index: Tensor) -> Tensor:
+    out = torch.zeros_like(table)
+    out[index] = table[index]
+    return out
+
+
+def _pooled_rows(table: Tensor, index: Tensor) -> Tensor:
+    rows = table[index]
+    return torch.zeros_like(table).index_add(0, index, rows)
+
+
+#: Functions of a table (rows x width) and a vector of row numbers.
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
+    "index_select": lambda t, i: t.index_select(0, i), "index": lambda t, i: t[i], "gather": lambda t, i: t.gather(0, _expanded(i, t)),
+    "index_add": _pooled_rows, "scatter_add": lambda t, i: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
+    "scatter": lambda t, i: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
+    "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
+}  # fmt: skip
+
+
+class Lookup(nn.Module):
+    """A trainable table and a function of it and row numbers."""
+
+    def __init__(self, rows: int, width: int, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(rows, width))
+        self.function = function
+
+    def forward(self, index: Tensor) -> Tensor:
+        return self.function(self.table, index)
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A block of lookups and scatters of random tables."""
+    return block("indexing", random, limit, _draw)
+
+
+def _draw(random: Random) -> Branch:
+    name = random.choice(list(FUNCTIONS))
+    width = log_int(random, 1, 1024)
+    rows = log_int(random, 4, max(8, min(1 << 17, (1 << 22) // width)))
+    indices = log_int(random, 1, max(2, min(1 << 16, (1 << 21) // width)))
+    return Branch(f"{name} {rows}x{width} at {indices}", lambda: Lookup(rows, width, FUNCTIONS[name]),
+                  lambda grad: torch.randint(0, rows, (indices,)), 0.0, 16.0 * width * (rows + 2 * indices))  # fmt: skip

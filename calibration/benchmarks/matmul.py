@@ -1,0 +1,52 @@
+"""Matrix products: square, thin, batched, matrix-vector; several dtypes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import torch
+from torch import Tensor, nn
+
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+
+#: float32 is what most steps run; the others only where their rate differs.
+DTYPES = (torch.float32,) * 12 + (torch.bfloat16, torch.float64, torch.float16)
+#: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
+SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
+
+
+class Product(nn.Module):
+    """Batched product with a second operand of its own, stored transposed or not, as attention's keys are."""
+
+    def __init__(self, batch: int, k: int, n: int, transposed: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.transposed = transposed
+        self.other = nn.Parameter(torch.randn((batch, n, k) if transposed else (batch, k, n)).to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.bmm(x, self.other.transpose(1, 2) if self.transposed else self.other)
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A block of products of random shapes."""
+    return block("matmul", random, limit, _draw)
+
+
+def _draw(random: Random) -> Branch:
+    dtype = random.choice(DTYPES)
+    kind = random.choice(("linear", "linear", "linear", "linear_3d", "bmm", "vector", "square"))
+    m, k, n = log_int(random, 1, 16384), log_int(random, 1, 4096), log_int(random, 1, 4096)
+    batch = log_int(random, 1, 256) if kind == "bmm" else 1
+    if kind == "vector":
+        m = 1
+    elif kind == "square":
+        m = k = n
+    flops = 2.0 * batch * m * k * n * SLOWER[dtype]
+    moved = 4.0 * batch * (m * k + k * n + m * n)
+    bias, transposed = random.random() < 0.7, random.random() < 0.5
+    if kind == "bmm":
+        return Branch(f"bmm {batch}x{m}x{k}x{n} {dtype}", lambda: Product(batch, k, n, transposed, dtype),
+                      lambda grad: tensor(batch, m, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
+    rows = (max(m // 8, 1), 8) if kind == "linear_3d" else (m,)
+    return Branch(f"{kind} {m}x{k}x{n} {dtype}", lambda: nn.Linear(k, n, bias=bias, dtype=dtype),
+                  lambda grad: tensor(*rows, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip

@@ -1,0 +1,278 @@
+"""Random networks: what composition adds, learnt from whole steps.
+
+Depth, width, kind of layer, activation, normalization, batch and mode are drawn at random. No network of the validation
+suite is ever built here: a model fitted on what it is scored with would only remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor
+
+ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
+    nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU, nn.Softplus, nn.Hardswish,
+)  # fmt: skip
+OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
+
+
+class Layers(list[nn.Module]):
+    """Layers in sequence, with a rough count of a forward pass: FLOPs, and bytes of what is written."""
+
+    flops = 0.0
+    bytes = 0.0
+
+    def add(self, *modules: nn.Module, flops: float = 0.0, elements: float = 0.0) -> None:
+        """Append ``modules``, which together take ``flops`` and each write ``elements`` float32 numbers."""
+        self.extend(modules)
+        self.flops += flops
+        self.bytes += 4.0 * elements * len(modules)
+
+
+class Residual(nn.Module):
+    """``x + body(x)``."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = x + self.body(x)
+        return result
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with projections of its own, on batch x length x width."""
+
+    def __init__(self, width: int, heads: int, fused_projection: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inputs = nn.ModuleList([nn.Linear(width, 3 * width)] if fused_projection else [nn.Linear(width, width) for _ in range(3)])
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected = [layer(x) for layer in self.inputs]
+        q, k, v = projected if len(projected) == 3 else projected[0].chunk(3, -1)
+        split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
+        mixed = F.scaled_dot_product_attention(*split)
+        result: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return result
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer whose last output goes on."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(x)[0][:, -1]
+        return result
+
+
+class Tokens(nn.Module):
+    """Embedding of tokens and positions."""
+
+    def __init__(self, vocabulary: int, length: int, width: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.position = nn.Parameter(torch.randn(length, width))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        result: Tensor = self.token(ids) + self.position
+        return result
+
+
+class MessagePassing(nn.Module):
+    """Sums a linear map of each node's neighbours, over a fixed random edge list."""
+
+    def __init__(self, nodes: int, edges: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("edges", torch.randint(0, nodes, (2, edges)))
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        source, target = self.get_buffer("edges")
+        messages = self.linear(x)[source]
+        return x + torch.zeros_like(x).index_add(0, target, messages)
+
+
+class Pieces(nn.Module):
+    """Arithmetic as people write it by hand: gates, means, norms and concatenations, many tiny ops."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(width, width), nn.Linear(width, width)
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.left(x))
+        x = gate * torch.tanh(self.right(x)) + (1 - gate) * x
+        x = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5) * self.gain
+        a, b = x.chunk(2, -1) if x.shape[-1] % 2 == 0 else (x, x)
+        return torch.cat([a, b * 0.5], -1) if x.shape[-1] % 2 == 0 else a + b
+
+
+def _mlp(random: Random) -> tuple[Layers, Tensor]:
+    batch, width = log_int(random, 1, 8192), log_int(random, 1, 512)
+    x = tensor(batch, width)
+    hidden = log_int(random, 4, 2048)
+    activation = random.choice(ACTIVATIONS)
+    extra = random.random()
+    layers = Layers()
+    for _ in range(log_int(random, 1, 12)):
+        layers.add(nn.Linear(width, hidden, bias=random.random() < 0.9), flops=2.0 * batch * width * hidden, elements=batch * hidden + width * hidden)
+        if extra < 0.2 and batch > 1:
+            layers.add(nn.BatchNorm1d(hidden), elements=batch * hidden)
+        elif extra < 0.35:
+            layers.add(nn.LayerNorm(hidden), elements=batch * hidden)
+        layers.add(activation(), elements=batch * hidden)
+        if extra > 0.8:
+            layers.add(nn.Dropout(0.1), elements=batch * hidden)
+        width = hidden
+        if random.random() < 0.3:
+            hidden = log_int(random, 4, 2048)
+    layers.add(nn.Linear(width, log_int(random, 1, 100)), flops=100.0 * batch * width)
+    return layers, x
+
+
+def _cnn(random: Random) -> tuple[Layers, Tensor]:
+    dims = random.choice((1, 2, 2))
+    conv: type[nn.Conv1d] | type[nn.Conv2d] = nn.Conv1d if dims == 1 else nn.Conv2d
+    norm: type[nn.BatchNorm1d] | type[nn.BatchNorm2d] = nn.BatchNorm1d if dims == 1 else nn.BatchNorm2d
+    pool: type[nn.MaxPool1d] | type[nn.MaxPool2d] = nn.MaxPool1d if dims == 1 else nn.MaxPool2d
+    channels = random.choice((1, 1, 3, 3, 4, 16))
+    side = log_int(random, 16, 1024) if dims == 1 else log_int(random, 8, 128)
+    batch = log_int(random, 1, 512 if dims == 1 else 64)
+    x = tensor(batch, channels, *(side,) * dims)
+    layers = Layers()
+    width = log_int(random, 4, 128)
+    activation = random.choice(ACTIVATIONS)
+    normalized, bottleneck = random.random() < 0.5, random.random() < 0.3
+    for _ in range(log_int(random, 1, 8)):
+        points = float(batch * side**dims)
+        if bottleneck and channels == width:
+            inner = max(width // 4, 1)
+            body = (
+                conv(width, inner, 1, bias=False), norm(inner), activation(), conv(inner, inner, 3, padding=1, bias=False),
+                norm(inner), activation(), conv(inner, width, 1),
+            )  # fmt: skip
+            layers.add(Residual(nn.Sequential(*body)), flops=2.0 * points * inner * (2 * width + 3**dims * inner), elements=points * (6 * inner + 2 * width))
+        elif random.random() < 0.15 and channels > 3:
+            layers.add(conv(channels, channels, 3, padding=1, groups=channels), conv(channels, width, 1),
+                       flops=2.0 * points * channels * (3**dims + width), elements=points * width)  # fmt: skip
+        elif random.random() < 0.3 and channels == width:
+            layers.add(Residual(nn.Sequential(conv(width, width, 3, padding=1), activation())), flops=2.0 * points * width * width * 3**dims, elements=3 * points * width)
+        else:
+            kernel = random.choice((1, 3, 3, 5))
+            layers.add(conv(channels, width, kernel, padding="same"), flops=2.0 * points * channels * width * kernel**dims, elements=points * width)
+        channels = width
+        if normalized:
+            layers.add(norm(channels), elements=points * width)
+        layers.add(activation(), elements=points * width)
+        if side >= 8 and random.random() < 0.4:
+            if random.random() < 0.6:
+                layers.add(pool(2), elements=points * width / 2)
+                side = side // 2
+            else:
+                side = (side + 1) // 2
+                layers.add(conv(channels, channels, 3, stride=2, padding=1), flops=2.0 * batch * side**dims * width * width * 3**dims)
+            if random.random() < 0.5:
+                width = min(2 * width, 512)
+    if random.random() < 0.3:
+        layers.add(nn.Flatten(), nn.Linear(channels * side**dims, 10), flops=20.0 * batch * channels * side**dims)
+    else:
+        head: nn.Module = nn.AdaptiveAvgPool1d(1) if dims == 1 else nn.AdaptiveAvgPool2d(1)
+        layers.add(head, nn.Flatten(), nn.Linear(channels, log_int(random, 1, 100)), flops=float(batch * channels * side**dims))
+    return layers, x
+
+
+def _transformer(random: Random) -> tuple[Layers, Tensor]:
+    heads = random.choice((1, 2, 4, 8))
+    width = heads * random.choice((8, 16, 32, 64))
+    batch, length = log_int(random, 1, 32), log_int(random, 4, 256)
+    fused, factor = random.random() < 0.5, random.choice((2, 4))
+    activation = random.choice(ACTIVATIONS[:6])
+    layers = Layers()
+    tokens = float(batch * length)
+    if random.random() < 0.6:
+        vocabulary = log_int(random, 64, 20000)
+        x = torch.randint(0, vocabulary, (batch, length))
+        layers.add(Tokens(vocabulary, length, width), elements=tokens * width + vocabulary * width)
+    else:
+        x = tensor(batch, length, width)
+    drop = random.random() < 0.5
+    for _ in range(log_int(random, 1, 6)):
+        feed: list[nn.Module] = [nn.Linear(width, factor * width), activation(), nn.Linear(factor * width, width)]
+        attention: list[nn.Module] = [SelfAttention(width, heads, fused)]
+        if drop:
+            feed.append(nn.Dropout(0.1))
+            attention.append(nn.Dropout(0.1))
+        layers.add(
+            Residual(nn.Sequential(nn.LayerNorm(width), *attention)), Residual(nn.Sequential(nn.LayerNorm(width), *feed)),
+            flops=tokens * width * (8.0 * width + 4.0 * factor * width + 4.0 * length), elements=tokens * width * (4 + factor),
+        )  # fmt: skip
+    layers.add(nn.Linear(width, log_int(random, 1, 256)), flops=100.0 * tokens * width)
+    return layers, x
+
+
+def _recurrent(random: Random) -> tuple[Layers, Tensor]:
+    kind = random.choice((nn.LSTM, nn.GRU, nn.RNN))
+    width, hidden = log_int(random, 1, 128), log_int(random, 8, 256)
+    both = random.random() < 0.2
+    depth = random.choice((1, 1, 2))
+    x = tensor(log_int(random, 1, 64), log_int(random, 4, 64), width)
+    layer = kind(width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
+    layers = Layers()
+    rows = float(x.shape[0] * x.shape[1])
+    layers.add(Recurrent(layer), flops=8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both), elements=10 * rows * hidden)
+    layers.add(nn.Linear(hidden * (1 + both), log_int(random, 1, 32)))
+    return layers, x
+
+
+def _graph(random: Random) -> tuple[Layers, Tensor]:
+    nodes, width = log_int(random, 16, 4096), log_int(random, 4, 128)
+    edges = log_int(random, nodes, 8 * nodes)
+    layers = Layers()
+    for _ in range(random.choice((1, 2, 3))):
+        layers.add(MessagePassing(nodes, edges, width), random.choice(ACTIVATIONS)(), flops=2.0 * nodes * width * width, elements=4.0 * edges * width)
+    layers.add(nn.Linear(width, 8))
+    return layers, tensor(nodes, width)
+
+
+def _pieces(random: Random) -> tuple[Layers, Tensor]:
+    width, batch = log_int(random, 2, 512), log_int(random, 1, 2048)
+    layers = Layers()
+    for _ in range(log_int(random, 1, 10)):
+        layers.add(Pieces(width), flops=4.0 * batch * width * width, elements=12.0 * batch * width)
+    return layers, tensor(batch, width)
+
+
+KINDS = (_mlp, _mlp, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A network whose step stays within ``limit``, tiny ones as often as large ones."""
+    train = random.random() < 0.65
+    allowed = limit.share(log_uniform(random, 3e-4, 1.0) / (3 if train else 1))
+    kind = random.choice(KINDS)
+    while True:
+        seed = random.getrandbits(48)
+        with torch.device("meta"):  # sizes only: no weight is drawn for a network that is too large
+            layers, _ = kind(Random(seed))
+        if allowed.admits(layers.flops, layers.bytes):
+            break
+    return Probe(
+        family="network",
+        name=f"{kind.__name__[1:]} {seed:x}",
+        build=lambda: nn.Sequential(*kind(Random(seed))[0]),
+        example=lambda: (kind(Random(seed))[1],),
+        mode="train" if train else "infer",
+        optimizer=random.choice(OPTIMIZERS) if train else None,
+    )

@@ -1,0 +1,38 @@
+"""Normalization layers, in training and in evaluation mode."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from torch import nn
+
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A block of normalization layers on random shapes."""
+    return block("normalization", random, limit, _draw)
+
+
+def _draw(random: Random) -> Branch:
+    kind = random.choice(("batch1d", "batch2d", "batch2d", "layer", "layer", "group", "rms"))
+    numel, channels = log_int(random, 64, 1 << 22), log_int(random, 4, 2048)
+    if kind in ("batch2d", "group"):
+        side = log_int(random, 2, 64)
+        shape: tuple[int, ...] = (max(numel // (channels * side * side), 2), channels, side, side)
+    else:
+        shape = (max(numel // channels, 2), channels)
+    groups = 4 if channels % 4 == 0 else 1
+
+    def build() -> nn.Module:
+        if kind == "batch1d":
+            return nn.BatchNorm1d(channels)
+        if kind == "batch2d":
+            return nn.BatchNorm2d(channels)
+        if kind == "group":
+            return nn.GroupNorm(groups, channels)
+        return nn.RMSNorm(channels) if kind == "rms" else nn.LayerNorm(channels)
+
+    size = math.prod(shape)
+    return Branch(f"{kind} {shape}", build, lambda grad: tensor(*shape, grad=grad), 8.0 * size, 12.0 * size)

@@ -1,0 +1,187 @@
+"""The cells of one network: which there are, their predictions, their measurements.
+
+A cell that raises keeps the reason; it never hides the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import nn
+
+from placer.calibration.interleaved import Measurement, measure_interleaved
+from placer.calibration.record import Cell
+from placer.calibration.step import Step, make_optimizer
+from placer.calibration.suite import Entry
+from placer.calibration.timing import Clock
+from placer.costs import floor_seconds
+from placer.errors import PlacerError
+from placer.operators import Context, describe
+from placer.placement import synchronize
+from placer.predict import predict
+from placer.profile import DeviceFit, Profile
+from placer.tracing import trace
+from placer.tracing.trace import Trace
+from placer.workload import Data, Workload, make_workload
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How to measure: rounds, seconds per cell, where batches live, and the clock."""
+
+    rounds: int = 5
+    seconds: float = 1.5
+    data: Data = "host"
+    clock: Clock = time.perf_counter
+
+
+def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
+    """The empty cells of a network at these (device, CPU threads)."""
+    return [
+        Cell(
+            entry.name, entry.family, batch, mode, device, threads,
+            optimizer=entry.optimizer if mode == "train" else "", traceable=entry.traceable,
+        )
+        for device, threads in places
+        for mode in entry.modes
+        for batch in entry.batches
+    ]  # fmt: skip
+
+
+def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile, data: Data) -> list[Cell]:
+    """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
+    traces: dict[tuple[int, str], tuple[Trace | str, float]] = {}
+    try:
+        model = _build(entry)
+    except Exception as error:  # noqa: BLE001  third-party constructors raise anything; the cell shows it
+        return [unpredicted(cell, one_line(error)) for cell in cells]
+    result = []
+    for cell in cells:
+        case = cell.batch, cell.mode
+        if case not in traces:
+            traces[case] = _traced(_workload(entry, model, cell, data))
+        traced, seconds = traces[case]
+        if isinstance(traced, str):
+            result.append(unpredicted(cell, traced))
+        else:
+            result.append(_priced(cell, traced, seconds, profile, data))
+    return result
+
+
+def _traced(workload: Workload) -> tuple[Trace | str, float]:
+    started = time.perf_counter()
+    try:
+        return trace(workload), time.perf_counter() - started
+    except PlacerError as error:
+        return one_line(error), 0.0
+    except Exception as error:  # noqa: BLE001  a defect of the tracer is a finding: it must not hide others
+        return f"defect: {one_line(error)}", 0.0
+
+
+def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, data: Data) -> Cell:
+    started = time.perf_counter()
+    try:
+        prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
+        seconds = time.perf_counter() - started
+        flops, baselines = _baselines(traced, profile.fit(cell.device, cell.threads))
+    except PlacerError as error:
+        return unpredicted(cell, one_line(error))
+    except Exception as error:  # noqa: BLE001  as for the tracer: a defect in pricing is shown, cell by cell
+        return unpredicted(cell, f"defect: {one_line(error)}")
+    return replace(
+        cell,
+        predicted=prediction.step_seconds,
+        low=prediction.low,
+        high=prediction.high,
+        coverage=prediction.coverage,
+        flops=flops,
+        decision_seconds=trace_seconds + seconds,
+        prediction_error=None,
+        baselines=baselines,
+    )
+
+
+def _baselines(traced: Trace, fit: DeviceFit) -> tuple[float, dict[str, float]]:
+    """The step's FLOPs, and what simpler models say in seconds: FLOPs over the peak rate, and a roofline per op."""
+    context = Context.of(traced)
+    work = [describe(call, context) for call in traced.calls]
+    flops = sum(item.flops for item in work)
+    return flops, {
+        "flops": flops / fit.rates["flops/float32"],
+        "roofline": sum(floor_seconds(item, fit) for item in work),
+    }
+
+
+def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
+    """Measurements of the cells of one network on one device, in turns; the caller has set the number of threads.
+
+    A cell whose step raises keeps the error, and so do all when the network cannot be built.
+    """
+    try:
+        return _measured(entry, cells, device, effort)
+    except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
+        return [replace(cell, error=one_line(error)) for cell in cells]
+
+
+def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
+    model = _build(entry).to(device)
+    optimizer = make_optimizer(model, entry.optimizer) if any(cell.mode == "train" for cell in cells) else None
+    steps = [Step(_workload(entry, model, cell, effort.data), device, optimizer) for cell in cells]
+    results = measure_interleaved(
+        steps,
+        synchronize=None if device == "cpu" else partial(synchronize, device),
+        clock=effort.clock,
+        rounds=effort.rounds,
+        seconds=effort.seconds,
+    )
+    return [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
+
+
+def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
+    if isinstance(result, Exception):
+        return replace(cell, error=one_line(result))
+    return replace(
+        cell,
+        measured=result.median,
+        p10=result.p10,
+        p90=result.p90,
+        count=result.count,
+        repeatability=result.repeatability,
+        error=None,
+    )
+
+
+def _build(entry: Entry) -> nn.Module:
+    """The model, its weights the same every time; the caller's random state is not disturbed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model: nn.Module = entry.build()
+        return model
+
+
+def _workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Workload:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cell.batch)
+        example = entry.example(cell.batch)
+    model.train(cell.mode == "train")
+    return make_workload(
+        model, example=example, mode=cell.mode, loss=entry.loss, optimizer=entry.optimizer, data=data
+    )  # fmt: skip
+
+
+def unpredicted(cell: Cell, reason: str) -> Cell:
+    """The cell without a prediction, and why."""
+    return replace(
+        cell, predicted=None, low=None, high=None, coverage=None, flops=None, decision_seconds=None, baselines={},
+        prediction_error=reason,
+    )  # fmt: skip
+
+
+def one_line(error: Exception) -> str:
+    """One printable line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return "".join(character if character.isprintable() else "?" for character in text)[:500]

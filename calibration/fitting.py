@@ -1,0 +1,234 @@
+"""Samples -> numbers in the profile. scikit-learn lives here and in ``kernel.py``; what it finds is stored as numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
+from sklearn.linear_model import LinearRegression
+
+from placer.calibration.floors import fit_floor
+from placer.calibration.kernel import OpMatern
+from placer.calibration.observation import OpObservation, StepObservation
+from placer.costs import CostModel, floor_seconds, inputs_of, op_label
+from placer.operators import feature_names
+from placer.predict import Z90
+from placer.profile import DeviceFit, FamilyFit, Sample
+
+Array = NDArray[np.float64]
+
+#: Points the residual of one family is learnt from, at most: a price costs time proportional to it.
+MOST_POINTS = 320
+#: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
+HYPERPARAMETER_POINTS = 140
+#: Fewer points than this teach nothing: the family stays at its floor.
+LEAST_POINTS = 8
+#: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
+HELD_OUT = 4
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What marginal likelihood chose for one family."""
+
+    length_scales: tuple[float, ...]
+    op_scale: float
+    signal: float
+    noise: float
+
+
+def fit_device(
+    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int
+) -> DeviceFit:
+    """All numbers of one device: residuals per family, the framework's share, and the interval's constants.
+
+    The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
+    """
+    empty = DeviceFit(device=device, threads=threads, rates=dict(rates), families={}, framework={}, interval={})
+    held = [o for i, o in enumerate(observations) if i % HELD_OUT == 0]
+    rest = [o for i, o in enumerate(observations) if i % HELD_OUT != 0]
+    tuned: dict[str, Hyperparameters] = {}
+    first = _fit_once(rest, empty, tuned)
+    interval = _interval([*held], first)
+    return replace(_fit_once(observations, empty, tuned), interval=interval)
+
+
+def _fit_once(
+    observations: Sequence[StepObservation], empty: DeviceFit, tuned: dict[str, Hyperparameters]
+) -> DeviceFit:
+    points: dict[str, list[OpObservation]] = {}
+    for step in observations:
+        for op in step.ops:
+            # An optimizer step divides evenly among equal tensors only: its own probes are its samples.
+            if op.seconds and (op.family != "optimizer" or step.family == "optimizer"):
+                points.setdefault(op.family, []).append(op)
+    families = {}
+    for family, members in points.items():
+        if len(members) >= LEAST_POINTS:
+            families[family] = _fit_family(family, members, empty, tuned)
+    fit = replace(empty, families=families)
+    return replace(fit, framework=_fit_framework(observations, fit))
+
+
+def _fit_family(
+    family: str, members: Sequence[OpObservation], empty: DeviceFit, tuned: dict[str, Hyperparameters]
+) -> FamilyFit:
+    works = [op.work() for op in members]
+    seconds = np.array([op.seconds for op in members])
+    parameters = fit_floor(works, seconds)
+    x = np.array([inputs_of(work) for work in works])
+    y = np.log(seconds / np.array([floor_seconds(work, empty, parameters) for work in works]))
+    labels = [op_label(work) for work in works]
+    ops = tuple(sorted(set(labels)))
+    index = np.array([ops.index(label) for label in labels])
+    keep = spread_out(x, index, MOST_POINTS)
+    x, y, index = x[keep], y[keep], index[keep]
+    mean = float(np.median(y))
+    if family not in tuned:
+        some = slice(None, HYPERPARAMETER_POINTS)
+        tuned[family] = _tune(x[some], index[some], y[some] - mean)
+    chosen = tuned[family]
+    return FamilyFit(
+        feature_names=("flops", "bytes", *feature_names(family)),
+        ops=ops,
+        x=tuple(tuple(float(v) for v in row) for row in x),
+        op_index=tuple(int(i) for i in index),
+        y=tuple(float(v) for v in y),
+        length_scales=chosen.length_scales,
+        op_scale=chosen.op_scale,
+        mean=mean,
+        signal=chosen.signal,
+        noise=chosen.noise,
+        parameters=parameters,
+    )
+
+
+def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Indices of at most ``most`` points, each the farthest from those before it: every corner of the samples is kept.
+
+    Greedy k-center (Gonzalez, 1985): within a factor of two of the best cover.
+    """
+    scaled = x / np.maximum(x.std(0), 1e-9)
+    distance = np.full(len(x), np.inf)
+    chosen = [0]
+    while len(chosen) < min(most, len(x)):
+        last = chosen[-1]
+        step = ((scaled - scaled[last]) ** 2).sum(1) + 2.0 * (index != index[last])
+        distance = np.minimum(distance, step)
+        distance[last] = -1.0
+        chosen.append(int(np.argmax(distance)))
+    return np.array(chosen)
+
+
+def _tune(x: Array, index: NDArray[np.int64], y: Array) -> Hyperparameters:
+    variance = max(float(y.var()), 1e-3)
+    kernel = ConstantKernel(variance, (1e-3, 25.0)) * OpMatern(
+        length_scale=np.full(x.shape[1], 8.0), op_scale=1.0
+    ) + WhiteKernel(0.2 * variance, (1e-4, 4.0))
+    regressor = GaussianProcessRegressor(kernel, alpha=1e-8)
+    with warnings.catch_warnings():
+        # A length scale at its bound means that a feature does not matter here, which is an answer.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regressor.fit(np.column_stack([x, index]), y)
+    product, white = regressor.kernel_.k1, regressor.kernel_.k2
+    return Hyperparameters(
+        length_scales=tuple(float(v) for v in np.atleast_1d(product.k2.length_scale)),
+        op_scale=float(product.k2.op_scale),
+        signal=float(product.k1.constant_value),
+        noise=float(white.noise_level),
+    )
+
+
+def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
+    """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops, by least squares on
+    relative errors, no coefficient below zero, steps that are far off (disturbed) left out."""
+    model = CostModel(fit)
+    names = list(observations[0].counts) if observations else []
+    rows, targets, weights = [], [], []
+    for step in observations:
+        missing = step.seconds - _op_seconds(step, model)
+        rows.append([step.counts[name] for name in names])
+        targets.append(missing)
+        weights.append(1.0 / step.seconds)
+    if len(rows) < 2 * len(names) or not names:
+        return {}
+    a, b, w = np.array(rows), np.array(targets), np.array(weights)
+    keep = np.ones(len(b), dtype=bool)
+    solution = np.zeros(len(names))
+    for _ in range(3):
+        regression = LinearRegression(positive=True, fit_intercept=False)
+        regression.fit(a[keep] * w[keep, None], b[keep] * w[keep])
+        solution = regression.coef_
+        off = np.abs(a @ solution - b) * w
+        keep = off <= max(3.0 * float(np.median(off)), 0.02)
+    return {name: float(value) for name, value in zip(names, solution, strict=True)}
+
+
+def _op_seconds(step: StepObservation, model: CostModel) -> float:
+    """Time of a step's ops: as measured, the price where nothing was."""
+    missing = [op for op in step.ops if op.seconds is None]
+    priced, _, _ = model.price_works([op.work() for op in missing])
+    measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None)
+    return measured + sum(p * op.count for p, op in zip(priced, missing, strict=True))
+
+
+def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]:
+    """(predicted seconds, sigma of its log from the ops alone) of an observed step."""
+    seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
+    by_family: dict[str, float] = {}
+    total = sum(model.fit.framework.get(name, 0.0) * count for name, count in step.counts.items())
+    for op, price, error in zip(step.ops, seconds, sigma, strict=True):
+        total += price * op.count
+        by_family[op.family] = by_family.get(op.family, 0.0) + price * op.count * error
+    return total, math.sqrt(sum(v * v for v in by_family.values())) / max(total, 1e-12)
+
+
+def _interval(held: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
+    """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction."""
+    model = CostModel(fit)
+    errors, sigmas = [], []
+    for step in held:
+        predicted, sigma = predict_step(step, model)
+        if predicted > 0.0:
+            errors.append(abs(math.log(step.seconds / predicted)))
+            sigmas.append(sigma)
+    if len(errors) < 5:
+        return {"base": 0.25, "ops": 1.0}
+    e, s = np.array(errors), np.array(sigmas)
+    best, result = math.inf, (0.25, 1.0)
+    for ops in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
+        # The smallest base for which the interval holds nine in ten, then the likeliest such pair.
+        needed = np.sqrt(np.maximum((e / Z90) ** 2 - (ops * s) ** 2, 0.0))
+        base = max(float(np.quantile(needed, 0.9)), 0.02)
+        total = np.hypot(base, ops * s)
+        loss = float(np.mean(np.log(total) + 0.5 * (e / total) ** 2))
+        if loss < best:
+            best, result = loss, (base, ops)
+    return {"base": result[0], "ops": result[1]}
+
+
+def samples(observations: Sequence[StepObservation], *, most: int) -> list[Sample]:
+    """The measured points worth keeping in a profile: at most ``most`` of each family, spread over their shapes."""
+    by_family: dict[str, list[tuple[StepObservation, OpObservation]]] = {}
+    for step in observations:
+        for op in step.ops:
+            if op.seconds:
+                by_family.setdefault(op.family, []).append((step, op))
+    kept = []
+    for members in by_family.values():
+        works = [op.work() for _, op in members]
+        names = sorted({op_label(work) for work in works})
+        index = np.array([names.index(op_label(work)) for work in works])
+        for i in spread_out(np.array([inputs_of(work) for work in works]), index, most):
+            step, op = members[i]
+            assert op.seconds is not None
+            kept.append(Sample(step.device, step.threads, op.family, op_label(op.work()), op.features, op.seconds,
+                               0.0 if step.device == "cpu" else op.host_seconds, op.spread, op.count))  # fmt: skip
+    return kept

@@ -1,0 +1,254 @@
+"""Times ops where they stand: inside a real step, by the framework's own event recorder.
+
+The same op costs 0.5 to 3 times its hot-loop time inside a step: caches are cold, memory is fresh, autograd records. So
+every op sample placer learns from is taken in place. ``torch.profiler`` records when each op begins and ends, in C++, at
+about a microsecond per event; the step is timed without it too, and the difference, divided by the number of events, is
+what recording added to each: it is taken off again.
+
+The events of a step are matched, in order, with the op calls of its trace, so that a sample carries exactly the features
+that pricing will see.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from placer.tracing.trace import OpCall, Trace
+
+# The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+STEP_MARK = "placer::step"
+#: Events without a match that may be passed over in search of the next op call.
+LOOK_AHEAD = 200
+#: An event's own recording cost falls partly before its start and after its end; this share lands inside.
+OWN_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One recorded interval on the host, in seconds; ``inside`` counts the events nested in it."""
+
+    name: str
+    start: float
+    end: float
+    sequence: int
+    inside: int
+    device_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpTiming:
+    """One op call of the trace and what its event showed: seconds on the host, events recorded within, device seconds."""
+
+    call: OpCall
+    host_seconds: float
+    inside: int
+    device_seconds: float
+
+    def corrected(self, per_event: float) -> float:
+        """Host seconds without what recording added, never less than a tenth of what was seen."""
+        added = per_event * (self.inside + OWN_SHARE)
+        return max(self.host_seconds - added, 0.1 * self.host_seconds)
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """One step timed twice: whole and undisturbed (``seconds``), and op by op. ``per_event`` is the recorder's cost."""
+
+    seconds: float
+    spread: float
+    recorded_seconds: float
+    events: int
+    ops: tuple[OpTiming, ...]
+    matched: float
+
+    @property
+    def per_event(self) -> float:
+        """Seconds recording added to each event of this step."""
+        return min(max((self.recorded_seconds - self.seconds) / max(self.events, 1), 0.0), 5e-6)
+
+    @property
+    def per_event_known(self) -> bool:
+        """Whether what recording added stands out from the noise of the step itself."""
+        return self.events > 0 and self.recorded_seconds - self.seconds > 3.0 * self.spread * self.seconds
+
+
+def time_step(
+    step: Callable[[], object],
+    trace: Trace,
+    *,
+    synchronize: Callable[[], None] | None = None,
+    seconds: float = 0.1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> StepTiming:
+    """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each)."""
+    once = _timed(step, synchronize, clock)
+    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3), 30))
+    whole = sorted(_timed(step, synchronize, clock) for _ in range(rounds))
+    recorded, steps = _record(step, min(rounds, 8), synchronize, clock)
+    whole += [_timed(step, synchronize, clock) for _ in range(max(rounds // 2, 2))]
+    whole.sort()
+    median = statistics.median(whole)
+    matched = [_match(trace, events) for events in steps]
+    timings = [_median_timing(seen) for seen in zip(*matched, strict=True)] if matched else []
+    found = [t for t in timings if t is not None]
+    spread = (whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median
+    return StepTiming(
+        seconds=median,
+        spread=spread,
+        recorded_seconds=statistics.median(recorded),
+        events=round(statistics.median(len(events) for events in steps)) if steps else 0,
+        ops=tuple(found),
+        matched=len(found) / max(len(timings), 1),
+    )
+
+
+def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None, clock: Callable[[], float]) -> float:
+    start = clock()
+    step()
+    if synchronize is not None:
+        synchronize()
+    return clock() - start
+
+
+def _record(
+    step: Callable[[], object], rounds: int, synchronize: Callable[[], None] | None, clock: Callable[[], float]
+) -> tuple[list[float], list[list[Event]]]:
+    activities = [ProfilerActivity.CPU]
+    if synchronize is not None and torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    seconds = []
+    with profile(activities=activities) as recorder:
+        for _ in range(rounds):
+            with record_function(STEP_MARK):
+                seconds.append(_timed(step, synchronize, clock))
+    assert recorder.profiler is not None
+    assert recorder.profiler.kineto_results is not None
+    return seconds, list(_steps(recorder.profiler.kineto_results.events()))
+
+
+def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
+    """The host events of each marked step, in order of their start, each with the device time of its kernels."""
+    kernels: dict[int, float] = defaultdict(float)
+    host = []
+    for event in raw:
+        if event.device_type() == torch.autograd.DeviceType.CPU:
+            if event.linked_correlation_id() == 0:
+                host.append(event)
+        elif event.linked_correlation_id() > 0:
+            kernels[event.linked_correlation_id()] += event.duration_ns() * 1e-9
+    host.sort(key=lambda e: (e.start_ns(), -e.end_ns()))
+    marks = [e for e in host if e.name() == STEP_MARK]
+    for mark in marks:
+        begin, end = mark.start_ns(), mark.end_ns()
+        yield _nest([e for e in host if begin <= e.start_ns() < end and e.name() != STEP_MARK], kernels)
+
+
+def _nest(events: Sequence[Any], kernels: dict[int, float]) -> list[Event]:
+    """Counts what is nested in each event and sums its kernels' time. Threads interleave on accelerators, where backward
+    has one of its own: nesting is kept per thread."""
+    inside = [0] * len(events)
+    device = [kernels.get(e.correlation_id(), 0.0) for e in events]
+    open_events: dict[int, list[int]] = defaultdict(list)
+    for i, event in enumerate(events):
+        stack = open_events[event.start_thread_id()]
+        while stack and events[stack[-1]].end_ns() <= event.start_ns():
+            stack.pop()
+        for parent in stack:
+            inside[parent] += 1
+            device[parent] += device[i]
+        stack.append(i)
+    return [
+        Event(e.name(), e.start_ns() * 1e-9, e.end_ns() * 1e-9, e.sequence_nr(), n, d)
+        for e, n, d in zip(events, inside, device, strict=True)
+    ]
+
+
+def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
+    """Pairs each op call with its event, walking both in order; None where the device ran something else."""
+    result: list[OpTiming | None] = []
+    cursor, horizon = 0, -1.0
+    wholes: dict[str, list[Event]] = defaultdict(list)
+    updates = [e for e in events if e.name.startswith("Optimizer.step#")]
+    tensors = sum(call.op.startswith("optimizer::") for call in trace.calls)
+    calls = trace.calls
+    for position, call in enumerate(calls):
+        if call.op.startswith("optimizer::"):
+            result.append(_share_of_update(call, updates, tensors))
+            continue
+        if call.op.endswith("_backward") and wholes.get(call.op):
+            result.append(_backward_of(call, wholes[call.op].pop(), events))
+            continue
+        found = _find(events, call.op, cursor, horizon)
+        following = calls[position + 1].op if position + 1 < len(calls) else None
+        if found is None or (following is not None and _comes_first(events, following, cursor, found, horizon)):
+            # The device left this op out: were it matched with a later one of its name, all between would be lost.
+            result.append(None)
+            continue
+        event = events[found]
+        cursor, horizon = found + 1, event.end
+        result.append(OpTiming(call, event.end - event.start, event.inside, event.device_seconds))
+        if event.inside and call.phase == "forward":
+            wholes[f"{call.op}_backward"].append(event)
+    return result
+
+
+def _find(events: Sequence[Event], name: str, cursor: int, horizon: float) -> int | None:
+    passed = 0
+    for i in range(cursor, len(events)):
+        event = events[i]
+        if event.start < horizon:
+            continue
+        if event.name.rstrip("_") == name.rstrip("_"):  # gradients are added up in place where nobody else looks on
+            return i
+        passed += 1
+        if passed > LOOK_AHEAD:
+            break
+    return None
+
+
+def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, horizon: float) -> bool:
+    """Whether an event called ``name`` stands outermost before ``found``, with other events between it and ``found``."""
+    return any(e.name.rstrip("_") == name.rstrip("_") and e.start >= horizon and e.end < events[found].start for e in events[cursor:found])
+
+
+def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:
+    """An optimizer's step divided evenly: exact only where the tensors are equal, as in the optimizer's own probes."""
+    if not updates:
+        return None
+    event = updates[0]
+    seconds, device = (event.end - event.start) / tensors, event.device_seconds / tensors
+    return OpTiming(call, seconds, round(event.inside / tensors), device)
+
+
+def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTiming | None:
+    """The backward of an op kept whole: all nodes of the graph its forward recorded, found by sequence number."""
+    recorded = {e.sequence for e in events if e.start >= forward.start and e.end <= forward.end and e.sequence >= 0}
+    nodes = [
+        e for e in events
+        if e.sequence in recorded and e.start >= forward.end and e.name.startswith("autograd::engine::evaluate_function")
+    ]  # fmt: skip
+    if not nodes:
+        return None
+    return OpTiming(
+        call, sum(e.end - e.start for e in nodes), sum(e.inside + 1 for e in nodes), sum(e.device_seconds for e in nodes)
+    )
+
+
+def _median_timing(seen: Sequence[OpTiming | None]) -> OpTiming | None:
+    found = [t for t in seen if t is not None]
+    if not found:
+        return None
+    middle = sorted(found, key=lambda t: t.host_seconds)[len(found) // 2]
+    device = statistics.median(t.device_seconds for t in found)
+    return OpTiming(middle.call, middle.host_seconds, middle.inside, device)

@@ -1,0 +1,102 @@
+"""Runs one probe for real on one device and returns what it showed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from placer.calibration.in_place import time_step
+from placer.calibration.observation import StepObservation, observe
+from placer.calibration.probe import Probe
+from placer.calibration.rates import synchronizer
+from placer.calibration.step import default_loss, make_optimizer
+from placer.tracing import trace
+from placer.workload import Workload
+
+#: Steps run before anything is timed: allocator, kernel selection and optimizer state settle.
+WARM_UP = 2
+#: Recorder cost per event assumed until a short step has shown it.
+FIRST_GUESS = 1e-6
+#: An op stream of which less than this share was found among the events is not the one that was traced.
+LEAST_MATCHED = 0.5
+
+
+class Bench:
+    """Measures probes on one device at one number of threads, learning the recorder's cost on the way."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        self.device = device
+        self.threads = threads
+        self._per_event: list[float] = []
+
+    @property
+    def per_event(self) -> float:
+        """Seconds recording adds to each event, from the steps seen so far whose noise did not hide it."""
+        return statistics.median(self._per_event) if self._per_event else FIRST_GUESS
+
+    def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
+        """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
+
+        Whatever torch raises for a probe it cannot run (not implemented for a dtype, out of memory) goes through.
+        """
+        module = probe.build()
+        module.train(probe.mode == "train")
+        args = probe.example()
+        workload = Workload(
+            target=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, optimizer=probe.optimizer, data="device"
+        )
+        traced = trace(workload)
+        module.to(self.device)
+        args = tuple(_moved(a, self.device) for a in args)
+        step = _step(module, args, probe)
+        for _ in range(WARM_UP):
+            step()
+        timing = time_step(step, traced, synchronize=synchronizer(self.device), seconds=seconds)
+        if timing.matched < LEAST_MATCHED:
+            return None
+        if timing.per_event_known:
+            self._per_event.append(timing.per_event)
+        return observe(
+            traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
+            per_event=timing.per_event if timing.per_event_known else self.per_event,
+        )  # fmt: skip
+
+
+def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe) -> Callable[[], None]:
+    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out."""
+    optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
+    leaves = [*module.parameters(), *(a for a in args if isinstance(a, Tensor) and a.requires_grad)]
+
+    def train() -> None:
+        # A gradient left over would be added to, which is another op than the first write.
+        for leaf in leaves:
+            leaf.grad = None
+        default_loss(module(*args)).backward()
+        if optimizer is not None:
+            optimizer.step()
+
+    def infer() -> None:
+        with torch.no_grad():
+            module(*args)
+
+    return train if probe.mode == "train" else infer
+
+
+def _moved(value: Any, device: str) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to(device).requires_grad_(value.requires_grad)
+    return value
+
+
+def with_threads(threads: int, run: Callable[[], Any]) -> Any:
+    """``run()`` with torch's intra-op threads set to ``threads``, and back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return run()
+    finally:
+        torch.set_num_threads(before)

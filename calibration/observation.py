@@ -1,0 +1,107 @@
+"""What one measured probe leaves behind, as plain numbers that can be written to disk and fitted again later."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from placer.calibration.in_place import StepTiming
+from placer.operators import FAMILIES, Context, Work, describe, feature_names
+from placer.timeline import framework_counts
+from placer.tracing.trace import Trace
+
+
+@dataclass(frozen=True)
+class OpObservation:
+    """One distinct op of a probe: its features, and the median of its corrected times (seconds) over ``count`` calls.
+
+    ``seconds`` is None where no event matched: the op was priced, not measured.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    features: tuple[float, ...]
+    seconds: float | None
+    host_seconds: float
+    spread: float
+    count: int
+
+    def work(self) -> Work:
+        """The op as pricing describes it."""
+        sizes = len(FAMILIES[self.family].sizes) + 1
+        flops, moved, *rest = self.features
+        return Work(self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]))
+
+
+@dataclass(frozen=True)
+class StepObservation:
+    """One probe, measured on one device at one number of threads."""
+
+    device: str
+    threads: int
+    family: str
+    name: str
+    seconds: float
+    spread: float
+    counts: Mapping[str, float]
+    ops: tuple[OpObservation, ...]
+    #: Time the optimizer's step took as a whole: its share per tensor is exact only where tensors are equal.
+    update_seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain containers only."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StepObservation:
+        """The inverse of ``to_json``; raises KeyError or TypeError on anything else."""
+        ops = tuple(OpObservation(**{**op, "features": tuple(op["features"])}) for op in data["ops"])
+        return cls(**{**data, "ops": ops})
+
+
+def observe(
+    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, per_event: float
+) -> StepObservation:
+    """Groups a step's timings by what a price depends on. ``per_event`` is what recording added to each event, seconds."""
+    context = Context.of(trace)
+    groups: dict[Work, list[tuple[float, float]]] = {}
+    for op in timing.ops:
+        host = op.corrected(per_event)
+        seconds = host if device == "cpu" else op.device_seconds
+        groups.setdefault(describe(op.call, context), []).append((seconds, host))
+    seen = [op.call for op in timing.ops]
+    missing: dict[Work, int] = {}
+    found = set(map(id, seen))
+    for call in trace.calls:
+        if id(call) not in found:
+            work = describe(call, context)
+            missing[work] = missing.get(work, 0) + 1
+    update = sum(op.corrected(per_event) for op in timing.ops if op.call.phase == "optimizer")
+    ops = [_measured(work, times) for work, times in groups.items()]
+    ops += [_unmeasured(work, count) for work, count in missing.items()]
+    return StepObservation(
+        device=device, threads=threads, family=family, name=name, seconds=timing.seconds, spread=timing.spread,
+        counts=framework_counts(trace), ops=tuple(ops), update_seconds=update,
+    )  # fmt: skip
+
+
+def _features(work: Work) -> tuple[float, ...]:
+    assert len(work.sizes) + len(work.flags) == len(feature_names(work.family))
+    return (work.flops, work.bytes, *work.sizes, *work.flags)
+
+
+def _measured(work: Work, times: Sequence[tuple[float, float]]) -> OpObservation:
+    seconds = sorted(t[0] for t in times)
+    median = statistics.median(seconds)
+    spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
+    host = statistics.median(t[1] for t in times)
+    # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
+    mean = statistics.fmean(seconds)
+    return OpObservation(work.family, work.op, work.dtype, _features(work), mean, host, spread, len(times))
+
+
+def _unmeasured(work: Work, count: int) -> OpObservation:
+    return OpObservation(work.family, work.op, work.dtype, _features(work), None, 0.0, 0.0, count)

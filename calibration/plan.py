@@ -1,0 +1,74 @@
+"""What to measure next: time is a budget, spent where it teaches most."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.observation import StepObservation
+from placer.calibration.probe import Limit, Probe
+from placer.costs import roofline_seconds
+from placer.profile import DeviceFit
+
+#: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
+EFFICIENCY = 0.3
+
+
+@dataclass
+class _Family:
+    weight: float
+    residuals: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    probes: int = 0
+
+
+class Planner:
+    """Draws probes for one device, family by family, where the residual varies most per second spent."""
+
+    def __init__(self, rates: Mapping[str, float], *, seed: int, longest_step: float) -> None:
+        self.random = Random(seed)
+        reach = EFFICIENCY * longest_step
+        self.limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
+        self._roofline = DeviceFit("", 1, rates, {}, {}, {})
+        self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
+
+    def next(self) -> Probe:
+        """The next probe: its family by need, its shapes at random within the longest step allowed."""
+        name = max(self._families, key=self._need)
+        return PROPOSERS[name][0](self.random, self.limit)
+
+    def learn(self, family: str, observation: StepObservation | None, seconds: float) -> None:
+        """Tell what a probe of ``family`` showed (None: it failed) and the ``seconds`` it took to measure."""
+        state = self._families[family]
+        state.probes += 1
+        state.spent += seconds
+        if observation is None:
+            return
+        for op in observation.ops:
+            if op.seconds and (op.family in (family, "convolution_backward", "softmax") or family == "network"):
+                state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
+
+    def _need(self, name: str) -> float:
+        state = self._families[name]
+        if state.probes < 2:
+            return 1e6 * state.weight - state.probes
+        varies = statistics.pstdev(state.residuals) if len(state.residuals) > 3 else 1.0
+        # Each family's error falls like 1 / sqrt(time): the next second is worth its weight over time spent.
+        return state.weight * (0.5 + min(varies, 1.5)) / state.spent
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Probes drawn so far, by family."""
+        return {name: state.probes for name, state in self._families.items()}
+
+
+def too_few(observations: Sequence[StepObservation], least: int = 2) -> tuple[str, ...]:
+    """Families with fewer than ``least`` measured probes: what a calibration that ran out of budget still lacks."""
+    counts = dict.fromkeys(PROPOSERS, 0)
+    for step in observations:
+        counts[step.family] = counts.get(step.family, 0) + 1
+    return tuple(name for name, count in counts.items() if count < least)

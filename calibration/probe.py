@@ -1,0 +1,139 @@
+"""What calibration measures: a small module with inputs, run as a real step.
+
+A probe is either a *block* (independent branches, one op of a family each, to learn the op) or a generated *network*
+(random layers in sequence, to learn what composition adds). Both are ordinary modules: they are traced, run and priced
+by the code that serves users.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Most arithmetic (FLOPs) and memory traffic (bytes) one step of a probe may take, forward only."""
+
+    flops: float
+    bytes: float
+
+    def share(self, part: float) -> Limit:
+        return Limit(self.flops * part, self.bytes * part)
+
+    def admits(self, flops: float, moved: float) -> bool:
+        """Whether both together fit: a step half arithmetic and half traffic takes the time of both."""
+        return flops / self.flops + moved / self.bytes <= 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One thing to measure: ``build`` makes the module, ``example`` its positional inputs, both on the CPU."""
+
+    family: str
+    name: str
+    build: Callable[[], nn.Module]
+    example: Callable[[], tuple[Any, ...]]
+    mode: Literal["train", "infer"]
+    optimizer: str | None = None
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One op of a block at one shape. ``build`` makes its module, ``example`` its input, given whether it needs gradients.
+
+    ``flops`` and ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    example: Callable[[bool], Tensor]
+    flops: float
+    bytes: float
+    trains: bool = True
+
+
+class Parallel(nn.Module):
+    """Independent branches, one input each: no branch finds its operands warm because another just made them."""
+
+    def __init__(self, branches: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, *inputs: Tensor) -> list[Any]:
+        return [branch(x) for branch, x in zip(self.branches, inputs, strict=True)]
+
+
+class Apply(nn.Module):
+    """A function of tensors as a module, so that ops without a layer can stand in a probe."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+#: Times a shape is drawn again before a smaller limit is given up on.
+DRAWS = 200
+
+
+def block(
+    family: str, random: Random, limit: Limit, draw: Callable[[Random], Branch], *, most: int = 8, training: float = 0.6
+) -> Probe:
+    """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``."""
+    train = random.random() < training
+    room = limit.share(1 / 3) if train else limit
+    wanted = random.randint(1, most)
+    branches: list[Branch] = []
+    for _ in range(wanted):
+        allowed = room.share(log_uniform(random, 1e-4, 1.0) / wanted)
+        branch = _drawn(random, draw, allowed, train)
+        if branch is not None:
+            branches.append(branch)
+    if not branches:  # nothing was small enough: the smallest of a few is
+        branches = [min((draw(random) for _ in range(20)), key=lambda b: b.flops / limit.flops + b.bytes / limit.bytes)]
+        train = train and branches[0].trains
+    gradients = [train and random.random() < 0.65 for _ in branches]
+    if train and not any(gradients):
+        gradients[0] = True
+    return Probe(
+        family=family,
+        name=", ".join(branch.name for branch in branches),
+        build=lambda: Parallel([branch.build() for branch in branches]),
+        example=lambda: tuple(branch.example(grad) for branch, grad in zip(branches, gradients, strict=True)),
+        mode="train" if train else "infer",
+    )
+
+
+def _drawn(random: Random, draw: Callable[[Random], Branch], allowed: Limit, train: bool) -> Branch | None:
+    for _ in range(DRAWS):
+        branch = draw(random)
+        if allowed.admits(branch.flops, branch.bytes) and (branch.trains or not train):
+            return branch
+    return None
+
+
+def log_uniform(random: Random, low: float, high: float) -> float:
+    """A number between ``low`` and ``high`` (both > 0), every octave equally likely."""
+    return math.exp(random.uniform(math.log(low), math.log(high)))
+
+
+def log_int(random: Random, low: int, high: int) -> int:
+    """An integer between ``low`` and ``high``, every octave equally likely; often a round number, as people choose."""
+    value = log_uniform(random, low, high)
+    if random.random() < 0.5:
+        value = 2.0 ** round(math.log2(value))
+    return max(low, min(high, round(value)))
+
+
+def tensor(*shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Normal random values: timing on zeros or denormals lies."""
+    return torch.randn(*shape, dtype=torch.float32).to(dtype).requires_grad_(grad)

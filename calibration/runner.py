@@ -1,0 +1,205 @@
+"""The calibrate step: measure under a budget, keep what is done whatever happens, fit, save."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from placer import machine, profile
+from placer.calibration import fitting
+from placer.calibration.journal import Journal
+from placer.calibration.measuring import Bench, with_threads
+from placer.calibration.plan import Planner, too_few
+from placer.calibration.progress import Progress, silent
+from placer.calibration.rates import measure_rates
+from placer.errors import CalibrationError, PlacerError, ProfileError
+from placer.profile import DeviceFit, Profile, Sample
+
+#: Seconds of a default and of a quick calibration, fitting included.
+DEFAULT_BUDGET = 60.0
+QUICK_BUDGET = 10.0
+#: Share of the budget kept for fitting.
+FIT_SHARE = 0.2
+#: Share of a device's time for the data-sheet rates.
+RATES_SHARE = 0.08
+#: Samples kept in the profile per family, device and number of threads.
+KEPT_SAMPLES = 400
+#: Above these inter-quartile spreads a machine is called noisy, and very noisy.
+NOISY, VERY_NOISY = 0.12, 0.30
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device at a number of CPU threads, and its share of the budget."""
+
+    device: str
+    threads: int
+    share: float
+
+
+def calibrate(
+    *,
+    budget: float = DEFAULT_BUDGET,
+    devices: Sequence[str] | None = None,
+    progress: bool | Progress = True,
+    path: str | PathLike[str] | None = None,
+    quick: bool = False,
+) -> Profile:
+    """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
+
+    An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine and
+    budget is returned as it is. ``devices`` None takes the CPU and every accelerator found.
+
+    Raises ValueError for a budget or device that cannot be, CalibrationError when nothing could be measured.
+    """
+    if not budget > 0:
+        raise ValueError(f"budget must be a number of seconds above 0, not {budget!r}")
+    wanted = _checked_devices(devices)
+    budget = min(budget, QUICK_BUDGET) if quick else budget
+    target_path = Path(path) if path is not None else profile.default_path()
+    shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else silent())
+    fingerprint = machine.fingerprint()
+    existing = _finished(target_path, fingerprint, wanted, budget)
+    if existing is not None:
+        shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
+        return existing
+    journal = Journal(target_path.with_suffix(".journal"), fingerprint)
+    interrupted = False
+    with shown:
+        try:
+            for target in _targets(wanted, quick):
+                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, quick)
+        except KeyboardInterrupt:
+            interrupted = True
+            shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
+        if not journal.observations:
+            raise CalibrationError("nothing was measured; run placer calibrate again")
+        shown.stage("fitting")
+        result = _build(journal, fingerprint, interrupted)
+    profile.save(result, target_path)
+    if not interrupted:
+        journal.close()
+    return result
+
+
+def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:
+    found = machine.available_devices()
+    if devices is None:
+        return found
+    unknown = [d for d in devices if d not in found]
+    if unknown or not devices:
+        raise ValueError(f"devices must be among {', '.join(found)} on this machine, not {', '.join(unknown) or 'empty'}")
+    return tuple(dict.fromkeys(devices))
+
+
+def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str], budget: float) -> Profile | None:
+    """The profile at ``path`` when it is this machine's, complete and at least as thorough as asked for."""
+    try:
+        found = profile.load(path)
+    except ProfileError:
+        return None
+    same = not profile.stale_fields(found, fingerprint)
+    covers = set(devices) <= set(found.devices())
+    # What was asked for last time was spent up to the last probe: a few percent less is the same budget.
+    thorough = found.seconds >= 0.9 * budget * (1 - FIT_SHARE)
+    return found if same and covers and thorough and found.complete else None
+
+
+def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
+    """Every device at the threads this process runs with; the CPU also at one thread and, on larger machines, between."""
+    threads = torch.get_num_threads()
+    others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
+    shares: list[tuple[str, int, float]] = []
+    for device in devices:
+        shares.append((device, threads, 1.0))
+        if device == "cpu":
+            shares += [(device, count, 0.4) for count in others]
+    total = sum(share for _, _, share in shares)
+    return [Target(device, count, share / total) for device, count, share in shares]
+
+
+def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, quick: bool) -> None:
+    """Measure one target until its share of the budget, what an earlier run spent included, is used up."""
+    key = (target.device, target.threads)
+    label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
+
+    def run() -> None:
+        shown.start(label, seconds, done=journal.seconds.get(key, 0.0))
+        if key not in journal.rates:
+            shown.stage(f"{label}: rates")
+            start = time.perf_counter()
+            rates, _ = measure_rates(target.device, seconds=seconds * RATES_SHARE)
+            journal.add_rates(*key, rates, time.perf_counter() - start)
+        done = journal.of(*key)
+        # Another seed than an earlier run's: what was drawn then need not be drawn again.
+        seed = zlib.crc32(f"{target.device} {target.threads} {len(done)}".encode())
+        planner = Planner(journal.rates[key], seed=seed, longest_step=min(0.004 * seconds, 0.15))
+        bench = Bench(target.device, target.threads)
+        while (spent := journal.seconds.get(key, 0.0)) < seconds:
+            probe = planner.next()
+            shown.update(spent, probe.name)
+            start = time.perf_counter()
+            try:
+                observation = bench.measure(probe, seconds=min(0.06, 0.004 * seconds))
+            except (PlacerError, RuntimeError, ValueError, NotImplementedError):
+                # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
+                observation = None
+            took = time.perf_counter() - start
+            planner.learn(probe.family, observation, took)
+            if observation is None:
+                journal.seconds[key] = spent + took
+            else:
+                journal.add(observation, took)
+
+    with_threads(target.threads, run)
+
+
+def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) -> Profile:
+    fits: list[DeviceFit] = []
+    samples: list[Sample] = []
+    spreads: list[float] = []
+    lacking: list[str] = []
+    for (device, threads), rates in journal.rates.items():
+        observations = journal.of(device, threads)
+        if len(observations) < fitting.LEAST_POINTS:
+            lacking.append(f"{device} with {threads} threads was hardly measured")
+            continue
+        fits.append(fitting.fit_device(observations, rates, device=device, threads=threads))
+        samples += fitting.samples(observations, most=KEPT_SAMPLES)
+        spreads += [o.spread for o in observations]
+        few = too_few(observations)
+        if few:
+            lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
+    if not fits:
+        raise CalibrationError("too little was measured to fit anything; run placer calibrate again")
+    noise = {"median_spread": statistics.median(spreads), "p90_spread": statistics.quantiles(spreads, n=10)[-1]}
+    return Profile(
+        schema=profile.SCHEMA,
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        fingerprint=fingerprint,
+        samples=tuple(samples),
+        fits=tuple(fits),
+        noise=noise,
+        warnings=(*_noise_warnings(noise["median_spread"]), *lacking),
+        complete=not interrupted,
+        seconds=sum(journal.seconds.values()),
+    )
+
+
+def _noise_warnings(spread: float) -> tuple[str, ...]:
+    if spread > VERY_NOISY:
+        return (
+            f"very noisy: repeated steps spread by {spread:.0%} (above {VERY_NOISY:.0%}); predictions are guesses: stop "
+            "other programs and run placer calibrate again",
+        )
+    if spread > NOISY:
+        return (f"noisy: repeated steps spread by {spread:.0%} (above {NOISY:.0%}); for sharper intervals calibrate when idle",)
+    return ()

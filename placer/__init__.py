@@ -1,0 +1,93 @@
+"""placer puts a PyTorch workload on the device where it finishes first.
+
+>>> placement = placer.choose(model, (32, 84))
+>>> for x, y in placement.batches(loader):
+...     ...
+
+The names below are the whole public library. They are loaded on first use, so ``import placer`` costs next to nothing
+and the command line can print its help without importing torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "choose",
+    "explain",
+    "calibrate",
+    "load_profile",
+    "Placement",
+    "Prediction",
+    "Decision",
+    "Explanation",
+    "Profile",
+    "Workload",
+    "PlacerError",
+    "ProfileError",
+    "ProfileMissing",
+    "ProfileDamaged",
+    "ProfileTooNew",
+    "ProfileTooOld",
+    "ProfileStale",
+    "TraceError",
+    "CalibrationError",
+    "TimerError",
+    "TargetError",
+    "PlacerWarning",
+    "__version__",
+]
+
+if TYPE_CHECKING:
+    from placer.api import calibrate, choose, explain, load_profile
+    from placer.decision import Decision
+    from placer.errors import (
+        CalibrationError,
+        PlacerError,
+        PlacerWarning,
+        ProfileDamaged,
+        ProfileError,
+        ProfileMissing,
+        ProfileStale,
+        ProfileTooNew,
+        ProfileTooOld,
+        TargetError,
+        TimerError,
+        TraceError,
+    )
+    from placer.explanation import Explanation
+    from placer.placement import Placement
+    from placer.prediction import Prediction
+    from placer.profile import Profile
+    from placer.workload import Workload
+
+#: Where each public name lives; names not listed live in ``placer.errors``.
+_HOMES = {
+    "choose": "placer.api",
+    "explain": "placer.api",
+    "calibrate": "placer.api",
+    "load_profile": "placer.api",
+    "Placement": "placer.placement",
+    "Prediction": "placer.prediction",
+    "Decision": "placer.decision",
+    "Explanation": "placer.explanation",
+    "Profile": "placer.profile",
+    "Workload": "placer.workload",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'placer' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "placer.errors")), name)
+    # A submodule may carry a public name's own name (placer.explain is the function): set it last, so that it wins.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

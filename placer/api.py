@@ -1,0 +1,305 @@
+"""The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from placer import history, planning
+from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
+from placer.decision import Decision, decide
+from placer.errors import PlacerError, PlacerWarning
+from placer.explanation import Explanation, build
+from placer.placement import Placement, move_modules, move_optimizer, same_device
+from placer.plans import Plan, Plans
+from placer.prediction import Prediction
+from placer.profile import Profile
+from placer.workload import Workload, make_workload
+
+plans = Plans()
+
+
+def choose(
+    model: Callable[..., Any],
+    batch_shape: Any = None,
+    *,
+    example: Any = None,
+    mode: str | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    data: str = "host",
+    autocast: torch.dtype | bool | None = None,
+    devices: Iterable[str | torch.device] | str | None = None,
+    threads: str = "keep",
+    measure: str = "never",
+    profile: Profile | str | os.PathLike[str] | None = None,
+    move: bool = True,
+    modules: nn.Module | Iterable[nn.Module] | None = None,
+) -> Placement:
+    """Predict where the workload finishes first, move the model (and optimizer state) there in place, and say why.
+
+    Args:
+        model: an ``nn.Module``, or a callable that performs one step (then ``modules`` names what to move).
+        batch_shape: one shape, or a sequence of shapes, of float32 inputs.
+        example: instead of ``batch_shape``: a tensor or nest of tensors (a tuple: positional, a mapping: by keyword).
+        mode: ``"train"`` or ``"infer"``; None reads ``model.training``.
+        loss: a callable on the output; None: a sum over the floating outputs. Training only.
+        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
+        steps: how many steps will follow; one-time costs are spread over them. None: a long run.
+        data: where batches live: ``"host"``, ``"pinned"`` or ``"device"``.
+        autocast: None, ``torch.bfloat16``, ``torch.float16``, or True for bfloat16.
+        devices: names to choose from; None: all of this machine.
+        threads: ``"keep"``, or ``"tune"`` to also choose (and set) the number of CPU threads.
+        measure: ``"never"``, ``"unsure"`` (time the real step when the intervals overlap) or ``"always"``.
+        profile: None: this machine's; a path, a name or a ``Profile``.
+        move: False only answers.
+        modules: what a step function moves.
+
+    Returns:
+        A ``Placement``. Without a usable profile or trace: one ``PlacerWarning`` and the conventional rule (an
+        accelerator if present and the model fits), with ``confidence`` None; ``PLACER_STRICT=1`` raises instead.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+        PlacerError: only under ``PLACER_STRICT=1``.
+    """
+    workload = make_workload(
+        model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+        autocast=autocast, modules=modules,
+    )  # fmt: skip
+    names = check_devices(devices)
+    check_choice("threads", threads, THREADS)
+    check_choice("measure", measure, MEASURE)
+    planning.check_source(profile)
+    if measure != "never" and workload.is_step_function:
+        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
+    if names is not None:
+        check_available(names)
+    forced = override()
+    if forced is not None:
+        decision = Decision(forced, torch.get_num_threads(), None, f"{forced}: set by PLACER_DEVICE")
+        return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
+    try:
+        plan = _plan(workload, names, threads, measure, profile)
+    except PlacerError as error:
+        if strict():
+            raise
+        decision = planning.conventional(workload, names, str(error))
+        next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
+        message = f"placed on {decision.device} without a prediction: {error}{next_command}"
+        warnings.warn(PlacerWarning(message), stacklevel=2)
+        return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
+    placement = Placement(plan.decision, plan.predictions, pinned=data == "pinned", explain=lambda: _explanation(plan))
+    known = plans.device_of(workload.target) if isinstance(workload.target, nn.Module) else None
+    return _place(placement, workload, optimizer, move, threads, known)
+
+
+def explain(
+    model: Callable[..., Any],
+    batch_shape: Any = None,
+    *,
+    example: Any = None,
+    mode: str | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    data: str = "host",
+    autocast: torch.dtype | bool | None = None,
+    devices: Iterable[str | torch.device] | str | None = None,
+    threads: str = "keep",
+    profile: Profile | str | os.PathLike[str] | None = None,
+    modules: nn.Module | Iterable[nn.Module] | None = None,
+    what_if: str | os.PathLike[str] | None = None,
+) -> Explanation:
+    """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
+
+    ``what_if`` adds the accelerator of another profile (a shipped name or a path) to the comparison. With an explicit
+    ``profile`` the devices of that profile are compared, whatever this machine has.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+        PlacerError: no usable profile (ProfileMissing, ProfileStale, ...) or no trace of the step (TraceError).
+    """
+    workload = make_workload(
+        model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+        autocast=autocast, modules=modules,
+    )  # fmt: skip
+    names = check_devices(devices)
+    check_choice("threads", threads, THREADS)
+    planning.check_source(profile)
+    if profile is None and names is not None:
+        check_available(names)
+    used = planning.load_profile(profile)
+    notes: tuple[str, ...] = ()
+    if profile is None:
+        planning.check_fresh(used)
+    elif changed := planning.changed_fields(used):
+        notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
+    other = None if what_if is None else planning.load_profile(what_if)
+    plan = planning.make_plan(
+        workload, used, devices=names, threads=threads, what_if=other, here=profile is None, notes=notes
+    )
+    return _explanation(plan)
+
+
+def calibrate(
+    *,
+    budget: float = 60.0,
+    devices: Iterable[str | torch.device] | str | None = None,
+    progress: bool = True,
+    path: str | os.PathLike[str] | None = None,
+) -> Profile:
+    """Measure this machine in about ``budget`` seconds, save the profile (None: in this machine's place), return it.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+        CalibrationError: a measurement could not be taken.
+        ProfileError: the profile could not be written.
+    """
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)):
+        raise TypeError(f"budget must be a number of seconds, not {budget!r}")
+    if not 0.0 < budget < float("inf"):
+        raise ValueError(f"budget must be a positive number of seconds, not {budget!r}")
+    names = check_devices(devices)
+    if names is not None:
+        check_available(names)
+    from placer.calibration.runner import calibrate as run
+
+    return run(budget=float(budget), devices=names, progress=progress, path=path)
+
+
+def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
+    """The profile of this machine (None), in a file, or shipped under a name. Staleness is not checked.
+
+    Raises:
+        ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew or ProfileTooOld.
+    """
+    return planning.load_profile(source)
+
+
+def _plan(
+    workload: Workload,
+    names: Sequence[str] | None,
+    threads: str,
+    measure: str,
+    source: Profile | str | os.PathLike[str] | None,
+) -> Plan:
+    """The plan for a workload, made before or made now. Every failure that is not a wrong argument is a PlacerError."""
+    model = workload.target if isinstance(workload.target, nn.Module) else None
+    profile = planning.load_profile(source)
+    question = (workload.signature, names, threads, measure, id(profile), _settings())
+    plan = None if model is None else plans.get(model, question)
+    # The identity of a profile is only meaningful while it lives, and the plan keeps its own alive.
+    if plan is not None and plan.profile is profile:
+        return plan
+    started = time.perf_counter()
+    try:
+        planning.check_fresh(profile)
+        plan = planning.make_plan(workload, profile, devices=names, threads=threads)
+        if measure != "never":
+            plan = _measured(plan, workload, measure)
+    except PlacerError:
+        raise
+    except Exception as error:
+        # The boundary of "choose never breaks a training script": tracing runs the user's own code on tensors it was
+        # not written for, pricing sees ops nobody foresaw; what they raise must end in a warning, not in a crash.
+        raise PlacerError(f"pricing failed with {type(error).__name__}: {_first_line(error)}") from error
+    if model is not None:
+        plans.put(model, question, plan)
+    _record(plan, time.perf_counter() - started)
+    return plan
+
+
+def _settings() -> Hashable:
+    """Process-wide switches a prediction depends on."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses the question once its newer, per-backend switches were used
+        precision = str(getattr(torch.backends.cuda.matmul, "fp32_precision", "unknown"))
+    return (torch.get_num_threads(), precision)
+
+
+def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
+    """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle."""
+    from placer.measure import race
+
+    competing = {name: p for name, p in plan.predictions.items() if p.fits}
+    if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
+        return plan
+    results = race(workload, tuple(competing))
+    predictions: dict[str, Prediction] = dict(plan.predictions)
+    for name, result in results.items():
+        old = predictions[name]
+        total = None if workload.steps is None else old.one_time_seconds + workload.steps * result.step_seconds
+        # Components must add up to the step: what the prediction missed gets a line of its own.
+        missed = result.step_seconds - sum(old.components.values())
+        predictions[name] = replace(
+            old,
+            step_seconds=result.step_seconds,
+            low=result.low,
+            high=result.high,
+            total_seconds=total,
+            components={**old.components, "not predicted": missed},
+        )
+    decision = decide(predictions, workload.steps)
+    note = "step times were measured on this machine; what they are made of is predicted"
+    return replace(
+        plan,
+        decision=replace(decision, reason=f"{decision.reason} (measured)"),
+        predictions=predictions,
+        notes=(*plan.notes, note),
+    )
+
+
+def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
+    """Whether any other interval reaches into that of the chosen device."""
+    if chosen not in competing:
+        return True
+    return any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
+
+
+def _place(
+    placement: Placement,
+    workload: Workload,
+    optimizer: str | torch.optim.Optimizer | None,
+    move: bool,
+    threads: str,
+    known: torch.device | None = None,
+) -> Placement:
+    """The move: the only place where the user's objects are touched. ``known`` is where the model is for certain."""
+    if not move:
+        return placement
+    device = torch.device(placement.device)
+    if known is None or not same_device(known, device):
+        move_modules(workload.modules, device)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        move_optimizer(optimizer, device)
+    if threads == "tune" and device.type == "cpu" and placement.threads != torch.get_num_threads():
+        torch.set_num_threads(placement.threads)
+    return placement
+
+
+def _explanation(plan: Plan) -> Explanation:
+    return build(
+        plan.predictions, plan.decision, plan.workload, planning.describe_machine(plan.profile), notes=plan.notes
+    )
+
+
+def _record(plan: Plan, seconds: float) -> None:
+    """Into the history, for ``placer explain`` without a target: layers folded to the model's own children."""
+    history.record(
+        {"kind": "decision", "seconds": seconds, "explanation": _explanation(plan).folded(depth=1).to_dict()}
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "no message"

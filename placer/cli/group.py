@@ -1,0 +1,62 @@
+"""The command group: finds subcommands, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import click
+
+from placer import __version__
+from placer.errors import PlacerError
+
+#: Subcommand -> module of ``placer.cli`` whose ``command`` it is.
+_COMMANDS = {
+    "calibrate": "placer.cli.calibrate",
+    "explain": "placer.cli.explain",
+    "validate": "placer.cli.validate",
+    "profile": "placer.cli.profile",
+}
+
+
+class PlacerGroup(click.Group):
+    """Imports a subcommand's module on first use. Exit codes: 0 done, 1 it could not, 2 wrong usage."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except PlacerError as error:
+            return fail(ctx, str(error))
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            return fail(ctx, f"{where}{error.strerror or error}")
+        except Exception as error:
+            # The last boundary: a user gets one line, never a traceback, unless asked for.
+            if os.environ.get("PLACER_DEBUG"):
+                raise
+            return fail(ctx, f"{type(error).__name__}: {error} (unexpected; PLACER_DEBUG=1 shows where)")
+
+
+def fail(ctx: click.Context, message: str) -> None:
+    """One line on stderr, exit code 1."""
+    click.echo(f"placer: {' '.join(message.split())}", err=True)
+    ctx.exit(1)
+
+
+@click.group(cls=PlacerGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="placer")
+def main() -> None:
+    """Predict whether a PyTorch workload runs faster on the CPU or on the accelerator."""

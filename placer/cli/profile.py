@@ -1,0 +1,92 @@
+"""``placer profile``: look at machine profiles, and carry them from one machine to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placer.cli.options import usage_errors
+
+
+@click.group("profile")
+def command() -> None:
+    """Show, list and carry machine profiles."""
+
+
+@command.command("show")
+@click.argument("source", required=False)
+def show(source: str | None) -> None:
+    """What calibration learnt: of this machine, or of SOURCE (a file or a name)."""
+    from placer import machine, profile
+    from placer.calibration.summary import render
+
+    with usage_errors():
+        found = profile.load(source)
+    click.echo(f"profile: {found.name}")
+    click.echo(f"machine: {_machine(found.fingerprint)}")
+    click.echo(f"created: {found.created}")
+    click.echo(render(found))
+    if source is None:
+        for field in profile.stale_fields(found, machine.fingerprint()):
+            click.echo(f"stale: {field}; run: placer calibrate")
+
+
+@command.command("list")
+def list_profiles() -> None:
+    """Names of the profiles that can be used: own and imported ones, then those that come with placer."""
+    from placer import profile
+
+    own = profile.default_path().stem
+    for name in profile.imported():
+        click.echo(f"{name}\t{'this machine' if name == own else 'imported'}")
+    for name in profile.shipped():
+        click.echo(f"{name}\tshipped")
+
+
+@command.command("path")
+def path() -> None:
+    """Where this machine's profile is, or would be."""
+    from placer import profile
+
+    click.echo(str(profile.default_path()))
+
+
+@command.command("export")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--profile", "source", metavar="FILE|NAME", help="Another profile than this machine's.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def export(file: str, source: str | None, force: bool) -> None:
+    """Write a profile to FILE, to be imported on another machine. It holds no user name, host name or path."""
+    from placer import profile
+    from placer.errors import ProfileError
+
+    with usage_errors():
+        found = profile.load(source)
+    if Path(file).exists() and not force:
+        raise ProfileError(f"{file} exists; overwrite it with --force")
+    click.echo(f"placer: written to {profile.save(found, file)}", err=True)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--name", help="Name to keep it under.  [default: FILE without its suffix]")
+@click.option("--force", is_flag=True, help="Overwrite a profile of that name.")
+def import_profile(file: str, name: str | None, force: bool) -> None:
+    """Check a profile FILE and keep it under a name, for --profile and --what-if."""
+    from placer import profile
+    from placer.errors import ProfileError
+
+    found = profile.load(Path(file))
+    with usage_errors():
+        target = profile.named_path(name or Path(file).stem)
+    if target.exists() and not force:
+        raise ProfileError(f"a profile called {target.stem!r} exists; give --name, or overwrite it with --force")
+    profile.save(found, target)
+    click.echo(target.stem)
+
+
+def _machine(fingerprint: object) -> str:
+    from placer.explanation.text import machine_parts
+
+    return ", ".join(machine_parts(fingerprint)) if isinstance(fingerprint, dict) else "unknown"

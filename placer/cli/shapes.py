@@ -1,0 +1,49 @@
+"""``--batch`` and ``--sweep`` as the library wants them. A wrong text raises ValueError."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Largest size a sweep goes to, and a shape may have in one dimension: beyond, it is a typing error.
+MAX_SIZE = 2**40
+#: dtypes an input may have, by the name behind the colon.
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
+
+Shape = tuple[tuple[int, ...], str]
+
+
+def parse_batch(text: str) -> Shape:
+    """``"4,128:int64"`` -> ``((4, 128), "int64")``; the dtype is float32 when left out."""
+    sizes, colon, dtype = text.partition(":")
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*,?\s*", sizes, re.ASCII):
+        raise ValueError(
+            f"--batch {text!r} is not a shape: whole numbers with commas between, like 32,84 or 4,128:int64"
+        )
+    name = dtype.strip() if colon else "float32"
+    if name not in DTYPES:
+        raise ValueError(f"--batch {text!r}: unknown dtype {name!r}; accepted: {', '.join(DTYPES)}")
+    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    if max(shape) > MAX_SIZE:
+        raise ValueError(f"--batch {text!r}: {max(shape)} is larger than any tensor")
+    return shape, name
+
+
+def parse_sweep(text: str) -> tuple[int, ...]:
+    """``"batch=1:4096"`` -> the powers of two between, both ends included."""
+    match = re.fullmatch(r"batch=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
+    if match is None:
+        raise ValueError(f"--sweep {text!r} is not a range of batch sizes like batch=1:4096")
+    low, high = int(match[1]), int(match[2])
+    if not 1 <= low <= high:
+        raise ValueError(f"--sweep {text!r}: the range must start at 1 or more and not end below its start")
+    powers = [2**n for n in range(low.bit_length(), high.bit_length())]
+    return tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
+
+
+def example(shapes: list[Shape], batch: int | None = None) -> tuple[Any, ...]:
+    """Meta tensors of these shapes, as positional inputs; ``batch`` replaces the first size of each."""
+    import torch
+
+    resized = [((batch, *shape[1:]) if batch is not None else shape, dtype) for shape, dtype in shapes]
+    return tuple(torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in resized)

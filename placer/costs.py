@@ -1,0 +1,137 @@
+"""Profile -> seconds for an op on a device: a physical floor times a learnt residual.
+
+    seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
+
+The floor's costs are fitted per op (``calibration/floors.py``), the residual is learnt from samples (``gaussian_process``).
+Where there are none the roofline model stands alone (Williams, Waterman & Patterson, CACM 52(4), 2009), and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from placer.gaussian_process import Array, Residual
+from placer.operators import Context, Work, amounts, describe
+from placer.prediction import PricedTrace, Source
+from placer.profile import DeviceFit
+from placer.tracing.trace import OpCall, Trace
+
+#: Share of the prior variance that must be explained by samples for a price to count as calibrated.
+EXPLAINED = 0.5
+#: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.
+FLOOR_SIGMA = math.log(3.0) / 1.645
+#: Rate relative to float32 assumed for a dtype that was never measured.
+UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
+
+
+def op_label(work: Work) -> str:
+    """The categorical name a residual is learnt under: float32 is the norm, any other dtype another op."""
+    return work.op if work.dtype == "float32" else f"{work.op}:{work.dtype}"
+
+
+def inputs_of(work: Work) -> tuple[float, ...]:
+    """The regression inputs of one op: amounts on a log2 scale, flags as they are."""
+    amounts = (work.flops, work.bytes, *work.sizes)
+    return (*(math.log2(1.0 + a) for a in amounts), *work.flags)
+
+
+def roofline_seconds(work: Work, fit: DeviceFit) -> float:
+    """The least time physics allows: dispatch, then arithmetic or memory traffic, whichever is longer."""
+    rates = fit.rates
+    peak = rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
+    return rates["dispatch_seconds"] + max(work.flops / peak, work.bytes / rates["bytes_per_second"])
+
+
+def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> float:
+    """The family's physical account of an op: a latency, and a cost for each amount its time is proportional to.
+
+    The costs were fitted for the op itself where it was measured often enough (``name@op``), else for its family. An op in
+    another dtype than float32 that was not is scaled by the ratio of the two peak rates. Never below the roofline's third:
+    no fit may promise the impossible.
+    """
+    label = op_label(work)
+    own = f"latency@{label}" in parameters
+    suffix = f"@{label}" if own else ""
+    total = parameters[f"latency{suffix}"]
+    for name, amount in amounts(work).items():
+        total += parameters[f"{name}{suffix}"] * amount
+    if not own and work.dtype != "float32":
+        peak = fit.rates.get(f"flops/{work.dtype}") or fit.rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
+        total += work.flops * max(1.0 / peak - 1.0 / fit.rates["flops/float32"], 0.0)
+    return max(total, roofline_seconds(work, fit) / 3.0)
+
+
+class CostModel:
+    """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
+
+    def __init__(self, fit: DeviceFit) -> None:
+        self.fit = fit
+
+    @cached_property
+    def _residuals(self) -> dict[str, Residual]:
+        return {name: Residual(family) for name, family in self.fit.families.items()}
+
+    def price(self, trace: Trace) -> PricedTrace:
+        """A price for every call of ``trace``; equal calls are priced once."""
+        context = Context.of(trace)
+        slot: dict[tuple[object, ...], int] = {}
+        order: list[int] = []
+        works: list[Work] = []
+        for call in trace.calls:
+            key = _key(call)
+            if key not in slot:
+                slot[key] = len(works)
+                works.append(describe(call, context))
+            order.append(slot[key])
+        seconds, sigma, sources = self.price_works(works)
+        host = [self._host_seconds(work) for work in works]
+        return PricedTrace(
+            trace=trace,
+            device=self.fit.device,
+            threads=self.fit.threads,
+            families=tuple(works[i].family for i in order),
+            seconds=tuple(seconds[i] for i in order),
+            host_seconds=tuple(host[i] for i in order),
+            sigma=tuple(sigma[i] for i in order),
+            sources=tuple(sources[i] for i in order),
+        )
+
+    def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
+        """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
+        seconds, sigma = [0.0] * len(works), [FLOOR_SIGMA] * len(works)
+        sources: list[Source] = ["floor"] * len(works)
+        by_family: dict[str, list[int]] = {}
+        for i, work in enumerate(works):
+            by_family.setdefault(work.family, []).append(i)
+        for family, members in by_family.items():
+            residual = self._residuals.get(family)
+            if residual is None:
+                for i in members:
+                    seconds[i] = roofline_seconds(works[i], self.fit)
+                continue
+            x: Array = np.array([inputs_of(works[i]) for i in members])
+            ops = np.array([residual.op_index(op_label(works[i])) for i in members])
+            mean, variance = residual.predict(x, ops)
+            explained = 1.0 - variance / residual.fit.signal
+            parameters = residual.fit.parameters
+            for j, i in enumerate(members):
+                seconds[i] = floor_seconds(works[i], self.fit, parameters) * math.exp(mean[j])
+                sigma[i] = math.sqrt(variance[j] + residual.fit.noise)
+                sources[i] = "calibrated" if explained[j] >= EXPLAINED else "extrapolated"
+        return seconds, sigma, sources
+
+    def _host_seconds(self, work: Work) -> float:
+        if self.fit.device == "cpu":
+            return 0.0
+        hosts = self.fit.framework
+        return hosts.get(f"host/{work.op}", hosts.get(f"host/{work.family}", hosts.get("host", 0.0)))
+
+
+def _key(call: OpCall) -> tuple[object, ...]:
+    """What a price depends on: two calls with equal keys cost the same."""
+    forward = call.phase in ("forward", "loss")
+    return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward

@@ -1,0 +1,67 @@
+"""Every exception placer raises on purpose.
+
+    PlacerError                     base of them all: ``except placer.PlacerError`` is enough
+    ├── ProfileError                a machine profile cannot be used
+    │   ├── ProfileMissing          there is none: run ``placer calibrate``
+    │   ├── ProfileDamaged          the file is not a profile (truncated, wrong types, NaN, ...)
+    │   ├── ProfileTooNew           written by a newer placer: upgrade placer
+    │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
+    │   └── ProfileStale            the machine changed since calibration; names the fields that did
+    ├── TraceError                  the workload could not be traced without running it
+    ├── CalibrationError            a measurement could not be taken
+    │   └── TimerError              the clock stands still, or never settles
+    ├── TargetError                 a command line TARGET could not be read
+    └── PlacerWarning               (a Warning) choose() fell back, or knows less than it should
+
+Wrong arguments are not in this tree: they raise ``ValueError`` or ``TypeError`` at once, like any Python function.
+"""
+
+from __future__ import annotations
+
+
+class PlacerError(Exception):
+    """Base of every error placer raises on purpose."""
+
+
+class ProfileError(PlacerError):
+    """A machine profile cannot be used."""
+
+
+class ProfileMissing(ProfileError):
+    """There is no profile where one was looked for."""
+
+
+class ProfileDamaged(ProfileError):
+    """The file is not a readable profile."""
+
+
+class ProfileTooNew(ProfileError):
+    """The profile was written by a newer placer than this one."""
+
+
+class ProfileTooOld(ProfileError):
+    """The profile was written in a schema that is no longer read."""
+
+
+class ProfileStale(ProfileError):
+    """The machine is no longer the one that was calibrated."""
+
+
+class TraceError(PlacerError):
+    """The workload could not be traced on meta tensors."""
+
+
+class CalibrationError(PlacerError):
+    """A measurement could not be taken."""
+
+
+class TimerError(CalibrationError):
+    """The clock stands still, or the timings never settle."""
+
+
+class TargetError(PlacerError):
+    """A command line target could not be imported or is not a model."""
+
+
+class PlacerWarning(UserWarning):
+    """choose() fell back to the conventional rule, or knows less than it should."""

@@ -1,0 +1,8 @@
+"""Why a device was chosen, layer by layer: one Explanation, and renderers for people and programs."""
+
+from __future__ import annotations
+
+from placer.explanation.explanation import DeviceRow, Explanation, LayerRow, OpRow
+from placer.explanation.rows import build
+
+__all__ = ["Explanation", "DeviceRow", "LayerRow", "OpRow", "build"]

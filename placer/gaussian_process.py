@@ -1,0 +1,71 @@
+"""Evaluates the fitted residuals: Gaussian-process regression in plain numpy.
+
+Calibration chooses the hyperparameters (``calibration/fitting.py``, with scikit-learn); here they are only used, so that
+pricing needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for Machine
+Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.profile import FamilyFit
+
+Array = NDArray[np.float64]
+
+#: Index given to an op that calibration never saw: as far from each known op as they are from one another.
+UNKNOWN_OP = -1
+
+
+def covariance(distance: Array, signal: float) -> Array:
+    """Matern-3/2 covariance of scaled distances."""
+    scaled = math.sqrt(3.0) * distance
+    return signal * (1.0 + scaled) * np.exp(-scaled)
+
+
+def distances(
+    left: Array, left_ops: Array, right: Array, right_ops: Array, length_scales: Array, op_scale: float
+) -> Array:
+    """Scaled Euclidean distances, n x m; two different ops are ``sqrt(2) / op_scale`` apart, whatever their features."""
+    a, b = left / length_scales, right / length_scales
+    squared = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * a @ b.T
+    squared += (left_ops[:, None] != right_ops[None, :]) * (2.0 / op_scale**2)
+    result: Array = np.sqrt(np.maximum(squared, 0.0))
+    return result
+
+
+class Residual:
+    """The posterior of one family's log residual, factorised on first use."""
+
+    def __init__(self, fit: FamilyFit) -> None:
+        self.fit = fit
+        self._x = np.asarray(fit.x, dtype=np.float64).reshape(len(fit.y), len(fit.feature_names))
+        self._ops = np.asarray(fit.op_index, dtype=np.int64)
+        self._scales = np.asarray(fit.length_scales, dtype=np.float64)
+        self._index = {op: i for i, op in enumerate(fit.ops)}
+
+    def op_index(self, op: str) -> int:
+        return self._index.get(op, UNKNOWN_OP)
+
+    @cached_property
+    def _factor(self) -> tuple[Array, Array]:
+        k = covariance(self._distances(self._x, self._ops), self.fit.signal)
+        k[np.diag_indices_from(k)] += self.fit.noise + 1e-9 * self.fit.signal
+        inverse = np.linalg.inv(np.linalg.cholesky(k))
+        residual = np.asarray(self.fit.y) - self.fit.mean
+        return inverse, inverse.T @ (inverse @ residual)
+
+    def _distances(self, x: Array, ops: Array) -> Array:
+        return distances(x, ops, self._x, self._ops, self._scales, self.fit.op_scale)
+
+    def predict(self, x: Array, ops: Array) -> tuple[Array, Array]:
+        """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
+        inverse, alpha = self._factor
+        k = covariance(self._distances(x, ops), self.fit.signal)
+        mean = self.fit.mean + k @ alpha
+        variance = self.fit.signal - ((k @ inverse.T) ** 2).sum(1)
+        return mean, np.maximum(variance, 0.0)

@@ -1,0 +1,79 @@
+"""Decisions taken and step times seen on this machine: JSON lines, newest last, bounded.
+
+A convenience for ``placer explain`` without a target. Nothing depends on it, so writing and reading it never fail: on a
+read-only or full disk the history is simply not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from placer.store import data_home, replace_file
+
+log = logging.getLogger(__name__)
+
+#: When the file outgrows this, the older half is dropped. One entry may take at most a quarter of it.
+MAX_BYTES = 1_000_000
+
+
+def history_path() -> Path:
+    """The history file; it need not exist."""
+    return data_home() / "history.jsonl"
+
+
+def record(entry: dict[str, Any]) -> None:
+    """Append one JSON-serialisable entry, with the time (``"time"``, ISO 8601 UTC). Never raises."""
+    try:
+        stamped = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), **entry}
+        line = json.dumps(stamped, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        if len(line) > MAX_BYTES // 4:
+            log.debug("history entry of %d bytes not kept: the limit is %d", len(line), MAX_BYTES // 4)
+            return
+        _append(history_path(), line)
+    except (OSError, TypeError, ValueError, RecursionError, RuntimeError) as error:
+        # RuntimeError: no home directory. Nobody's training stops because a log could not be written.
+        log.debug("history entry not kept: %s", error)
+
+
+def last(n: int = 1) -> list[dict[str, Any]]:
+    """The last ``n`` entries, newest last; fewer, or none, where there are no more. Damaged lines are skipped."""
+    if n < 1:
+        return []
+    try:
+        with history_path().open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 2 * MAX_BYTES))
+            lines = file.read(2 * MAX_BYTES).splitlines()
+    except (OSError, RuntimeError) as error:
+        log.debug("no history: %s", error)
+        return []
+    entries: list[dict[str, Any]] = []
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+            if len(entries) == n:
+                break
+    return entries[::-1]
+
+
+def _append(path: Path, line: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One write to a descriptor opened for appending: entries of several processes don't mix.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        os.write(descriptor, line)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    if size > MAX_BYTES:
+        kept = path.read_bytes()[-MAX_BYTES // 2 :]
+        replace_file(path, kept[kept.find(b"\n") + 1 :])

@@ -1,0 +1,389 @@
+"""What each operator is made of: its family, its arithmetic and the memory it moves.
+
+One registry, used on both sides: calibration describes the ops it measured with it, pricing the ops it has to price.
+An op nobody registered is never free: it falls in the family ``other``, with the bytes of its operands as a floor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from placer.tracing.trace import OpCall, TensorSpec, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an op cannot see of the step it stands in.
+
+    ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step ago
+    are still in a cache; ``recording`` whether autograd builds its graph around forward ops.
+    """
+
+    footprint_bytes: int
+    recording: bool
+
+    @classmethod
+    def of(cls, trace: Trace) -> Context:
+        return cls(footprint_bytes=trace.peak_bytes, recording=trace.mode == "train")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One op call in the terms of its family. ``flops`` counts a multiply-add as two; ``bytes`` is read plus written."""
+
+    family: str
+    op: str
+    dtype: str
+    flops: float
+    bytes: float
+    #: Sizes (compared on a log scale) and flags (0 or 1), named by ``feature_names(family)``.
+    sizes: tuple[float, ...]
+    flags: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The names of a family's features, and the function that reads them off an op call.
+
+    ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
+    """
+
+    sizes: tuple[str, ...]
+    flags: tuple[str, ...]
+    read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
+    amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
+
+
+def _bytes(call: OpCall) -> float:
+    return float(sum(t.stored_bytes for t in call.inputs) + sum(t.stored_bytes for t in call.outputs))
+
+
+def _numel(specs: tuple[TensorSpec, ...]) -> int:
+    return max((t.numel for t in specs), default=0)
+
+
+def _matmul(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    # addmm, baddbmm and addmv carry the bias first.
+    a, b = call.inputs[-2:]
+    batch = a.shape[0] if len(a.shape) == 3 else 1
+    m = a.shape[-2] if len(a.shape) > 1 else 1
+    k = a.shape[-1] if a.shape else 1
+    n = b.shape[-1] if len(b.shape) > 1 else 1
+    flags = (float(_is_transposed(a)), float(_is_transposed(b)))
+    return 2.0 * batch * m * n * k, (batch, m, n, k), flags
+
+
+def _is_transposed(spec: TensorSpec) -> bool:
+    return len(spec.shape) > 1 and spec.stride[-1] != 1 and spec.shape[-1] != 1
+
+
+def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
+    transposed = True in call.args
+    kernel = math.prod(weight.shape[2:])
+    if transposed:
+        groups = max(out.shape[1] // max(weight.shape[1], 1), 1)
+        spatial = math.prod(image.shape[2:])
+    else:
+        groups = max(image.shape[1] // max(weight.shape[1], 1), 1)
+        spatial = math.prod(out.shape[2:])
+    cin, cout = image.shape[1] / groups, out.shape[1] / groups
+    return image.shape[0], cin, cout, groups, kernel, spatial, math.prod(image.shape[2:])
+
+
+def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec) -> tuple[float, ...]:
+    dims = len(weight.shape) - 2
+    return float(dims == 1), float(dims == 3), float(True in call.args), float(not image.contiguous)
+
+
+def _convolution(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    image, weight = call.inputs[:2]
+    geometry = _convolution_geometry(call, image, weight, call.outputs[0])
+    n, cin, cout, groups, kernel, spatial, _ = geometry
+    return 2.0 * n * cin * cout * groups * kernel * spatial, geometry, _convolution_flags(call, image, weight)
+
+
+def _convolution_backward(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    grad, image, weight = call.inputs[:3]
+    geometry = _convolution_geometry(call, image, weight, grad)
+    n, cin, cout, groups, kernel, spatial, _ = geometry
+    to_input = any(o.shape == image.shape for o in call.outputs)
+    flops = (4.0 if to_input else 2.0) * n * cin * cout * groups * kernel * spatial
+    return flops, geometry, (*_convolution_flags(call, image, weight), float(to_input))
+
+
+#: Arithmetic per element of the ops that are not a single instruction (polynomial or table evaluations, in FLOPs).
+TRANSCENDENTAL = {
+    "exp": 10, "log": 10, "tanh": 20, "sigmoid": 15, "gelu": 25, "silu": 18, "mish": 40, "softplus": 25, "erf": 20,
+    "sin": 15, "cos": 15, "pow": 20, "elu": 15, "log1p": 15, "expm1": 15, "tan": 25, "atan2": 30, "log_sigmoid": 25,
+    "gelu_backward": 35, "mish_backward": 50, "silu_backward": 25, "softplus_backward": 25, "elu_backward": 15,
+    "log_sigmoid_forward": 25, "log_sigmoid_backward": 25, "hardswish": 4, "logit": 20, "lgamma": 60, "digamma": 60,
+}  # fmt: skip
+
+
+def _elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    out = max(_numel(call.outputs), _numel(call.inputs) if call.in_place else 0)
+    name = call.op.removeprefix("aten::").rstrip("_")
+    strided = any(not t.contiguous and 0 not in t.stride for t in call.inputs)
+    broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
+    flops = float(TRANSCENDENTAL.get(name, 1)) * out
+    return flops, (out, _bytes(call)), (float(strided), float(broadcast), float(call.in_place))
+
+
+def _reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    source = max(call.inputs, key=lambda t: t.numel, default=None)
+    if source is None:
+        return 0.0, (0, 0), (0.0, 0.0)
+    out = _numel(call.outputs)
+    # The innermost dimension survives when the reduction runs over an outer one: another access pattern.
+    kept = bool(call.outputs) and bool(source.shape) and bool(call.outputs[0].shape)
+    inner_survives = kept and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
+    return float(source.numel), (source.numel, out), (float(inner_survives), float(not source.contiguous))
+
+
+def _rows(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    source = max(call.inputs, key=lambda t: t.numel)
+    inner = source.shape[-1] if source.shape else 1
+    return 12.0 * source.numel, (source.numel, inner), (float(not source.contiguous),)
+
+
+def _normalization(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    source = max(call.inputs, key=lambda t: t.numel)
+    channels = max((t.numel for t in call.inputs if len(t.shape) == 1), default=1)
+    return 8.0 * source.numel, (source.numel, channels), (float(not source.contiguous), float(True in call.args))
+
+
+def _pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    large = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+    small = call.outputs[0] if not call.op.endswith("backward") else call.inputs[0]
+    window = max(large.numel / max(small.numel, 1), 1.0)
+    return float(large.numel), (large.numel, small.numel, window), (float(not large.contiguous),)
+
+
+def _indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    indices = max((t.numel for t in call.inputs if t.dtype in ("int64", "int32", "bool", "uint8")), default=1)
+    values = [t for t in call.inputs if t.dtype not in ("int64", "int32", "bool")]
+    table = max((t.numel for t in values), default=0)
+    out = _numel(call.outputs)
+    width = max(max(out, table if len(values) > 1 else 0) / max(indices, 1), 1.0)
+    return 0.0, (out, table, indices, width), (float(call.in_place),)
+
+
+def _attention(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    q, k, v = [t for t in call.inputs if len(t.shape) >= 3][:3]
+    batch = math.prod(q.shape[:-2])
+    length, width = q.shape[-2:]
+    source, out_width = k.shape[-2], v.shape[-1]
+    backward = call.op.endswith("_backward")
+    flops = (5.0 if backward else 2.0) * batch * length * source * (width + out_width)
+    masked = any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:])
+    return flops, (batch, length, source, width), (float(True in call.args), float(masked))
+
+
+def _recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    sequence = call.inputs[0]
+    weights = [t for t in call.inputs[1:] if len(t.shape) == 2]
+    gates = sum(w.numel for w in weights)
+    hidden = weights[1].shape[-1] if len(weights) > 1 else sequence.shape[-1]
+    cell = call.op.removesuffix("_backward").endswith("_cell")
+    steps = 1 if cell else max(sequence.numel // max(sequence.shape[-1], 1), 1)  # steps x batch rows
+    rows = steps if not cell else sequence.shape[0]
+    length = 1 if cell else _sequence_length(call, sequence)
+    backward = 2.0 if call.op.endswith("_backward") else 1.0
+    stacked = max(len(weights) // 2, 1)  # layers x directions
+    return 2.0 * backward * rows * gates, (length, max(rows // length, 1), sequence.shape[-1], hidden, stacked), ()
+
+
+def _sequence_length(call: OpCall, sequence: TensorSpec) -> int:
+    state = next((t for t in call.inputs[1:] if len(t.shape) == 3), None)
+    batch = state.shape[1] if state is not None else (sequence.shape[1] if len(sequence.shape) > 2 else 1)
+    rows = sequence.numel // max(sequence.shape[-1], 1)
+    return max(rows // max(batch, 1), 1)
+
+
+def _optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    settings = {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
+    flags = tuple(float(bool(settings.get(name))) for name in ("momentum", "weight_decay", "fused"))
+    return 12.0 * call.inputs[0].numel, (call.inputs[0].numel,), flags
+
+
+def _other(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    return float(_numel((*call.inputs, *call.outputs))), (_numel(call.inputs), _numel(call.outputs)), ()
+
+
+def _nothing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    return 0.0, (), ()
+
+
+def _padded_flops(work: Work) -> float:
+    """Arithmetic with channels rounded up to whole vector registers (16 float32 in the blocked layouts of oneDNN)."""
+    n, cin, cout, groups, kernel, positions = work.sizes[:6]
+    if groups > 1:
+        return work.flops
+    return 2.0 * n * math.ceil(cin / 16) * 16 * math.ceil(cout / 16) * 16 * kernel * positions
+
+
+def _unfolded_bytes(work: Work) -> float:
+    """Memory of the kernel-sized patches around every position, which kernels that unfold the image write and read."""
+    n, cin, _, groups, kernel, positions = work.sizes[:6]
+    return 4.0 * n * cin * groups * kernel * positions
+
+
+FAMILIES: Mapping[str, Family] = {
+    "view": Family((), (), _nothing),
+    "matmul": Family(("batch", "m", "n", "k"), ("a_transposed", "b_transposed"), _matmul),
+    "convolution": Family(
+        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
+        ("one_d", "three_d", "transposed", "strided"),
+        _convolution,
+        {"padded_flops": _padded_flops, "unfolded_bytes": _unfolded_bytes},
+    ),
+    "convolution_backward": Family(
+        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
+        ("one_d", "three_d", "transposed", "strided", "to_input"),
+        _convolution_backward,
+        {"padded_flops": _padded_flops, "unfolded_bytes": _unfolded_bytes},
+    ),
+    "elementwise": Family(("numel", "bytes"), ("strided", "broadcast", "in_place"), _elementwise),
+    "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), _reduction),
+    "softmax": Family(("numel", "row"), ("strided",), _rows),
+    "normalization": Family(("numel", "channels"), ("strided", "training"), _normalization),
+    "pooling": Family(("numel", "pooled", "window"), ("strided",), _pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}),
+    "indexing": Family(
+        ("outputs", "table", "indices", "width"),
+        ("in_place",),
+        _indexing,
+        {"outputs": lambda w: w.sizes[0], "table": lambda w: w.sizes[1], "indices": lambda w: w.sizes[2]},
+    ),
+    "attention": Family(
+        ("batch", "length", "source", "width"),
+        ("causal", "masked"),
+        _attention,
+        {"scores": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2], "rows": lambda w: w.sizes[0]},
+    ),
+    "recurrent": Family(
+        ("length", "batch", "input", "hidden", "stacked"),
+        (),
+        _recurrent,
+        {
+            "steps": lambda w: w.sizes[0] * w.sizes[4],
+            "gated": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[3] * w.sizes[4],
+        },
+    ),
+    "random": Family(("numel", "bytes"), ("strided", "broadcast", "in_place"), _elementwise),
+    "sorting": Family(
+        ("numel", "row"), ("strided",), _rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
+    ),
+    "optimizer": Family(("numel",), ("momentum", "weight_decay", "fused"), _optimizer),
+    "other": Family(("inputs", "outputs"), (), _other),
+}
+
+#: Features every family has besides its own: where the op stands in its step (see Context).
+CONTEXT_SIZES = ("footprint",)
+CONTEXT_FLAGS = ("kept", "recording")
+
+_NAMES: Mapping[str, str] = {
+    "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
+    "convolution": "convolution _convolution mkldnn_convolution cudnn_convolution conv2d conv1d conv3d",
+    "convolution_backward": "convolution_backward",
+    "reduction": "sum mean amax amin max min argmax argmin var std var_mean std_mean norm linalg_vector_norm prod any all "
+    "logsumexp nansum count_nonzero nll_loss_forward nll_loss_backward mse_loss mse_loss_backward smooth_l1_loss "
+    "nll_loss2d_forward nll_loss2d_backward binary_cross_entropy l1_loss",
+    "softmax": "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data _safe_softmax",
+    "normalization": "native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward "
+    "native_group_norm native_group_norm_backward cudnn_batch_norm cudnn_batch_norm_backward _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _fused_rms_norm _fused_rms_norm_backward batch_norm_backward "
+    "_batch_norm_with_update",
+    "pooling": "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "
+    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool3d "
+    "avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward max_pool1d avg_pool1d _adaptive_avg_pool3d "
+    "_adaptive_avg_pool3d_backward upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
+    "upsample_bilinear2d_backward upsample_nearest1d upsample_nearest1d_backward upsample_linear1d",
+    "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ index "
+    "index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy index_copy_ "
+    "take masked_select embedding_bag _embedding_bag _embedding_bag_dense_backward nonzero index_fill index_fill_ "
+    "select_scatter slice_scatter select_backward slice_backward",
+    "attention": "scaled_dot_product_attention scaled_dot_product_attention_backward",
+    "recurrent": "lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward lstm_cell "
+    "lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell rnn_relu_cell_backward",
+    "random": "bernoulli bernoulli_ normal normal_ uniform uniform_ rand randn rand_like randn_like native_dropout "
+    "native_dropout_backward dropout dropout_backward randint randint_like randperm multinomial exponential_ random_",
+    "sorting": "sort argsort topk cumsum cumprod cummax cummin logcumsumexp median kthvalue unique _unique2 unique_dim",
+}
+_FAMILY_OF = {f"aten::{name}": family for family, names in _NAMES.items() for name in names.split()}
+#: Not reached through an operand of the same size: their cost is arithmetic placer has no formula for.
+_IRREGULAR = ("aten::linalg_", "aten::_linalg_", "aten::fft_", "aten::_fft_", "aten::cdist", "aten::_cdist", "aten::_ctc")
+
+
+@lru_cache(maxsize=4096)
+def family_of(op: str) -> str | None:
+    """The family registered for ``op``, None where there is none (see ``describe`` for what happens then)."""
+    if op.startswith("optimizer::"):
+        return "optimizer"
+    if op in _FAMILY_OF:
+        return _FAMILY_OF[op]
+    if op.startswith(_IRREGULAR) or not op.startswith("aten::"):
+        return "other"
+    return None
+
+
+def describe(call: OpCall, context: Context) -> Work:
+    """The family, work and features of one op call standing in a step.
+
+    An unregistered op is a view when it only aliases, elementwise when its largest operand is as large as its result
+    (what most of PyTorch's two thousand ops are), and ``other`` when neither holds.
+    """
+    family = family_of(call.op)
+    if call.view and not call.in_place:
+        family = "view"
+    elif family is None:
+        family = "elementwise" if _looks_elementwise(call) else "other"
+    try:
+        flops, sizes, flags = FAMILIES[family].read(call)
+    except (IndexError, ValueError):  # an overload with other operands than its siblings
+        family = "other"
+        flops, sizes, flags = FAMILIES[family].read(call)
+    moved = 0.0 if family == "view" else _moved_bytes(call, family)
+    dtype = next((t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype), "float32")
+    recording = context.recording and call.phase in ("forward", "loss")
+    return Work(
+        family=family,
+        op=call.op,
+        dtype=dtype,
+        flops=flops,
+        bytes=moved,
+        sizes=(*(float(s) for s in sizes), float(context.footprint_bytes)),
+        flags=(*flags, float(call.kept_bytes > 0), float(recording)),
+    )
+
+
+def amounts(work: Work) -> dict[str, float]:
+    """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
+    extra = FAMILIES[work.family].amounts
+    return {"flops": work.flops, "bytes": work.bytes, **{name: read(work) for name, read in extra.items()}}
+
+
+def feature_names(family: str) -> tuple[str, ...]:
+    """Names of the features ``describe`` gives for ``family``: sizes first, then flags."""
+    return (*FAMILIES[family].sizes, *CONTEXT_SIZES, *FAMILIES[family].flags, *CONTEXT_FLAGS)
+
+
+def _looks_elementwise(call: OpCall) -> bool:
+    return _numel(call.outputs) >= _numel(call.inputs) or call.in_place
+
+
+#: Tensors of the parameter's size an update reads and writes (parameter and gradient included); 7 where unknown, as Adam.
+_UPDATE_PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
+
+
+def _moved_bytes(call: OpCall, family: str) -> float:
+    if family == "optimizer":
+        passes = _UPDATE_PASSES.get(call.op.removeprefix("optimizer::"), 7)
+        return float(passes * call.inputs[0].stored_bytes)
+    if family == "indexing":
+        # Only the indexed rows of a table are read, not all of it.
+        out = sum(t.stored_bytes for t in call.outputs)
+        return float(2 * out + sum(t.stored_bytes for t in call.inputs if "int" in t.dtype))
+    return _bytes(call)

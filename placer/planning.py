@@ -1,0 +1,244 @@
+"""Workload x Profile -> Plan: the stages between the arguments and the move, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from placer import machine
+from placer import profile as profiles
+from placer.decision import Decision, decide
+from placer.errors import ProfileError, ProfileStale
+from placer.nest import tensors
+from placer.plans import Plan
+from placer.prediction import Prediction
+from placer.profile import Profile
+from placer.tracing.trace import Trace
+from placer.workload import Workload
+
+_loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
+
+
+def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
+    """A profile, read from disk only when its file changed since the last time. Raises ProfileError."""
+    if isinstance(source, Profile):
+        return source
+    check_source(source)
+    path = _own_path(os.environ.get("PLACER_HOME")) if source is None else str(profiles._locate(source)[0])
+    try:
+        status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
+    except (OSError, ValueError):
+        return profiles.load(source)  # nothing there: the loader knows what to say
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    known = _loaded.get(path)
+    if known is None or known[0] != stamp:
+        known = _loaded[path] = (stamp, profiles.load(source))
+    return known[1]
+
+
+@functools.cache
+def _own_path(home: str | None) -> str:
+    """This machine's profile; ``home`` is what it depends on."""
+    return str(profiles.default_path())
+
+
+def check_source(source: object) -> None:
+    """TypeError for what cannot name a profile."""
+    if not isinstance(source, (Profile, str, os.PathLike, type(None))):
+        raise TypeError(f"profile must be a path, a name, a Profile or None, not {source!r}")
+
+
+def changed_fields(profile: Profile) -> tuple[str, ...]:
+    """What makes this machine another one than the profile's, readable; empty: nothing."""
+    return profiles.stale_fields(profile, machine.fingerprint())
+
+
+def check_fresh(profile: Profile) -> None:
+    """Raise ProfileStale, naming the fields, if the machine changed since calibration."""
+    if changed := changed_fields(profile):
+        raise ProfileStale(f"the machine changed since calibration ({'; '.join(changed)}); run: placer calibrate")
+
+
+def candidates(devices: Sequence[str] | None, profile: Profile, *, here: bool) -> tuple[str, ...]:
+    """The devices to compare: those asked for, else all that are calibrated (``here``: and on this machine).
+
+    Raises ProfileError when this machine's default accelerator was never calibrated: leaving it out silently would turn
+    "not measured" into "not worth it".
+    """
+    calibrated = profile.devices()
+    if devices is not None:
+        missing = [name for name in devices if name not in calibrated]
+        if missing:
+            raise _not_calibrated(missing[0], calibrated)
+        return tuple(devices)
+    if not here:
+        return calibrated
+    available = machine.available_devices()
+    default = available[:2]
+    missing = [name for name in default if name not in calibrated]
+    if missing:
+        raise _not_calibrated(missing[0], calibrated)
+    return tuple(name for name in available if name in calibrated)
+
+
+def predict_all(
+    trace: Trace, workload: Workload, profile: Profile, devices: Sequence[str], threads: str
+) -> dict[str, Prediction]:
+    """A prediction per device; with ``threads="tune"``, the CPU at its best calibrated number of threads."""
+    from placer.predict import predict
+
+    here = profile.fingerprint.get("cpu") == machine.cpu_model()
+    now = torch.get_num_threads() if here else _own_threads(profile)
+    found = predict(trace, profile, devices=devices, threads=now, data=workload.data, steps=workload.steps)
+    if here and threads == "keep" and "cpu" in found:
+        # Priced at the nearest calibrated count, but this is the one it will run with.
+        found["cpu"] = dataclasses.replace(found["cpu"], threads=torch.get_num_threads())
+    if threads == "tune" and "cpu" in found:
+        for count in profile.threads("cpu"):
+            tried = predict(trace, profile, devices=("cpu",), threads=count, data=workload.data, steps=workload.steps)[
+                "cpu"
+            ]
+            if tried.step_seconds < found["cpu"].step_seconds:
+                found["cpu"] = tried
+    return found
+
+
+def make_plan(
+    workload: Workload,
+    profile: Profile,
+    *,
+    devices: Sequence[str] | None,
+    threads: str = "keep",
+    what_if: Profile | None = None,
+    here: bool = True,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """Trace, price, decide. Raises TraceError or ProfileError."""
+    chosen = candidates(devices, profile, here=here)
+    trace = trace_workload(workload)
+    predictions = predict_all(trace, workload, profile, chosen, threads)
+    if what_if is not None:
+        predictions.update(_hypothetical(trace, workload, what_if))
+        notes = (*notes, f"{next(reversed(predictions))} is not on this machine: its numbers were measured elsewhere")
+    return Plan(
+        decision=decide(predictions, workload.steps),
+        predictions=predictions,
+        workload=describe(workload, trace),
+        profile=profile,
+        notes=(*notes, *profile_notes(profile)),
+    )
+
+
+def trace_workload(workload: Workload) -> Trace:
+    """The trace of one step. Raises TraceError."""
+    from placer.tracing import trace
+
+    return trace(workload)
+
+
+def describe(workload: Workload, trace: Trace | None = None) -> dict[str, Any]:
+    """A workload as plain values, for explanations and the history."""
+    inputs = [_spec(tensor) for tensor in tensors((workload.args, workload.kwargs))]
+    return {
+        "target": _target_name(workload.target),
+        "mode": workload.mode,
+        "inputs": inputs,
+        "optimizer": workload.optimizer_name,
+        "loss": None if workload.loss is None else _target_name(workload.loss),
+        "steps": workload.steps,
+        "data": workload.data,
+        "autocast": None if workload.autocast is None else str(workload.autocast).removeprefix("torch."),
+        "parameters": sum(p.numel() for module in workload.modules for p in module.parameters()),
+        "op_calls": None if trace is None else len(trace.calls),
+    }
+
+
+def describe_machine(profile: Profile) -> dict[str, Any]:
+    """What the numbers were measured on, as plain values."""
+    known = ("cpu", "cores", "memory_bytes", "accelerators", "torch", "threads")
+    facts = {key: profile.fingerprint[key] for key in known if key in profile.fingerprint}
+    return {**facts, "calibrated": profile.created, "profile": profile.name}
+
+
+def profile_notes(profile: Profile) -> tuple[str, ...]:
+    """What a reader should know about the profile itself."""
+    unfinished = () if profile.complete else ("calibration did not finish; run: placer calibrate",)
+    return (*unfinished, *profile.warnings)
+
+
+def conventional(workload: Workload, devices: Sequence[str] | None, why: str) -> Decision:
+    """The rule of every training script: an accelerator if there is one and the model fits in its free memory."""
+    available = tuple(devices) if devices is not None else machine.available_devices()
+    threads = torch.get_num_threads()
+    need = rough_memory(workload)
+    for name in available:
+        if name == "cpu":
+            continue
+        free = machine.memory(name)[0]
+        if need <= free:
+            return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
+    device = "cpu" if "cpu" in available else available[0]
+    present = any(name != "cpu" for name in available)
+    rule = "the model does not fit on the accelerator" if present else "no accelerator is present"
+    return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
+
+
+def rough_memory(workload: Workload) -> int:
+    """Bytes of parameters and buffers, four times over for training (gradients and two optimizer states)."""
+    held: dict[int, Tensor] = {}
+    for module in workload.modules:
+        held.update({id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
+    size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+    return size * (4 if workload.mode == "train" else 1)
+
+
+def _hypothetical(trace: Trace, workload: Workload, profile: Profile) -> dict[str, Prediction]:
+    """The first accelerator of another machine's profile, named ``cuda@that-profile``."""
+    from placer.predict import predict
+
+    accelerator = next((name for name in profile.devices() if name != "cpu"), None)
+    if accelerator is None:
+        raise ProfileError(f"profile {profile.name!r} has no accelerator (calibrated: {', '.join(profile.devices())})")
+    count = _own_threads(profile)
+    found = predict(trace, profile, devices=(accelerator,), threads=count, data=workload.data, steps=workload.steps)
+    prediction = found[accelerator]
+    total = _memory_of(profile.fingerprint, accelerator)
+    name = f"{accelerator}@{Path(profile.name).stem or 'profile'}"
+    fits = total is None or prediction.peak_memory_bytes <= total
+    return {name: dataclasses.replace(prediction, device=name, fits=fits)}
+
+
+def _own_threads(profile: Profile) -> int | None:
+    """What another machine runs with by default."""
+    threads = profile.fingerprint.get("threads")
+    return threads if isinstance(threads, int) and threads > 0 else None
+
+
+def _memory_of(fingerprint: Mapping[str, Any], device: str) -> int | None:
+    for facts in fingerprint.get("accelerators") or ():
+        if facts.get("device") == device:
+            return int(facts.get("memory_bytes") or 0) or None
+    return None
+
+
+def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
+    known = ", ".join(calibrated) or "none"
+    return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")
+
+
+def _spec(tensor: Tensor) -> str:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _target_name(target: object) -> str:
+    if hasattr(target, "__name__"):
+        return str(target.__name__)
+    return type(target).__name__

@@ -1,0 +1,113 @@
+"""Trace x Profile -> one Prediction per device: the stages after tracing, in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from placer import machine, timeline
+from placer.costs import CostModel
+from placer.prediction import Prediction, PricedTrace
+from placer.profile import DeviceFit, Profile
+from placer.tracing.trace import Trace
+
+#: Half width of a 90 % interval of a normal variable, in standard deviations.
+Z90 = 1.645
+
+#: The cost models last used: their factorised residuals are worth keeping, but not for ever.
+_recent: list[CostModel] = []
+_RECENT = 8
+
+
+def predict(
+    trace: Trace,
+    profile: Profile,
+    *,
+    devices: Sequence[str],
+    threads: int | None = None,
+    data: str = "host",
+    steps: int | None = None,
+) -> dict[str, Prediction]:
+    """Price ``trace`` on every device, by name, in the order given.
+
+    ``threads`` is the number of CPU threads the step will run with (None: as the process has now). Raises ProfileError
+    where the profile knows nothing of a device.
+    """
+    return {device: predict_on(device, trace, profile, threads=threads, data=data, steps=steps) for device in devices}
+
+
+def predict_on(
+    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None
+) -> Prediction:
+    """The Prediction of one device; see ``predict``."""
+    model = cost_model(profile, device, threads)
+    priced = model.price(trace)
+    fit = model.fit
+    if device == "cpu":
+        step = timeline.on_cpu(priced, fit)
+    else:
+        step = timeline.on_accelerator(priced, fit, data=data)
+    sigma = log_sigma(priced, fit)
+    one_time = one_time_seconds(trace, fit)
+    free = machine.memory(device)[0] if device in machine.available_devices() else None
+    return Prediction(
+        device=device,
+        threads=fit.threads,
+        step_seconds=step.seconds,
+        low=step.seconds * math.exp(-Z90 * sigma),
+        high=step.seconds * math.exp(Z90 * sigma),
+        one_time_seconds=one_time,
+        total_seconds=None if steps is None else one_time + steps * step.seconds,
+        components=step.components,
+        peak_memory_bytes=trace.peak_bytes,
+        fits=free is None or trace.peak_bytes <= free,
+        coverage=coverage(priced),
+        priced=priced,
+    )
+
+
+def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
+    """The cost model of a device, built once per fit; ``threads`` None takes the number this process runs with."""
+    fit = profile.fit(device, threads or torch.get_num_threads())
+    for model in tuple(_recent):
+        if model.fit is fit:
+            return model
+    model = CostModel(fit)
+    _recent.insert(0, model)
+    del _recent[_RECENT:]
+    return model
+
+
+def coverage(priced: PricedTrace) -> float:
+    """Share of the priced op time that rests on calibrated, in-range ops (1.0 for a step without ops)."""
+    total = sum(priced.seconds)
+    sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if s == "calibrated")
+    return sure / total if total else 1.0
+
+
+def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
+    """Standard deviation of log(step seconds).
+
+    The errors of one op repeat wherever it stands, so they add up linearly within a family and as squares between
+    families; what composition adds on top was measured on generated networks (``fit.interval``).
+    """
+    by_family: dict[str, float] = {}
+    for family, seconds, sigma in zip(priced.families, priced.seconds, priced.sigma, strict=True):
+        by_family[family] = by_family.get(family, 0.0) + seconds * sigma
+    total = sum(priced.seconds) + timeline.framework_seconds(priced.trace, fit.framework)
+    if total <= 0.0:
+        return fit.interval.get("base", 0.0)
+    ops = math.sqrt(sum(v * v for v in by_family.values())) / total
+    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops)
+
+
+def one_time_seconds(trace: Trace, fit: DeviceFit) -> float:
+    """What is paid once: on an accelerator its context, the move of the weights and first-call warm-up."""
+    if fit.device == "cpu":
+        return 0.0
+    sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))
+    move = timeline.copy_seconds(sizes, fit, "h2d", "pageable")
+    distinct = len({call.op for call in trace.calls})
+    return fit.rates.get("context_seconds", 0.0) + move + distinct * fit.rates.get("first_call_seconds", 0.0)

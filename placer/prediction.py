@@ -1,0 +1,54 @@
+"""What placer says about one device: the numbers of a Prediction, and of the priced ops beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from placer.tracing.trace import Trace
+
+#: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
+Source = Literal["calibrated", "extrapolated", "floor"]
+
+
+@dataclass(frozen=True)
+class PricedTrace:
+    """A price for every call of a trace on one device, in the order of ``trace.calls``.
+
+    ``seconds`` is the time the op's kernels take on the device (on the CPU: the op itself, in place in a step);
+    ``host_seconds`` the time the host needs to issue it (accelerators only, 0 on the CPU); ``sigma`` the standard
+    deviation of log(seconds).
+    """
+
+    trace: Trace
+    device: str
+    threads: int
+    families: tuple[str, ...]
+    seconds: tuple[float, ...]
+    host_seconds: tuple[float, ...]
+    sigma: tuple[float, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One step on one device. Times in seconds, sizes in bytes.
+
+    ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy, sync,
+    ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time that rests on
+    calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run).
+    """
+
+    device: str
+    threads: int
+    step_seconds: float
+    low: float
+    high: float
+    one_time_seconds: float
+    total_seconds: float | None
+    components: Mapping[str, float]
+    peak_memory_bytes: int
+    fits: bool
+    coverage: float
+    priced: PricedTrace

@@ -1,0 +1,83 @@
+"""Compares the machine that was calibrated with the machine that is here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: Fingerprint fields compared by plain equality, with the words a reader knows.
+_PLAIN = {
+    "cpu": "CPU",
+    "cores": "usable cores",
+    "torch": "torch",
+    "matmul_precision": "float32 matmul precision",
+    "tf32_matmul": "TF32 in matmul",
+    "tf32_convolution": "TF32 in convolutions",
+}
+#: Kernels and containers report a slightly different total after an update; speed does not depend on it.
+_MEMORY_TOLERANCE = 0.05
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_threads: Sequence[int]) -> tuple[str, ...]:
+    """One ``"field: old -> new"`` for every field that makes the old numbers wrong.
+
+    Two differences are not staleness: a number of CPU threads within the range that was calibrated, and an accelerator
+    that is not visible any more (the numbers of the devices left still hold).
+    """
+    found = [
+        f"{label}: {_show(then.get(field))} -> {_show(now.get(field))}"
+        for field, label in _PLAIN.items()
+        # The TF32 flags are recorded only beside an accelerator, whose coming and going is a field of its own.
+        if then.get(field) != now.get(field)
+        and not (field.startswith("tf32") and (field not in then or field not in now))
+    ]
+    old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
+    if not _close(old_memory, new_memory):
+        found.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
+    old_threads, new_threads = then.get("threads"), now.get("threads")
+    if old_threads != new_threads and not _within(new_threads, calibrated_threads):
+        found.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
+    return (*found, *_accelerator_differences(_by_device(then), _by_device(now)))
+
+
+def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    for device, facts in now.items():
+        old = then.get(device)
+        if old is None:
+            found.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
+            continue
+        found += [
+            f"{label} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
+            for field, label in (("name", "name"), ("driver", "driver"))
+            if old.get(field) != facts.get(field)
+        ]
+        if not _close(old.get("memory_bytes"), facts.get("memory_bytes")):
+            found.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
+    return found
+
+
+def _by_device(fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The accelerators by device name; what does not look like one (a foreign file) is left out."""
+    listed = fingerprint.get("accelerators")
+    if not isinstance(listed, (list, tuple)):
+        return {}
+    return {str(facts.get("device")): facts for facts in listed if isinstance(facts, Mapping)}
+
+
+def _close(old: object, new: object) -> bool:
+    if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
+        return old == new
+    return abs(old - new) <= _MEMORY_TOLERANCE * max(abs(old), abs(new))
+
+
+def _within(threads: object, calibrated: Sequence[int]) -> bool:
+    return isinstance(threads, int) and bool(calibrated) and min(calibrated) <= threads <= max(calibrated)
+
+
+def _gib(value: object) -> str:
+    return f"{value / 2**30:.1f} GiB" if isinstance(value, (int, float)) else _show(value)
+
+
+def _show(value: object) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,109 @@
+"""Priced ops -> step time.
+
+On the CPU one clock runs: an op's time in place, plus the framework's own time between ops (Python modules, autograd,
+the optimizer loop). On an accelerator two clocks run: the host issues, the device executes behind a bounded queue, and a
+step lasts as long as the slower of the two plus what the host waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placer.prediction import PricedTrace
+from placer.profile import DeviceFit
+from placer.tracing.trace import Trace
+
+#: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
+QUEUE_DEPTH = 1000
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one step and what they are made of; ``components`` add up to ``seconds``."""
+
+    seconds: float
+    components: Mapping[str, float]
+
+
+def framework_counts(trace: Trace) -> dict[str, float]:
+    """How often the framework's own code runs in one step; calibration learns what each costs."""
+    phases = [call.phase for call in trace.calls]
+    counts = {
+        "step": 1.0,
+        "training_step": float(trace.mode == "train"),
+        "forward_op": float(sum(p in ("forward", "loss") for p in phases)),
+        "backward_op": float(sum(p == "backward" for p in phases)),
+        "autograd_node": float(trace.autograd_nodes),
+        "module_call": float(trace.module_calls),
+        "updated_tensor": float(sum(p == "optimizer" for p in phases)),
+    }
+    return counts
+
+
+def framework_seconds(trace: Trace, coefficients: Mapping[str, float]) -> float:
+    """The framework's own time in one step: Python between the ops, autograd's engine, the optimizer's loop."""
+    return sum(coefficients.get(name, 0.0) * count for name, count in framework_counts(trace).items())
+
+
+def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory: str) -> float:
+    """Seconds to copy tensors of ``sizes`` bytes: a cost per tensor and one per byte."""
+    prefix = f"copy/{direction}/{memory}"
+    per_tensor = fit.rates.get(f"{prefix}/seconds_per_tensor", 0.0)
+    bandwidth = fit.rates.get(f"{prefix}/bytes_per_second", 0.0)
+    return sum(per_tensor + (size / bandwidth if bandwidth else 0.0) for size in sizes)
+
+
+def on_cpu(priced: PricedTrace, fit: DeviceFit) -> StepTime:
+    """One clock: ops and framework add up."""
+    compute = sum(priced.seconds)
+    dispatch = framework_seconds(priced.trace, fit.framework)
+    return StepTime(compute + dispatch, {"compute": compute, "dispatch": dispatch})
+
+
+def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTime:
+    """Two clocks, run for several steps so that a full queue shows; the last step counts.
+
+    ``compute`` is the device's busy time, ``dispatch`` the time the device idles because the host is late, ``copy`` and
+    ``sync`` what the host waits for with nothing else going on.
+    """
+    trace = priced.trace
+    launch = fit.rates.get("launch_seconds", 0.0)
+    sync = fit.rates.get("sync_seconds", 0.0)
+    memory = "pinned" if data == "pinned" else "pageable"
+    copy_in = 0.0
+    if data != "device":
+        copy_in = copy_seconds(tuple(t.stored_bytes for t in trace.batch), fit, "h2d", memory)
+    copy_out = 0.0
+    if trace.mode == "infer":
+        copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
+    spread = framework_seconds(trace, fit.framework) / max(len(trace.calls), 1)
+    busy = sum(priced.seconds)
+
+    host = device = 0.0
+    finished: list[float] = []
+    marks: list[float] = []
+    for _ in range(3):
+        host = max(host, device) + copy_in if copy_in and memory == "pageable" else host + copy_in
+        for seconds, issue in zip(priced.seconds, priced.host_seconds, strict=True):
+            if len(finished) >= QUEUE_DEPTH:
+                host = max(host, finished[-QUEUE_DEPTH])
+            host += issue + spread
+            if seconds > 0.0:
+                device = max(device, host + launch) + seconds
+                finished.append(device)
+        waits = trace.syncs + (1 if copy_out else 0)
+        if waits:
+            host = max(host, device) + waits * sync + copy_out
+            device = host
+        marks.append(max(host, device))
+    step = marks[-1] - marks[-2]
+    waiting = {"copy": copy_in + copy_out, "sync": sync * (trace.syncs + (1 if copy_out else 0))}
+    compute = min(busy, step)
+    rest = step - compute
+    copy = min(waiting["copy"], rest)
+    exposed_sync = min(waiting["sync"], rest - copy)
+    components = {"compute": busy, "dispatch": rest - copy - exposed_sync, "copy": copy, "sync": exposed_sync}
+    if busy > step:  # cannot happen on one queue; kept exact so that components always add up
+        components["dispatch"] -= busy - step
+    return StepTime(step, components)

@@ -1,0 +1,163 @@
+"""Copies on meta tensors: of models, of inputs, of optimizers. The originals are only read."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.overrides import TorchFunctionMode
+
+from placer.errors import TraceError
+from placer.tracing import nests
+
+T = TypeVar("T")
+
+#: Integer and boolean CPU tensors up to this many elements keep their values: lengths and masks steer control flow.
+CONCRETE_ELEMENTS = 262_144
+
+_RUNNING_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OTHER_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+
+
+#: The same for floating point constants, when the step is traced again because it reads one (points in time).
+CONCRETE_FLOATS = 64
+
+
+def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
+    """Whether the copy of ``tensor`` keeps its values instead of becoming meta; small float ones with ``floats``."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        if not floats or tensor.requires_grad or isinstance(tensor, nn.Parameter):
+            return False
+        limit = CONCRETE_FLOATS
+    else:
+        limit = CONCRETE_ELEMENTS
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() <= limit
+
+
+def meta_tensor(tensor: Tensor, floats: bool = False) -> Tensor:
+    """A meta tensor with the same shape, strides, dtype and ``requires_grad``; one that keeps its values is cloned."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if keeps_values(tensor, floats):
+            return tensor.detach().clone()
+        if tensor.layout != torch.strided:
+            return _sparse(tensor)
+        result = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
+        return result.requires_grad_(tensor.requires_grad) if tensor.requires_grad else result
+
+
+def _sparse(tensor: Tensor) -> Tensor:
+    try:
+        return tensor.to(device="meta")
+    except (RuntimeError, NotImplementedError) as error:
+        raise TraceError(f"a tensor with layout {tensor.layout} cannot be traced: {error}") from error
+
+
+class _CopyToMeta(TorchFunctionMode):
+    """Makes ``copy.deepcopy`` build meta tensors: tensors offer their ``__deepcopy__`` to function modes first."""
+
+    def __init__(self, floats: bool) -> None:
+        super().__init__()
+        self.floats = floats
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = meta_tensor(tensor, self.floats)
+            return memo[id(tensor)]
+        if func is Tensor.clone:  # nn.Parameter.__deepcopy__ clones its data
+            return meta_tensor(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def meta_parameter(parameter: Tensor, floats: bool = False) -> Tensor:
+    """A meta ``nn.Parameter`` (or buffer) standing for one of the user's."""
+    if isinstance(parameter, (UninitializedParameter, UninitializedBuffer)):
+        raise TraceError("the model has uninitialized parameters: run one batch through its lazy modules first")
+    result = meta_tensor(parameter, floats)
+    if isinstance(parameter, nn.Parameter):
+        return nn.Parameter(result.detach(), requires_grad=parameter.requires_grad)
+    return result
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module behind ``torch.compile``: compiling is no part of what is priced."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else model
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module also calls a forward hook."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+class Copies:
+    """The copies made for one trace. ``memo`` maps the id of each original to its copy.
+
+    With ``floats``, small floating point buffers and attributes keep their values too.
+    """
+
+    def __init__(self, floats: bool = False) -> None:
+        self.floats = floats
+        self.memo: dict[int, Any] = {}
+        self.notes: list[str] = []
+        self._originals: list[Any] = []  # ids are only unique while the objects live
+
+    def module(self, model: nn.Module) -> nn.Module:
+        """A meta copy of the module tree. Hooks that are not torch's own are dropped: they may reach user state."""
+        dropped = 0
+        for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                raise TraceError(f"{type(module).__name__} is a TorchScript module: its code cannot be traced")
+            state = module.__dict__
+            for tensors in (state["_parameters"], state["_buffers"]):
+                for tensor in tensors.values():
+                    if tensor is not None and id(tensor) not in self.memo:
+                        self.memo[id(tensor)] = meta_parameter(tensor, self.floats)
+            for name in _RUNNING_HOOKS:
+                hooks = state.get(name)
+                if hooks is not None:
+                    kept = OrderedDict((key, hook) for key, hook in hooks.items() if _is_torchs_own(hook))
+                    dropped += len(hooks) - len(kept)
+                    self.memo[id(hooks)] = kept
+            for name in _OTHER_HOOKS:
+                if name in state:
+                    self.memo[id(state[name])] = OrderedDict()
+        if dropped:
+            self.notes.append(f"{dropped} user hook{' was' if dropped == 1 else 's were'} left out of the trace")
+        return self.object(model, "the model")
+
+    def object(self, original: T, what: str) -> T:
+        """A deep copy with meta tensors. TraceError when the object does not allow copying."""
+        self._originals.append(original)
+        try:
+            with _CopyToMeta(self.floats):
+                return copy.deepcopy(original, self.memo)
+        except (TypeError, AttributeError, RuntimeError, NotImplementedError, RecursionError, ValueError) as error:
+            raise TraceError(f"{what} ({type(original).__name__}) could not be copied: {error}") from error
+
+    def inputs(self, nest: T) -> T:
+        """The nest with meta tensors in place of its tensors; small integer tensors keep their values."""
+        self._originals.append(nest)
+        result: T = nests.map_tensors(nest, meta_tensor, self.memo)
+        return result
+
+
+def _is_torchs_own(hook: Any) -> bool:
+    """Hooks such as those of spectral_norm and weight_norm are part of what the model computes."""
+    hook = getattr(hook, "func", hook)  # functools.partial
+    hook = getattr(hook, "__self__", hook)
+    name = getattr(hook, "__module__", None) or type(hook).__module__
+    return name == "torch" or name.startswith("torch.")

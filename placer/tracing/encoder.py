@@ -1,0 +1,122 @@
+"""The inference fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention, one fused op each.
+
+Their forwards refuse the fast path on meta tensors and under function modes; the conditions they check otherwise are
+repeated here, on the copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from placer.tracing import layout
+from placer.tracing.copying import has_hooks
+from placer.tracing.recorder import Recorder
+from placer.tracing.schema import dtype_name
+from placer.tracing.whole import inference_call
+
+
+class _EncoderLayer(nn.TransformerEncoderLayer):
+    placer_recorder: Recorder
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        attn = self.self_attn
+        weights = (
+            attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight, attn.out_proj.bias,
+            self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias,
+            self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
+        )  # fmt: skip
+        if (
+            torch.backends.mha.get_fastpath_enabled()
+            and src.dim() == 3
+            and not self.training
+            and attn.batch_first
+            and attn.in_proj_bias is not None
+            and attn._qkv_same_embed_dim
+            and self.activation_relu_or_gelu
+            and self.norm1.eps == self.norm2.eps
+            and attn.num_heads % 2 == 0
+            and not _needs_grad((src, *weights))
+        ):
+            args = (attn.embed_dim, attn.num_heads, self.activation_relu_or_gelu == 2, self.norm_first, self.norm1.eps)
+            output = layout.dense(src.shape, dtype_name(src.dtype))
+            tensors = (src, *weights, src_mask, src_key_padding_mask)
+            op = "aten::_transformer_encoder_layer_fwd"
+            return inference_call(self.placer_recorder, op, args, (output,), tensors)[0]
+        return super().forward(src, src_mask, src_key_padding_mask, is_causal)
+
+
+class _Attention(nn.MultiheadAttention):
+    placer_recorder: Recorder
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
+        masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
+        if (
+            torch.backends.mha.get_fastpath_enabled()
+            and query is key is value
+            and query.dim() == 3
+            and not self.training
+            and self.batch_first
+            and self._qkv_same_embed_dim
+            and self.in_proj_bias is not None
+            and self.bias_k is None
+            and self.bias_v is None
+            and not self.add_zero_attn
+            and self.num_heads % 2 == 0
+            and query.dtype == self.in_proj_weight.dtype
+            and not any(m.is_floating_point() for m in masks)
+            and not _needs_grad((query, *weights))
+        ):
+            batch, length, _ = query.shape
+            dtype = dtype_name(query.dtype)
+            outputs = [layout.dense(query.shape, dtype)]
+            if need_weights:
+                heads = () if average_attn_weights else (self.num_heads,)
+                outputs.append(layout.dense((batch, *heads, length, length), dtype))
+            args = (self.embed_dim, self.num_heads, need_weights, average_attn_weights)
+            tensors = (query, *weights, *masks)
+            results = inference_call(self.placer_recorder, "aten::_native_multi_head_attention", args, outputs, tensors)
+            return results[0], results[1] if need_weights else None
+        return super().forward(
+            query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+        )
+
+
+def _needs_grad(tensors: tuple[Any, ...]) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def install(original: nn.Module, copy: nn.Module, recorder: Recorder, autocast: bool) -> None:
+    """Give the layers of the copy that would take a fast path the class that records it.
+
+    Hooks of the user anywhere in an encoder layer, and autocast, switch the fast path off in real runs.
+    """
+    if autocast:
+        return
+    for theirs, ours in zip(original.modules(), copy.modules(), strict=True):
+        if type(ours) is nn.TransformerEncoderLayer and not any(has_hooks(m) for m in theirs.modules()):
+            ours.__class__ = _EncoderLayer
+        elif type(ours) is nn.MultiheadAttention:
+            ours.__class__ = _Attention
+        else:
+            continue
+        ours.__dict__["placer_recorder"] = recorder

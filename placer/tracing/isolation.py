@@ -1,0 +1,69 @@
+"""Global state that running somebody's forward may change, put back afterwards.
+
+CUDA's random state is left alone on purpose: meta tensors never draw from it, and reading it would create a context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as module_globals
+
+# Hooks registered for every module in the process: they are the user's, and would run on the copy.
+_GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+)
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[None]:
+    """Run the body with gradients on and autocast off; restore the process-wide state on the way out."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.random.set_rng_state, torch.random.get_rng_state())
+        stack.callback(random.setstate, random.getstate())
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None:
+            stack.callback(numpy.random.set_state, numpy.random.get_state())
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        threads = torch.get_num_threads()
+        stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))
+        stack.enter_context(_without_global_hooks())
+        # Python shows most warnings once per place: the tracer must not use up the user's.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(True))
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        # Anomaly mode would look for NaN in tensors that have no values.
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
+        yield
+
+
+@contextlib.contextmanager
+def _without_global_hooks() -> Iterator[None]:
+    kept = []
+    for name in _GLOBAL_HOOKS:
+        hooks = getattr(module_globals, name, None)
+        if hooks:
+            kept.append((hooks, dict(hooks)))
+            hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, entries in kept:
+            hooks.clear()
+            hooks.update(entries)

@@ -1,0 +1,74 @@
+"""Which layer an op belongs to: by the modules entered in forward, by autograd sequence numbers in backward.
+
+Autograd numbers its nodes in the order forward creates them, so remembering the number at every module boundary is
+enough to map any node of the backward pass to the layer whose forward created it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_NO_SEQUENCE = 2**63  # AccumulateGrad nodes carry the largest number: they run as early as possible
+
+
+class Layers:
+    """The layer being executed. ``calls`` counts ``nn.Module.__call__`` entries."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls = 0
+        self.stack: list[str] = [""]
+        self._starts: list[int] = []
+        self._paths: list[str] = []
+        self._owners: dict[int, str] = {}
+        for path, module in model.named_modules():
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self._owners.setdefault(id(parameter), path)
+            module.register_forward_pre_hook(self._enter(path), prepend=True)
+            module.register_forward_hook(self._leave)
+
+    @property
+    def current(self) -> str:
+        return self.stack[-1]
+
+    def owner(self, parameter: Tensor) -> str:
+        return self._owners.get(id(parameter), "")
+
+    def of_backward(self) -> str:
+        """The layer of the autograd node that is running now."""
+        if len(self.stack) > 1:  # forward again, inside backward: activation checkpointing
+            return self.stack[-1]
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            return ""
+        number = node._sequence_nr()
+        if number >= _NO_SEQUENCE:
+            return self.owner(node.variable) if hasattr(node, "variable") else ""
+        index = bisect_right(self._starts, number) - 1
+        return self._paths[index] if index >= 0 else ""
+
+    def mark(self, path: str) -> None:
+        """Autograd nodes made from here on belong to ``path``."""
+        self._starts.append(torch._C._autograd._get_sequence_nr())
+        self._paths.append(path)
+
+    def reset(self) -> None:
+        self.stack[:] = [""]
+        self.mark("")
+
+    def _enter(self, path: str) -> Callable[[nn.Module, Any], None]:
+        def enter(module: nn.Module, args: Any) -> None:
+            self.calls += 1
+            self.stack.append(path)
+            self.mark(path)
+
+        return enter
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.stack.pop()
+        self.mark(self.stack[-1])

@@ -1,0 +1,152 @@
+"""Tensor specs, and the strides PyTorch gives to results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import torch
+
+from placer.tracing.schema import dtype_name
+from placer.tracing.trace import TensorSpec
+
+_INTERNED = 50_000
+_specs: dict[Hashable, TensorSpec] = {}
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """The interned spec of a tensor; a sparse tensor counts as its dense shape."""
+    if tensor.layout is not torch.strided:
+        shape = tuple(tensor.shape)
+        return make_spec(shape, contiguous_strides(shape), dtype_name(tensor.dtype))
+    return make_spec(tensor.shape, tensor.stride(), dtype_name(tensor.dtype))
+
+
+def make_spec(shape: Sequence[int], stride: Sequence[int], dtype: str) -> TensorSpec:
+    """The interned spec with these fields."""
+    key = (shape, stride, dtype)
+    spec = _specs.get(key)
+    if spec is None:
+        if len(_specs) > _INTERNED:
+            _specs.clear()
+        spec = TensorSpec(tuple(shape), tuple(stride), dtype)
+        _specs[tuple(shape), tuple(stride), dtype] = spec
+    return spec
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides (in elements) of a row-major tensor."""
+    strides = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def dense(shape: Sequence[int], dtype: str) -> TensorSpec:
+    """A contiguous tensor."""
+    return make_spec(tuple(shape), contiguous_strides(shape), dtype)
+
+
+def like(spec: TensorSpec) -> TensorSpec:
+    """What ``empty_like`` with ``preserve_format`` gives."""
+    return make_spec(*elementwise_layout([spec]), spec.dtype)
+
+
+def elementwise_layout(operands: Sequence[TensorSpec]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides TensorIterator gives the output of an elementwise op on these operands."""
+    first = operands[0]
+    shape = first.shape
+    if all(o.shape == shape for o in operands):
+        if all(o.contiguous for o in operands):
+            return shape, contiguous_strides(shape)
+        if all(is_channels_last(o) for o in operands):
+            return shape, channels_last_strides(shape)
+        if all(o.stride == first.stride for o in operands) and non_overlapping_and_dense(shape, first.stride):
+            return shape, first.stride
+    else:
+        shape = broadcast_shape(operands)
+    order = _dimension_order(shape, [_broadcast_strides(o, shape) for o in operands])
+    strides = [0] * len(shape)
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return shape, tuple(strides)
+
+
+def is_channels_last(spec: TensorSpec) -> bool:
+    """Whether an NCHW tensor is stored as NHWC; dimensions of size 1 may have any stride."""
+    if len(spec.shape) != 4:
+        return False
+    expected = channels_last_strides(spec.shape)
+    return all(n == 1 or s == e for n, s, e in zip(spec.shape, spec.stride, expected, strict=True))
+
+
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides (in elements) of an NCHW tensor stored as NHWC."""
+    _, channels, height, width = (max(n, 1) for n in shape)
+    return height * width * channels, 1, width * channels, channels
+
+
+def non_overlapping_and_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the strides are those of a permuted contiguous tensor."""
+    expected = 1
+    for s, n in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n != 1):
+        if s != expected:
+            return False
+        expected *= n
+    return True
+
+
+def broadcast_shape(operands: Sequence[TensorSpec]) -> tuple[int, ...]:
+    """The common shape. RuntimeError, as PyTorch raises, where there is none."""
+    rank = max(len(o.shape) for o in operands)
+    result = [1] * rank
+    for operand in operands:
+        for i, n in enumerate(operand.shape, rank - len(operand.shape)):
+            if n != 1:
+                if result[i] not in (1, n):
+                    shapes = " and ".join(str(list(o.shape)) for o in operands)
+                    raise RuntimeError(f"the shapes {shapes} cannot be broadcast together")
+                result[i] = n
+    return tuple(result)
+
+
+def _broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    missing = len(shape) - len(operand.shape)
+    aligned = (0 if n == 1 and shape[missing + i] != 1 else s
+               for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True)))  # fmt: skip
+    return (0,) * missing + tuple(aligned)
+
+
+def _dimension_order(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> list[int]:
+    """Dimensions from the fastest to the slowest: TensorIterator's insertion sort, ties and all."""
+
+    def compare(a: int, b: int) -> int:
+        for stride in strides:
+            if stride[a] == 0 or stride[b] == 0:
+                continue
+            if stride[a] != stride[b]:
+                return -1 if stride[a] < stride[b] else 1
+            if shape[a] > shape[b]:
+                return 1
+        return 0
+
+    order = list(range(len(shape) - 1, -1, -1))
+    for i in range(1, len(order)):
+        moving = i
+        for other in range(i - 1, -1, -1):
+            verdict = compare(order[other], order[moving])
+            if verdict > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif verdict < 0:
+                break
+    return order
+
+
+def numel_broadcast(operands: Sequence[TensorSpec]) -> int:
+    """Elements of the result of an elementwise op."""
+    return math.prod(broadcast_shape(operands))

@@ -1,0 +1,124 @@
+"""The record of one step: what the tracer writes and everything after it reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+Phase = Literal["forward", "loss", "backward", "optimizer"]
+
+#: Bytes per element by dtype name, as ``str(torch.float32)`` prints it without the ``torch.`` prefix.
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "complex64": 8, "complex128": 16, "complex32": 4,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape, strides (both in elements) and dtype of one tensor."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES.get(self.dtype, 4)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of distinct memory behind the tensor: a broadcast dimension (stride 0) is stored once."""
+        return self.item_bytes * math.prod(n for n, s in zip(self.shape, self.stride, strict=True) if s != 0 or n == 0)
+
+    @property
+    def contiguous(self) -> bool:
+        expected = 1
+        for n, s in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if n == 1:
+                continue
+            if s != expected:
+                return False
+            expected *= n
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One operator call of a step.
+
+    ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of an op kept whole: the public
+    name the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for its
+    gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter).
+    ``args`` are the call's non-tensor arguments, flattened to something hashable, in the order of the op's schema.
+    """
+
+    op: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    args: tuple[Hashable, ...] = ()
+    phase: Phase = "forward"
+    layer: str = ""
+    #: The outputs share memory with an input: a view, or an in-place write.
+    view: bool = False
+    in_place: bool = False
+    #: Bytes of the outputs that outlive the phase they are made in (activations kept for backward, gradients).
+    kept_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The ordered op calls of one step, and the totals a single op does not show.
+
+    All byte counts are bytes; all counts are per step.
+    """
+
+    calls: tuple[OpCall, ...]
+    mode: Literal["train", "infer"]
+    #: One entry per distinct parameter / buffer tensor (tied weights once).
+    parameters: tuple[TensorSpec, ...]
+    buffers: tuple[TensorSpec, ...]
+    #: Tensors that cross to the device every step, and those an inference step brings back.
+    batch: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    optimizer: str | None = None
+    #: Most bytes of activations, gradients and workspaces alive at once, parameters and optimizer state excluded.
+    peak_activation_bytes: int = 0
+    optimizer_state_bytes: int = 0
+    #: ``nn.Module.__call__`` entries, and autograd nodes run by backward.
+    module_calls: int = 0
+    autograd_nodes: int = 0
+    #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
+    syncs: int = 0
+    #: What the tracer left out or guessed, in words for the reader of an explanation.
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @cached_property
+    def parameter_bytes(self) -> int:
+        return sum(p.stored_bytes for p in self.parameters)
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        return sum(b.stored_bytes for b in self.buffers)
+
+    @cached_property
+    def batch_bytes(self) -> int:
+        return sum(b.stored_bytes for b in self.batch)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Parameters, their gradients, optimizer state, buffers, batch and activations at the worst moment."""
+        gradients = self.parameter_bytes if self.mode == "train" else 0
+        return (
+            self.parameter_bytes + self.buffer_bytes + gradients + self.optimizer_state_bytes
+            + self.batch_bytes + self.peak_activation_bytes
+        )  # fmt: skip

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from placer import api
+from placer.cli import main
+
+NETS = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(84, 16), nn.ReLU(), nn.Linear(16, 3))
+wide = nn.Sequential(nn.Linear(84, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 3))
+medium = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
+normed = nn.Sequential(nn.Linear(84, 16), nn.BatchNorm1d(16))
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(100, 8)
+    def forward(self, ids, scale):
+        return self.embedding(ids) * scale
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A file with models, in a folder of its own."""
+    path = tmp_path / "nets_for_cli.py"
+    path.write_text(NETS)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    api.plans.clear()
+    yield str(path)
+    sys.modules.pop("nets_for_cli", None)
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """The command, in this process. A traceback fails the test."""
+
+    def invoke(*arguments: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, list(arguments), prog_name="placer")
+        assert result.exit_code == code, result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        assert "Traceback" not in result.output
+        if code == 1:
+            assert result.stderr.startswith("placer: ")
+            assert len(result.stderr.splitlines()) == 1
+            assert result.stdout == ""
+        return result
+
+    return invoke

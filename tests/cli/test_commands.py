@@ -1,0 +1,111 @@
+"""The group itself, ``calibrate`` and ``validate``, and the command as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from placer import __version__
+from placer.cli import main
+from placer.cli.group import _COMMANDS
+
+Run = Callable[..., Result]
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "placer", *arguments], capture_output=True, text=True, encoding="utf-8", timeout=100,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment}, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in _COMMANDS), ["profile", "show"]])
+def test_help_imports_no_torch(arguments: list[str]) -> None:
+    program = (
+        "import sys\nfrom placer.cli import main\n"
+        f"main({[*arguments, '--help']!r}, prog_name='placer', standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules and 'rich' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: placer")
+
+
+def test_the_options_are_those_of_the_contract() -> None:
+    def options(name: str) -> set[str]:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
+
+    assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
+    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--device", "--profile",
+                                  "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
+    assert options("validate") == {"--suite", "--output", "--against"}
+    group = main.get_command(click.Context(main), "profile")
+    assert isinstance(group, click.Group)
+    assert set(group.commands) == {"show", "list", "path", "export", "import"}
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"placer, version {__version__}\n"
+
+
+def test_unknown_commands_are_wrong_usage(run: Run) -> None:
+    assert "predict" in run("predict", code=2).stderr
+
+
+def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    from placer import profile
+
+    def broken() -> Path:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(profile, "default_path", broken)
+    assert "KeyError: 'surprise' (unexpected; PLACER_DEBUG=1 shows where)" in run("profile", "path", code=1).stderr
+    monkeypatch.setenv("PLACER_DEBUG", "1")
+    assert isinstance(CliRunner().invoke(main, ["profile", "path"]).exception, KeyError)
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("--budget", "0"), "--budget"),
+    (("--budget", "soon"), "--budget"),
+    (("--device", "cuda:66"), "'cuda:66' is not on this machine"),
+])  # fmt: skip
+def test_calibrate_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    assert says in run("calibrate", *arguments, code=2).stderr
+
+
+def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placer.calibration import runner
+
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "calibrate", interrupted)
+    assert "run the same command again" in run("calibrate", code=1).stderr
+
+
+def test_validate_wrong_usage(run: Run) -> None:
+    assert "--suite" in run("validate", "--suite", "huge", code=2).stderr
+
+
+def test_validate_without_a_profile(run: Run) -> None:
+    assert "placer calibrate" in run("validate", code=1).stderr
+
+
+def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:
+    path = process("profile", "path", PLACER_HOME=str(tmp_path))
+    assert (path.returncode, path.stderr) == (0, "")
+    assert path.stdout.startswith(str(tmp_path))
+    missing = process("explain", "nowhere.py:net", "--batch", "3,4", PLACER_HOME=str(tmp_path))
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.splitlines() == [
+        "placer: there is no file nowhere.py; TARGET is package.module:attribute or file.py:attribute"
+    ]

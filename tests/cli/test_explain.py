@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+from torch import nn
+
+import placer
+from placer import profile
+from placer.cli.shapes import parse_batch, parse_sweep
+from placer.placement import StepTimes
+from placer.profile import Profile
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def own(handmade_profile: Profile) -> Profile:
+    """Only the CPU in this machine's profile, so that results do not depend on an accelerator being here."""
+    found = dataclasses.replace(handmade_profile, fits=handmade_profile.fits[:1])
+    path = profile.save(found)
+    return dataclasses.replace(found, name=str(path))
+
+
+@pytest.fixture
+def server(handmade_profile: Profile, tmp_path: Path) -> str:
+    return str(profile.save(handmade_profile, tmp_path / "server.json"))
+
+
+def test_text(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
+    assert result.stdout.splitlines()[0].startswith("cpu: ")
+    assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
+    assert "\x1b" not in result.output
+    assert result.stderr == ""
+
+
+def test_json_adds_up(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server, "--format", "json", "--steps", "9",
+                 "--mode", "infer", "--data", "device")  # fmt: skip
+    values = json.loads(result.stdout)
+    assert (values["schema"], values["choice"]) == (1, "cpu")
+    assert (values["workload"]["mode"], values["workload"]["steps"], values["workload"]["data"]) == (
+        "infer",
+        9,
+        "device",
+    )
+    for name, device in values["devices"].items():
+        assert sum(device["components"].values()) == pytest.approx(device["step_seconds"])
+        assert sum(row["devices"][name] for row in values["layers"]) == pytest.approx(device["components"]["compute"])
+        assert sum(row["devices"][name] for row in values["ops"]) == pytest.approx(device["components"]["compute"])
+        assert device["total_seconds"] == pytest.approx(device["one_time_seconds"] + 9 * device["step_seconds"])
+
+
+def test_html(run: Run, nets: str, server: str, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", server, "--format", "html",
+                 "--output", str(page))  # fmt: skip
+    assert result.stdout == ""
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_devices_optimizer_and_the_models_own_mode(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", server, "--device", "cuda",
+                 "--optimizer", "SGD", "--format", "json")  # fmt: skip
+    values = json.loads(result.stdout)
+    assert list(values["devices"]) == ["cuda"]
+    assert (values["workload"]["optimizer"], values["workload"]["mode"]) == ("sgd", "train")
+
+
+def test_several_inputs_with_dtypes(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:Tokens", "--batch", "4,16:int64", "--batch", "8", "--profile", server,
+                 "--format", "json")  # fmt: skip
+    assert json.loads(result.stdout)["workload"]["inputs"] == ["4×16 int64", "8 float32"]
+
+
+@pytest.mark.usefixtures("own")
+def test_what_if(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:wide", "--batch", "4096,84", "--profile", str(profile.default_path()),
+                 "--what-if", server)  # fmt: skip
+    assert result.stdout.startswith("cuda@server: ")
+    assert "cuda@server is not on this machine" in result.stdout.replace("\n  ", " ")
+
+
+def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:2048",
+                 "--format", "json", "--mode", "infer")  # fmt: skip
+    values = json.loads(result.stdout)
+    assert [row["batch"] for row in values["rows"]] == [2**n for n in range(12)]
+    turn = next(row["batch"] for row in values["rows"] if row["choice"] == "cuda")
+    assert values["crossovers"] == [{"batch": 1, "choice": "cpu"}, {"batch": turn, "choice": "cuda"}]
+    for row in values["rows"]:
+        times = {name: device["step_seconds"] for name, device in row["devices"].items()}
+        assert row["choice"] == min(times, key=lambda name: times[name])
+    text = run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:2048", "--mode",
+               "infer").stdout  # fmt: skip
+    assert text.rstrip().endswith(f"cpu first; cuda from batch {turn:,} on.")
+
+
+def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:normed", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:4")
+    assert "batch 1: " in result.stdout  # batch norm cannot train on one row
+    rows = result.stdout.splitlines()
+    assert [line.split()[0] for line in rows if line.strip()[:1].isdigit()] == ["2", "4"]
+
+
+# Without a target: the last decision.
+
+
+@pytest.mark.usefixtures("own")
+def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
+    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__)
+    for _ in range(6):
+        with times.step():
+            pass
+    result = run("explain")
+    assert result.stdout.startswith("cpu: ")
+    assert "Workload: Linear on 3×4 float32" in result.stdout
+    assert "- decided 2" in result.stdout
+    assert "- steps seen since took 1.00 s on cpu (median)" in result.stdout
+    values = json.loads(run("explain", "--format", "json").stdout)
+    total = sum(row["devices"]["cpu"] for row in values["layers"])
+    assert total == pytest.approx(values["devices"]["cpu"]["components"]["compute"])
+
+
+def test_without_a_target_or_a_decision(run: Run) -> None:
+    assert "no decision was taken" in run("explain", code=1).stderr
+
+
+def test_a_torn_history_is_one_line(run: Run, placer_home: Path) -> None:
+    (placer_home / "history.jsonl").write_text('{"kind": "decision", "explanation": {"schema": 1}}\n')
+    assert "not a complete explanation" in run("explain", code=1).stderr
+
+
+# What can go wrong: one clear line.
+
+
+def test_options_without_a_target_are_wrong_usage(run: Run) -> None:
+    assert "--batch needs a TARGET" in run("explain", "--batch", "3,4", code=2).stderr
+    assert "--sweep needs a TARGET" in run("explain", "--sweep", "batch=1:2", code=2).stderr
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ((), "--batch is missing"),
+    (("--batch", "32x84"), "'32x84' is not a shape"),
+    (("--batch", "-1,84"), "'-1,84' is not a shape"),
+    (("--batch", ""), "'' is not a shape"),
+    (("--batch", "2,84:float33"), "unknown dtype 'float33'"),
+    (("--batch", "2,84", "--sweep", "batch=9:1"), "must start at 1 or more"),
+    (("--batch", "2,84", "--sweep", "width=1:9"), "not a range of batch sizes"),
+    (("--batch", "2,84", "--optimizer", "adamn"), "unknown optimizer 'adamn'"),
+    (("--batch", "2,84", "--steps", "0"), "--steps"),
+    (("--batch", "2,84", "--mode", "eval"), "--mode"),
+    (("--batch", "2,84", "--device", "warp drive"), "'warp drive' is not a device"),
+    (("--batch", "2,84", "--device", "cuda:88"), "'cuda:88' is not on this machine"),
+    (("--batch", "2,84", "--sweep", "batch=1:2", "--format", "html"), "no html"),
+])  # fmt: skip
+@pytest.mark.usefixtures("own")
+def test_wrong_usage(run: Run, nets: str, arguments: tuple[str, ...], says: str) -> None:
+    assert says in run("explain", f"{nets}:net", *arguments, code=2).stderr
+
+
+def test_no_profile(run: Run, nets: str) -> None:
+    assert "run: placer calibrate" in run("explain", f"{nets}:net", "--batch", "2,84", code=1).stderr
+    missing = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nowhere.json", code=1)
+    assert "nowhere.json" in missing.stderr
+    named = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nobody-has-this", code=1)
+    assert "placer profile list" in named.stderr
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[1, 2", "\x00\xff", '{"format": "placer machine profile", "schema": 99}']
+)
+def test_damaged_profiles(run: Run, nets: str, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "torn.json"
+    path.write_text(content, encoding="latin-1")
+    assert "torn.json" in run("explain", f"{nets}:net", "--batch", "2,84", "--profile", str(path), code=1).stderr
+
+
+@pytest.mark.usefixtures("own")
+def test_targets_that_cannot_be_read_or_traced(run: Run, nets: str) -> None:
+    assert "no file" in run("explain", "nowhere.py:net", "--batch", "2,84", code=1).stderr
+    assert "has no attribute 'nest'" in run("explain", f"{nets}:nest", "--batch", "2,84", code=1).stderr
+    run("explain", f"{nets}:net", "--batch", "2,85", code=1)  # the shapes do not fit
+
+
+@pytest.mark.usefixtures("own")
+def test_an_output_that_cannot_be_written(run: Run, nets: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "no" / "folder.txt")
+    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", str(profile.default_path()), "--output",
+                 target, code=1)  # fmt: skip
+    assert target in result.stderr
+
+
+# The small languages of --batch and --sweep.
+
+
+def test_batches() -> None:
+    assert parse_batch("32,84") == ((32, 84), "float32")
+    assert parse_batch(" 4 , 128 :int64") == ((4, 128), "int64")
+    assert parse_batch("7") == ((7,), "float32")
+    for text in ("", ",", "3,,4", "3;4", "١,٢", "1e3", "9" * 30, "3:"):
+        with pytest.raises(ValueError, match="--batch"):
+            parse_batch(text)
+
+
+def test_sweeps() -> None:
+    assert parse_sweep("batch=1:8") == (1, 2, 4, 8)
+    assert parse_sweep("batch=3:20") == (3, 4, 8, 16, 20)
+    assert parse_sweep("batch=5:5") == (5,)
+    for text in ("batch=0:8", "batch=8:1", "batch=1", "1:8", "batch=1:9999999999"):
+        with pytest.raises(ValueError, match="--sweep"):
+            parse_sweep(text)
+
+
+def test_dtypes_of_batches_exist() -> None:
+    from placer.cli.shapes import DTYPES
+
+    assert all(isinstance(getattr(torch, name), torch.dtype) for name in DTYPES)

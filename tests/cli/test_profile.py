@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from placer import profile
+from placer.profile import Profile
+
+Run = Callable[..., Result]
+
+
+def test_path_needs_no_profile(run: Run) -> None:
+    assert run("profile", "path").stdout == f"{profile.default_path()}\n"
+
+
+def test_show_names_the_machine(run: Run, calibrated: Profile) -> None:
+    shown = run("profile", "show").stdout
+    assert calibrated.fingerprint["cpu"] in shown
+    assert calibrated.created in shown
+    assert "stale" not in shown
+
+
+def test_show_without_a_profile(run: Run) -> None:
+    assert "run: placer calibrate" in run("profile", "show", code=1).stderr
+    assert "not a profile name" in run("profile", "show", "..", code=2).stderr
+
+
+def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> None:
+    file = tmp_path / "lab server.json"
+    run("profile", "export", str(file))
+    assert profile.load(file).samples == calibrated.samples
+    assert "--force" in run("profile", "export", str(file), code=1).stderr
+    run("profile", "export", str(file), "--force")
+    assert "not a profile name" in run("profile", "import", str(file), code=2).stderr
+    assert run("profile", "import", str(file), "--name", "lab").stdout == "lab\n"
+    assert "--force" in run("profile", "import", str(file), "--name", "lab", code=1).stderr
+    listed = run("profile", "list").stdout
+    assert "lab\timported\n" in listed
+    assert f"{profile.default_path().stem}\tthis machine\n" in listed
+    assert calibrated.fingerprint["cpu"] in run("profile", "show", "lab").stdout
+
+
+def test_a_file_that_is_no_profile_is_not_imported(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text('{"a": 1}')
+    assert "other.json" in run("profile", "import", str(file), code=1).stderr
+    assert run("profile", "list").stdout.count("imported") == 0
+
+
+@pytest.mark.parametrize("arguments", [("profile", "export"), ("profile", "import"), ("profile", "burn")])
+def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    run(*arguments, code=2)

@@ -1,0 +1,127 @@
+"""What every test gets: an empty PLACER_HOME, its own random numbers, and torch's settings put back afterwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from placer import machine, profile
+from placer.prediction import Prediction, PricedTrace
+from placer.profile import SCHEMA, DeviceFit, Profile
+from placer.tracing.trace import OpCall, TensorSpec, Trace
+
+
+@pytest.fixture(autouse=True)
+def placer_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of the test's own: no test reads or writes the user's profiles and history."""
+    home = tmp_path_factory.mktemp("placer-home")
+    monkeypatch.setenv("PLACER_HOME", str(home))
+    for name in ("PLACER_DEVICE", "PLACER_STRICT"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _isolation() -> Iterator[None]:
+    """The same random numbers in any order of tests; global torch settings restored."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - scikit-learn and torch_geometric still draw from the global generator
+    torch.manual_seed(0)
+    threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    precision = torch.get_float32_matmul_precision()
+    yield
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    if torch.get_float32_matmul_precision() != precision:
+        torch.set_float32_matmul_precision(precision)
+    torch.set_default_dtype(dtype)
+    torch.set_grad_enabled(grad)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``gpu`` run where torch sees an accelerator, and are skipped, visibly, elsewhere."""
+    if machine.accelerators():
+        return
+    skip = pytest.mark.skip(reason="needs an accelerator")
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(skip)
+
+
+# Hand-made stages, for tests of what comes after them.
+
+
+@pytest.fixture
+def make_prediction() -> Callable[..., Prediction]:
+    """A Prediction of a two-layer network; seconds by op call, and everything else by name."""
+
+    def make(device: str = "cpu", step: float = 1e-3, **values: Any) -> Prediction:
+        spec = TensorSpec((4, 4), (4, 1), "float32")
+        calls = (
+            OpCall("aten::addmm", (spec,), (spec,), phase="forward", layer="block.first"),
+            OpCall("aten::relu", (spec,), (spec,), phase="forward", layer="block"),
+            OpCall("aten::addmm", (spec,), (spec,), phase="forward", layer="last"),
+            OpCall("aten::mm", (spec,), (spec,), phase="backward", layer="block.first"),
+            OpCall("optimizer::Adam", (spec,), (), phase="optimizer", layer="last"),
+        )
+        compute = values.pop("compute", step)
+        weights = (0.4, 0.005, 0.1, 0.3, 0.195)
+        trace = Trace(calls, "train", (spec,), (), (spec,), (spec,), optimizer="Adam")
+        priced = PricedTrace(
+            trace=trace,
+            device=device,
+            threads=2,
+            families=("matmul", "elementwise", "matmul", "matmul", "optimizer"),
+            seconds=tuple(weight * compute for weight in weights),
+            host_seconds=(0.0,) * 5,
+            sigma=(0.1,) * 5,
+            sources=values.pop("sources", ("calibrated",) * 5),
+        )
+        components = values.pop("components", {"compute": compute, "dispatch": step - compute})
+        steps = values.pop("steps", None)
+        once = values.pop("one_time_seconds", 0.0)
+        defaults = {
+            "low": step / 1.2,
+            "high": step * 1.2,
+            "total_seconds": None if steps is None else once + steps * step,
+            "peak_memory_bytes": 1_000_000,
+            "fits": True,
+            "coverage": 1.0,
+        }
+        return Prediction(
+            device=device, threads=2, step_seconds=step, one_time_seconds=once, components=components, priced=priced,
+            **{**defaults, **values},
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def handmade_profile() -> Profile:
+    """This machine, as if calibrated: physical floors only, a fast CPU, and an accelerator that is slow to launch."""
+    cpu = DeviceFit("cpu", torch.get_num_threads(), {
+        "dispatch_seconds": 2e-6, "flops/float32": 5e10, "bytes_per_second": 1e10,
+    }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    cuda = DeviceFit("cuda", 1, {
+        "dispatch_seconds": 2e-6, "flops/float32": 2e13, "bytes_per_second": 1e12, "launch_seconds": 5e-6,
+        "issue_seconds": 5e-6, "sync_seconds": 1e-5, "context_seconds": 1.0, "first_call_seconds": 1e-3,
+        "copy/h2d/pageable/bytes_per_second": 5e9, "copy/h2d/pageable/seconds_per_tensor": 1e-5,
+        "copy/d2h/pageable/bytes_per_second": 5e9, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
+    }, {}, {"host_forward_op": 1e-5}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    return Profile(
+        schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(),
+        fits=(cpu, cuda), noise={}, warnings=(), complete=True, seconds=10.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def calibrated(handmade_profile: Profile) -> Profile:
+    """The hand-made profile in this machine's place."""
+    profile.save(handmade_profile)
+    return profile.load()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placer.explanation.explanation import LayerRow
+from placer.explanation.layers import lines, tree
+
+
+def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:
+    return [LayerRow(name, phase, {"cpu": seconds, "cuda": 2 * seconds}) for name, phase, seconds in parts]
+
+
+def shown(parts: list[LayerRow], device: str | None = "cpu") -> list[tuple[int, str, float]]:
+    found = lines(tree(parts, device), 0.01, add_columns=device is not None)
+    return [(line.depth, line.node.label, round(sum(line.node.seconds.values()), 6)) for line in found]
+
+
+def test_nested_as_the_model() -> None:
+    parts = rows(("a.x", "forward", 1.0), ("a.y", "forward", 2.0), ("b", "backward", 3.0), ("", "loss", 4.0))
+    assert shown(parts) == [
+        (0, "(whole model)", 10.0),
+        (1, "a", 3.0),
+        (2, "x", 1.0),
+        (2, "y", 2.0),
+        (1, "b", 3.0),
+        (1, "(itself)", 4.0),
+    ]
+
+
+def test_small_layers_are_gathered() -> None:
+    parts = rows(("big", "forward", 99.0), ("s1", "forward", 0.5), ("s2.deep", "forward", 0.5))
+    assert shown(parts) == [(0, "(whole model)", 100.0), (1, "big", 99.0), (1, "(other layers)", 1.0)]
+
+
+def test_a_chain_reads_as_one_name() -> None:
+    parts = rows(("model.layers.0", "forward", 1.0), ("model.layers.1", "forward", 1.0), ("head", "forward", 1.0))
+    assert [label for _, label, _ in shown(parts)] == ["(whole model)", "model.layers", "0", "1", "head"]
+
+
+def test_with_devices_as_columns_phases_are_added_and_a_share_is_that_of_the_largest_column() -> None:
+    parts = [LayerRow("a", "forward", {"cpu": 1.0, "cuda": 1.0}), LayerRow("a", "backward", {"cpu": 1.0, "cuda": 1.0}),
+             LayerRow("b", "forward", {"cpu": 2.0, "cuda": 6.0})]  # fmt: skip
+    whole, a, b = lines(tree(parts, None), 0.01, add_columns=False)
+    assert whole.node.seconds == {"cpu": 4.0, "cuda": 8.0}
+    assert a.node.seconds == {"cpu": 2.0, "cuda": 2.0}
+    assert (a.share, b.share) == (0.5, 0.75)
+
+
+def test_nothing_at_all() -> None:
+    assert [label for _, label, _ in shown([])] == ["(whole model)"]
+    assert [line.share for line in lines(tree(rows(("a", "forward", 0.0)), "cpu"), 0.01, add_columns=True)] == [0.0]
+
+
+names = st.lists(st.sampled_from(["a", "b", "c"]), max_size=4).map(".".join)
+
+
+@given(st.lists(st.tuples(names, st.sampled_from(["forward", "backward"]), st.floats(0, 10)), max_size=20))
+def test_the_rows_below_a_row_add_up_to_it(parts: list[tuple[str, str, float]]) -> None:
+    found = list(lines(tree(rows(*parts), "cpu"), 0.01, add_columns=True))
+    for index, line in enumerate(found):
+        below = []
+        for other in found[index + 1 :]:
+            if other.depth <= line.depth:
+                break
+            if other.depth == line.depth + 1:
+                below.append(sum(other.node.seconds.values()))
+        if below:
+            assert sum(below) == pytest.approx(sum(line.node.seconds.values()), rel=1e-9, abs=1e-9)
+    assert sum(found[0].node.seconds.values()) == pytest.approx(sum(seconds for _, _, seconds in parts))

@@ -1,0 +1,112 @@
+"""The text at two widths, compared with golden files, and its arithmetic read back from the text itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placer.decision import decide
+from placer.explanation import Explanation, LayerRow, build
+from placer.explanation.text import render, sureness
+from placer.prediction import Prediction
+
+GOLDEN = Path(__file__).parent / "golden"
+WORKLOAD = {
+    "target": "Net", "mode": "train", "inputs": ["32×84 float32"], "optimizer": "adam", "loss": None, "steps": None,
+    "data": "host", "autocast": None, "parameters": 1234, "op_calls": 5,
+}  # fmt: skip
+MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0", "calibrated": "2026-01-02"}
+NOTE = "a note that is long enough to be wrapped somewhere around the eightieth column, so that its hanging shows"
+
+
+@pytest.fixture
+def explanations(make_prediction: Callable[..., Prediction]) -> dict[str, Explanation]:
+    cpu = make_prediction("cpu", 2e-3, compute=1.5e-3)
+    cuda = make_prediction(
+        "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, sources=("calibrated",) * 4 + ("floor",), coverage=0.8,
+        peak_memory_bytes=12_100_000_000,
+    )  # fmt: skip
+    one, two = {"cpu": cpu}, {"cpu": cpu, "cuda": cuda}
+    return {
+        "one_device": build(one, decide(one, None), WORKLOAD, MACHINE),
+        "two_devices": build(two, decide(two, None), WORKLOAD, MACHINE, (NOTE,)),
+    }
+
+
+@pytest.mark.parametrize("name", ["one_device", "two_devices"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_golden(explanations: dict[str, Explanation], name: str, width: int) -> None:
+    text = render(explanations[name], width=width)
+    assert text == (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
+    assert max(map(len, text.splitlines())) <= width
+
+
+UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+def times(line: str) -> list[float]:
+    return [float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+) (s|ms|µs|ns)\b", line)]
+
+
+def rows(text: str, title: str) -> dict[str, list[float]]:
+    block = text.split(title, 1)[1].split("─\n", 1)[1].split("\n\n", 1)[0]
+    return {line.strip().split("  ")[0]: times(line) for line in block.splitlines()}
+
+
+def test_the_numbers_in_the_text_add_up(explanations: dict[str, Explanation]) -> None:
+    text = render(explanations["two_devices"], width=80)
+    made_of = rows(text, "What a step is made of")
+    assert [a + b for a, b in zip(made_of["compute"], made_of["dispatch"], strict=True)] == pytest.approx(
+        made_of["step"]
+    )
+    layers = rows(text, "Layers")
+    for column in (0, 1):
+        whole, block, last = (layers[name][column] for name in ("(whole model)", "block", "last"))
+        assert block + last == pytest.approx(whole, rel=0.01)
+        assert layers["first"][column] + layers["(itself)"][column] == pytest.approx(block, rel=0.01)
+        assert whole == pytest.approx(made_of["compute"][column], rel=0.01)
+        assert sum(seconds[column] for seconds in rows(text, "Operators").values()) == pytest.approx(whole, rel=0.01)
+
+
+def test_phases_add_up_to_the_sum(explanations: dict[str, Explanation]) -> None:
+    for name, cells in rows(render(explanations["one_device"], width=80), "Layers").items():
+        assert sum(cells[:-1]) == pytest.approx(cells[-1], rel=0.01), name
+
+
+def test_long_names_and_many_devices_stay_within_the_width(explanations: dict[str, Explanation]) -> None:
+    base = explanations["two_devices"]
+    long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
+    text = render(dataclasses.replace(base, layers=long), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(explanations: dict[str, Explanation]) -> None:
+    odd = dataclasses.replace(explanations["one_device"], notes=("[red]not a colour[/red] :smile:",))
+    assert "[red]not a colour[/red] :smile:" in render(odd, width=80)
+
+
+def test_colour_only_where_it_is_asked_for(explanations: dict[str, Explanation]) -> None:
+    assert "\x1b" not in render(explanations["two_devices"])
+    assert "\x1b[1m" in render(explanations["two_devices"], color=True)
+
+
+def test_an_explanation_without_layers_is_still_a_verdict(explanations: dict[str, Explanation]) -> None:
+    bare = dataclasses.replace(explanations["two_devices"], layers=(), ops=(), notes=(), machine={})
+    text = render(bare)
+    assert "Layers" not in text
+    assert text.startswith("cuda: 2.00× as fast as cpu")
+
+
+def test_sureness_never_claims_certainty() -> None:
+    assert [sureness(p) for p in (0.5, 0.97, 0.999, 1.0)] == ["50%", "97%", ">99%", ">99%"]
+
+
+def test_rich_is_imported_only_to_render() -> None:
+    program = "import sys, placer.explanation; assert 'rich' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

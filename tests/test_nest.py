@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from placer.nest import map_nest, tensors
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+@dataclass(frozen=True)
+class Batch:
+    x: torch.Tensor
+    name: str = "batch"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def double(leaf: Any) -> Any:
+    return leaf.to(torch.float64)
+
+
+def test_every_container_keeps_its_type() -> None:
+    t = torch.ones(2)
+    nest = {"a": [t, (t, 1)], "b": Pair(t, "label"), "c": OrderedDict(x=t), "d": Batch(t, extra={"z": t}), "e": None}
+    moved = map_nest(double, nest)
+    assert type(moved["a"]) is list
+    assert moved["a"][1][1] == 1
+    assert isinstance(moved["b"], Pair)
+    assert moved["b"].y == "label"
+    assert isinstance(moved["c"], OrderedDict)
+    assert isinstance(moved["d"], Batch)
+    assert moved["d"].name == "batch"
+    assert len(list(tensors(moved))) == 6
+    assert all(x.dtype == torch.float64 for x in tensors(moved))
+    assert t.dtype == torch.float32
+
+
+def test_a_default_dict_keeps_its_factory() -> None:
+    moved = map_nest(double, defaultdict(list, x=torch.ones(1)))
+    assert moved["missing"] == []
+    assert moved["x"].dtype == torch.float64
+
+
+def test_a_nest_without_tensors_is_returned_as_it_is() -> None:
+    nest = {"a": [1, "two", (3.0, None)], "b": {4}}
+    assert map_nest(double, nest) is nest
+
+
+def test_packed_sequences_are_moved_by_their_own_method() -> None:
+    packed = pack_sequence([torch.ones(3, 2), torch.ones(2, 2)])
+    moved = map_nest(double, (packed,))[0]
+    assert isinstance(moved, PackedSequence)
+    assert moved.data.dtype == torch.float64
+    assert moved.batch_sizes.dtype == torch.int64
+
+
+def test_objects_with_to_are_leaves() -> None:
+    class Graph:
+        def __init__(self, x: torch.Tensor) -> None:
+            self.x = x
+
+        def to(self, dtype: torch.dtype) -> Graph:
+            return Graph(self.x.to(dtype))
+
+    graph = Graph(torch.ones(2))
+    assert map_nest(double, [graph])[0].x.dtype == torch.float64
+    assert next(tensors(graph)) is graph.x
+
+
+def test_cycles_end() -> None:
+    loop: list[Any] = [torch.ones(1)]
+    loop.append(loop)
+    assert next(tensors(loop)) is loop[0]
+    assert len(list(tensors(loop))) < 100

@@ -1,0 +1,59 @@
+"""The list of packages in pyproject.toml is the list of package folders on disk."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def packages_on_disk() -> set[str]:
+    found: set[str] = set()
+    for folder, package in (("placer", "placer"), ("calibration", "placer.calibration")):
+        for path in (ROOT / folder).rglob("*.py"):
+            inner = path.parent.relative_to(ROOT / folder).parts
+            found.add(".".join((package, *inner)))
+    return found
+
+
+def test_no_package_is_forgotten() -> None:
+    listed = re.search(r"^packages = \[(.*?)^\]", PYPROJECT, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    assert set(re.findall(r'"([^"]+)"', listed[1])) == packages_on_disk()
+
+
+def test_every_package_folder_has_an_init() -> None:
+    for package in packages_on_disk():
+        folder = package.replace("placer.calibration", "calibration").replace(".", "/")
+        assert (ROOT / folder / "__init__.py").is_file(), folder
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
+def test_constraints_pin_every_direct_dependency_within_its_bounds() -> None:
+    import tomllib
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    project = tomllib.loads(PYPROJECT)["project"]
+    pins: dict[str, str] = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, _, version = line.partition("==")
+            assert re.fullmatch(r"[0-9][0-9a-z.]*", version), f"not an exact pin: {line}"
+            pins[canonicalize_name(name)] = version
+    wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_version_is_one_number_in_one_place() -> None:
+    import placer
+
+    assert re.fullmatch(r"\d+\.\d+\.\d+", placer.__version__)
+    assert 'dynamic = ["version"]' in PYPROJECT

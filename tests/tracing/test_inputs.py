@@ -1,0 +1,218 @@
+"""Every kind of input a model takes, and what the trace says about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from placer.errors import TraceError
+from placer.tracing import trace
+from placer.workload import make_workload
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    scale: float
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class Takes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, batch: Any = None, **named: Any) -> torch.Tensor:
+        if isinstance(batch, Batch):
+            x = batch.x * batch.scale
+        elif isinstance(batch, Pair):
+            x = batch.x + batch.y
+        elif isinstance(batch, list):
+            x = torch.stack(batch)
+        elif isinstance(batch, PackedSequence):
+            x = batch.data
+        else:
+            x = batch if batch is not None else named["data"]
+        return self.linear(x)
+
+
+@pytest.mark.parametrize(
+    ("example", "sizes"),
+    [
+        (torch.randn(3, 4), [(3, 4)]),
+        (Batch(torch.randn(3, 4), 2.0), [(3, 4)]),
+        ({"data": torch.randn(3, 4)}, [(3, 4)]),
+        ((Pair(torch.randn(3, 4), torch.randn(4)),), [(3, 4), (4,)]),
+        ([torch.randn(4), torch.randn(4)], [(4,), (4,)]),
+    ],
+    ids=["tensor", "dataclass", "keyword", "namedtuple", "list"],
+)
+def test_nests(example: Any, sizes: list[tuple[int, ...]]) -> None:
+    traced = trace(make_workload(Takes(), example=example, mode="train"))
+    assert [b.shape for b in traced.batch] == sizes
+    assert "aten::addmm" in {c.op for c in traced.calls}
+
+
+def test_packed_sequences_as_input() -> None:
+    example = (pack_sequence([torch.randn(3, 4), torch.randn(2, 4)]),)
+    traced = trace(make_workload(Takes(), example=example, mode="infer"))
+    assert traced.outputs[0].shape == (5, 2)
+
+
+def test_outputs_and_totals_of_an_inference_step() -> None:
+    traced = trace(make_workload(nn.BatchNorm1d(4), (8, 4), mode="infer"))
+    assert [o.shape for o in traced.outputs] == [(8, 4)]
+    assert traced.parameter_bytes == 32
+    assert traced.buffer_bytes == 32 + 8
+    assert traced.batch_bytes == 8 * 4 * 4
+    assert traced.optimizer is None
+    assert {c.phase for c in traced.calls} == {"forward"}
+
+
+def test_targets_a_loss_closes_over_are_real_tensors() -> None:
+    target = torch.randint(0, 2, (3,))
+    weights = torch.rand(2)
+    workload = make_workload(Takes(), (3, 4), mode="train", loss=lambda out: F.cross_entropy(out, target, weights))
+    assert {"aten::_log_softmax", "aten::nll_loss_forward"} <= {c.op for c in trace(workload).calls}
+
+
+def test_a_loss_may_be_a_module_with_weights() -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.CrossEntropyLoss(torch.rand(2))
+
+        def forward(self, out: torch.Tensor) -> torch.Tensor:
+            return self.inner(out, torch.zeros(len(out), dtype=torch.long))
+
+    assert trace(make_workload(Takes(), (3, 4), mode="train", loss=Weighted())).autograd_nodes > 3
+
+
+def test_tensors_made_in_forward_join_in() -> None:
+    class Makes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            position = torch.arange(x.shape[1], device="cpu").float()
+            table = torch.tensor([[1.0, 2.0]]).to(x.device)
+            return (x + position + torch.zeros(x.shape[1], device=x.device)).unsqueeze(-1) * table.to(x)
+
+    assert trace(make_workload(Makes(), (3, 4), mode="infer")).outputs[0].shape == (3, 4, 2)
+
+
+def test_a_device_named_in_forward_is_never_touched() -> None:
+    class Moves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cuda() + torch.ones(4, device="cuda") + x.to("cuda", torch.float32)
+
+    assert trace(make_workload(Moves(), (3, 4), mode="infer")).outputs[0].shape == (3, 4)
+    assert not torch.cuda.is_initialized()
+
+
+def test_copies_to_the_host_and_known_values_are_syncs() -> None:
+    class Syncs(nn.Module):
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            longest = int(lengths.max().item())
+            chosen = x[lengths > 1]
+            return chosen[:, :longest].cpu()
+
+    traced = trace(make_workload(Syncs(), example=(torch.randn(3, 9), torch.tensor([2, 1, 4])), mode="infer"))
+    assert traced.syncs == 3
+    assert traced.outputs[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x.tolist()])
+def test_reading_an_unknown_value_names_the_layer(read: Any) -> None:
+    class Reads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            read(x)
+            return x
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Reads()))
+    with pytest.raises(TraceError, match=r"layer '1.0'"):
+        trace(make_workload(model, (3, 4), mode="infer"))
+
+
+def test_failures_say_where() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(3, 3)))
+    with pytest.raises(TraceError, match=r"the forward failed in layer '1.0', after aten::") as caught:
+        trace(make_workload(model, (5, 4), mode="train"))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_what_cannot_be_traced_is_said_clearly() -> None:
+    lazy = nn.LazyLinear(3)
+    with pytest.raises(TraceError, match="uninitialized"):
+        trace(make_workload(lazy, (5, 4), mode="infer"))
+    frozen = nn.Linear(4, 2).requires_grad_(False)
+    with pytest.raises(TraceError, match="does not depend on any parameter"):
+        trace(make_workload(frozen, (5, 4), mode="train"))
+    model = nn.Linear(4, 2)
+    with pytest.raises(TraceError, match="step functions"):
+        trace(make_workload(lambda: model(torch.ones(1, 4)), modules=[model], mode="infer"))
+
+
+def test_sparse_embedding_gradients() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
+    traced = trace(make_workload(model, example=torch.tensor([1, 2, 3]), mode="train", optimizer="sgd"))
+    assert [c.layer for c in traced.calls if c.phase == "optimizer"] == ["0", "1", "1"]
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_autocast_runs_products_in_the_lower_precision(mode: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2), nn.Softmax(-1))
+    traced = trace(make_workload(model, (3, 4), mode=mode, autocast=torch.bfloat16))
+    for call in traced.calls:
+        if call.op in ("aten::addmm", "aten::mm"):
+            assert {i.dtype for i in call.inputs} == {"bfloat16"}
+        if call.op in ("aten::native_layer_norm", "aten::_softmax"):
+            assert {i.dtype for i in call.inputs} == {"float32"}
+    casts = [c.inputs[0].shape for c in traced.calls if c.op == "aten::_to_copy" and c.phase == "forward"]
+    # the input of each layer, and weight and bias of the two products
+    assert casts == [(3, 4), (4, 4), (4,), (3, 4), (3, 4), (2, 4), (2,), (3, 2)]
+
+
+def test_positions_counted_in_forward_may_steer_it() -> None:
+    class Counts(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            position = torch.arange(x.shape[1], device=x.device)
+            return x[:, position > 1] if bool((position.diff() == 1).all()) else x
+
+    assert trace(make_workload(Counts(), (3, 9), mode="infer")).outputs[0].shape == (3, 7)
+
+
+def test_values_overwritten_with_unknown_ones_are_unknown() -> None:
+    class Overwrites(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            best = torch.zeros(4, dtype=torch.long)
+            best.copy_(x.argmax(0))
+            return x * int(best.view(2, 2)[0, 0] + 1)
+
+    with pytest.raises(TraceError, match="reads a tensor's value"):
+        trace(make_workload(Overwrites(), (3, 4), mode="infer"))
+
+
+def test_small_constants_may_be_read() -> None:
+    class Solver(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("times", torch.linspace(0, 1, 5))
+            self.field = nn.Linear(3, 3)
+
+        def forward(self, y: torch.Tensor) -> torch.Tensor:
+            for start, end in zip(self.times[:-1], self.times[1:], strict=True):
+                if bool(end > start):
+                    y = y + (end - start) * self.field(y)
+            return y
+
+    traced = trace(make_workload(Solver(), (2, 3), mode="train"))
+    assert sum(c.op == "aten::addmm" for c in traced.calls) == 4
+    assert traced.syncs == 4

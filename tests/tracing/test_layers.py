@@ -1,0 +1,79 @@
+"""Calls are attributed to the layer whose forward made them, in backward too."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from placer.tracing import trace
+from placer.workload import make_workload
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(x))).tanh()
+
+
+class Net(nn.Module):
+    def __init__(self, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(4, 1)
+        self.checkpointed = checkpointed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+        return self.head(x).exp()
+
+
+def layers_of(model: nn.Module, op: str, phase: str) -> list[str]:
+    traced = trace(make_workload(model, (5, 4), mode="train"))
+    return [c.layer for c in traced.calls if c.op == op and c.phase == phase]
+
+
+def test_forward_and_backward_agree() -> None:
+    forward = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down", "head"]
+    assert layers_of(Net(), "aten::addmm", "forward") == forward
+    assert list(dict.fromkeys(layers_of(Net(), "aten::mm", "backward"))) == forward[::-1]
+    assert layers_of(Net(), "aten::tanh", "forward") == ["blocks.0", "blocks.1"]
+    assert layers_of(Net(), "aten::tanh_backward", "backward") == ["blocks.1", "blocks.0"]
+    assert layers_of(Net(), "aten::exp", "forward") == [""]
+
+
+def test_gradients_accumulate_at_the_owner_of_a_tied_weight() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x))
+
+    traced = trace(make_workload(Tied(), (5, 4), mode="train"))
+    assert len(traced.parameters) == 1
+    assert [c.layer for c in traced.calls if c.phase == "optimizer"] == ["a"]
+    added = [c for c in traced.calls if c.phase == "backward" and c.op in ("aten::add", "aten::add_")]
+    assert len(added) == 1
+
+
+def test_checkpointed_layers_run_forward_again_inside_backward() -> None:
+    model = Net(checkpointed=True)
+    again = layers_of(model, "aten::addmm", "backward")
+    # The backward of `down` needs its input, so recomputation stops before it.
+    assert again[:1] == ["blocks.1.up"]
+    assert set(again) <= {"blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down"}
+
+
+def test_module_calls_and_autograd_nodes_are_counted() -> None:
+    traced = trace(make_workload(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), (5, 4), mode="train"))
+    assert traced.module_calls == 4
+    # sum; two Linears of addmm, t and two accumulations (the first input needs no gradient); relu
+    assert traced.autograd_nodes == 1 + 2 * 4 + 1
+    assert trace(make_workload(nn.Linear(4, 4), (5, 4), mode="infer")).autograd_nodes == 0

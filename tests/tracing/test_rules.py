@@ -1,0 +1,246 @@
+"""Formulas give the shapes, strides and dtypes of the real CPU kernels, and nearly no op needs a Python meta kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.tracing import rules
+from placer.tracing.formulas import FORMULAS
+from placer.tracing.layout import elementwise_layout, spec_of
+from placer.tracing.recorder import _flatten
+from placer.tracing.schema import operator
+
+A = torch.ops.aten
+
+
+def predicted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+    info = operator(func)
+    slots, plain, _, _ = _flatten(info, args, kwargs or {})
+    assert info.pointwise or info.base in FORMULAS
+    if info.pointwise:
+        return rules.look_up(func, info, slots, plain, args, kwargs or {})
+    specs = FORMULAS[info.base](slots, dict(zip(info.plain_names, plain, strict=True)))
+    return None if specs is None else (specs, info.bare)
+
+
+def real(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+    result = func(*args, **(kwargs or {}))
+    bare = isinstance(result, torch.Tensor)
+    specs = (result,) if bare else result
+    return tuple(None if t is None else spec_of(t) for t in specs), bare
+
+
+IMAGE = torch.randn(2, 6, 9, 8)
+LAST = IMAGE.contiguous(memory_format=torch.channels_last)
+ROWS = torch.randn(5, 7)
+C = torch.rand(6)
+MASK = [True, True, True]
+LABELS = torch.tensor([0, 1, 2, 0, 6])
+
+
+def cases() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    found: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
+
+    def add(name: str, func: Any, *args: Any, **kwargs: Any) -> None:
+        found[name] = (func, args, kwargs)
+
+    for label, image in {"": IMAGE, "_last": LAST}.items():
+        for training in (True, False):
+            add(f"bn{label}_{training}", A.native_batch_norm.default, image, C, C, C, C, training, 0.1, 1e-5)
+            add(
+                f"bnb{label}_{training}",
+                A.native_batch_norm_backward.default,
+                image,
+                image,
+                C,
+                C,
+                C,
+                C,
+                C,
+                training,
+                1e-5,
+                MASK,
+            )
+        add(
+            f"conv{label}",
+            A.convolution.default,
+            image,
+            torch.randn(4, 3, 3, 2),
+            C[:4],
+            [2, 1],
+            [1, 0],
+            [1, 2],
+            False,
+            [0, 0],
+            2,
+        )
+        add(f"pool{label}", A.max_pool2d_with_indices.default, image, [3, 2], [2, 2], [1, 1])
+        add(f"avg{label}", A.avg_pool2d.default, image, [3, 2])
+        add(f"sum{label}", A.sum.dim_IntList, image, [1, -1], True)
+        add(f"mean{label}", A.mean.dim, image, [0], False)
+        add(f"add{label}", A.add.Tensor, image, C[:, None, None])
+        add(f"like{label}", A.ones_like.default, image)
+    add("convT", A.convolution.default, IMAGE, torch.randn(6, 4, 3, 3), None, [2, 2], [1, 1], [1, 1], True, [1, 1], 1)
+    add(
+        "conv1d",
+        A.convolution.default,
+        IMAGE[:, :, 0].contiguous(),
+        torch.randn(4, 6, 3),
+        None,
+        [1],
+        [0],
+        [1],
+        False,
+        [0],
+        1,
+    )
+    weight = torch.randn(4, 6, 3, 3)
+    out = torch.randn(2, 4, 7, 6)
+    add(
+        "convb",
+        A.convolution_backward.default,
+        out,
+        IMAGE,
+        weight,
+        [4],
+        [1, 1],
+        [0, 0],
+        [1, 1],
+        False,
+        [0, 0],
+        1,
+        [True, True, False],
+    )
+    add("ln", A.native_layer_norm.default, ROWS, [7], ROWS[0], ROWS[0], 1e-5)
+    add("ln2", A.native_layer_norm.default, IMAGE.transpose(0, 1), [9, 8], None, None, 1e-5)
+    add("lnb", A.native_layer_norm_backward.default, ROWS, ROWS, [7], ROWS[:, :1], ROWS[:, :1], ROWS[0], ROWS[0], MASK)
+    add("gn", A.native_group_norm.default, IMAGE, C, C, 2, 6, 72, 3, 1e-5)
+    stats = torch.rand(2, 3)
+    add("gnb", A.native_group_norm_backward.default, IMAGE, IMAGE, stats, stats, C, 2, 6, 72, 3, MASK)
+    add("addmm", A.addmm.default, torch.randn(4), ROWS, torch.randn(4, 7).t())
+    add("mm", A.mm.default, ROWS.t(), ROWS)
+    add("bmm", A.bmm.default, IMAGE[:, 0].transpose(1, 2), IMAGE[:, 1])
+    add("softmax", A._softmax.default, ROWS.t(), 0, False)
+    add("log_softmax", A._log_softmax.default, ROWS, 1, False)
+    add("softmaxb", A._softmax_backward_data.default, ROWS, ROWS, 1, torch.float32)
+    add("cumsum", A.cumsum.default, LABELS, 0)
+    add("tril", A.tril.default, ROWS.t())
+    add("nll", A.nll_loss_forward.default, ROWS, LABELS, None, 1, -100)
+    add("nll0", A.nll_loss_forward.default, ROWS, LABELS, None, 0, -100)
+    add("nllb", A.nll_loss_backward.default, torch.ones(()), ROWS, LABELS, None, 1, -100, torch.ones(()))
+    for reduction in (0, 1):
+        add(f"mse{reduction}", A.mse_loss.default, ROWS, ROWS, reduction)
+        add(f"huber{reduction}", A.huber_loss.default, ROWS, ROWS, reduction)
+    add("mseb", A.mse_loss_backward.default, torch.ones(()), ROWS, ROWS, 1)
+    add("bce", A.binary_cross_entropy.default, ROWS.sigmoid(), ROWS.sigmoid())
+    add("cat", A.cat.default, [ROWS, ROWS[:2]], 0)
+    add("embedding", A.embedding.default, ROWS, torch.tensor([[0, 1], [4, 4]]))
+    add("embeddingb", A.embedding_dense_backward.default, ROWS, LABELS, 9, -1, False)
+    add("sliceb", A.slice_backward.default, ROWS, [9, 7], 0, 2, 7, 1)
+    add("selectb", A.select_backward.default, ROWS, [5, 3, 7], 1, 0)
+    add("repeat", A.repeat.default, ROWS, [2, 1, 3])
+    add("any", A.any.dim, ROWS > 0, 1)
+    add("var_mean", A.var_mean.correction, ROWS, [1], correction=1)
+    add("var", A.var.correction, ROWS, [0], correction=0, keepdim=True)
+    add("amax", A.amax.default, ROWS, [0])
+    add("sum_int", A.sum.default, LABELS)
+    add(
+        "maxb",
+        A.max_pool2d_with_indices_backward.default,
+        torch.randn(2, 6, 4, 4),
+        IMAGE,
+        [2, 2],
+        [2, 2],
+        [0, 0],
+        [1, 1],
+        False,
+        torch.zeros(2, 6, 4, 4, dtype=torch.long),
+    )
+    add(
+        "avgb", A.avg_pool2d_backward.default, torch.randn(2, 6, 4, 4), IMAGE, [2, 2], [2, 2], [0, 0], False, True, None
+    )
+    add("gap", A._adaptive_avg_pool2d.default, IMAGE, [3, 2])
+    add("gapb", A._adaptive_avg_pool2d_backward.default, torch.randn(2, 6, 3, 2), IMAGE)
+    add("zeros", A.zeros.default, [2, 3])
+    add("new", A.new_zeros.default, ROWS, [2, 3], dtype=torch.int64)
+    for name in ("relu", "exp", "sigmoid", "gelu", "silu", "tanh", "neg", "rsqrt", "erf", "abs", "logical_not", "sign"):
+        add(name, getattr(A, name).default, ROWS)
+        add(f"{name}_t", getattr(A, name).default, ROWS.t())
+    for name in ("add", "mul", "sub", "div", "eq", "lt", "maximum", "pow", "atan2"):
+        overload = (
+            getattr(A, name).default
+            if name in ("maximum", "atan2")
+            else getattr(getattr(A, name), "Tensor" if name != "pow" else "Tensor_Tensor")
+        )
+        add(f"{name}_bc", overload, ROWS, ROWS[0])
+        add(f"{name}_cross", overload, ROWS[:, :5], ROWS[:, :5].t())
+        add(f"{name}_mixed", overload, ROWS, torch.tensor(3))
+    add("scalar", A.mul.Tensor, ROWS, 2.5)
+    add("scalar_int", A.div.Tensor, LABELS, 2)
+    add("compare", A.gt.Scalar, ROWS, 0)
+    add("where", A.where.self, ROWS > 0, ROWS, torch.tensor(0.0))
+    for name in ("gelu_backward", "silu_backward", "tanh_backward", "sigmoid_backward"):
+        add(
+            name,
+            getattr(A, name).default if name != "gelu_backward" else A.gelu_backward.default,
+            ROWS,
+            ROWS.t().contiguous().t(),
+        )
+    add("elu_backward", A.elu_backward.default, ROWS, 1.0, 1.0, 1.0, False, ROWS)
+    add("threshold_backward", A.threshold_backward.default, ROWS, ROWS, 0)
+    return found
+
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_formula_agrees_with_the_kernel(name: str) -> None:
+    assert predicted(*CASES[name]) == real(*CASES[name])
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_elementwise_layout_is_tensor_iterators(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(0, 4))
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=rank, max_size=rank))
+    operands = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        own = [n if data.draw(st.booleans()) else 1 for n in shape]
+        order = data.draw(st.permutations(range(rank)))
+        tensor = torch.zeros([own[i] for i in order]).permute([order.index(i) for i in range(rank)])
+        if rank and data.draw(st.booleans()):
+            tensor = tensor.expand([n if o == 1 else o for n, o in zip(shape, own, strict=True)])
+        operands.append(tensor)
+    result = operands[0]
+    if len(operands) == 1:
+        result = operands[0].neg()
+    elif len(operands) == 2:
+        result = torch.add(*operands)
+    else:
+        result = torch.addcmul(*operands)
+    assert elementwise_layout([spec_of(t) for t in operands]) == (tuple(result.shape), result.stride())
+
+
+def test_common_networks_do_not_import_the_compiler() -> None:
+    script = """
+import sys, torch
+from torch import nn
+from placer.tracing import trace
+from placer.workload import make_workload
+net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
+    nn.GELU(),
+    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.LayerNorm(8), nn.Linear(8, 10), nn.LogSoftmax(1))
+target = torch.zeros(64, dtype=torch.long)
+trace(make_workload(net, (64, 3, 64, 64), mode="infer"))
+trace(make_workload(net, (64, 3, 64, 64), mode="train", loss=lambda out: nn.functional.nll_loss(out, target)))
+assert "torch._dynamo" not in sys.modules and "sympy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,0 +1,134 @@
+"""Pricing leaves no trace on the user's model or on global state."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from placer.errors import TraceError
+from placer.tracing import trace
+from placer.workload import make_workload
+
+
+class Stateful(nn.Module):
+    """Everything a forward may change: buffers, plain tensors, counters, the random state."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        self.spectral = nn.utils.spectral_norm(nn.Linear(4, 4))
+        self.history = torch.zeros(3)
+        self.counts = {"calls": 0, "log": []}
+        self.fails = fails
+        self.norm.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.counts["calls"] += 1
+        self.counts["log"].append(random.random() + np.random.rand())  # noqa: NPY002
+        self.history += 1
+        self.history[0] = 5
+        x = self.spectral(self.normed(self.drop(self.norm(self.first(x)))))
+        if self.fails:
+            raise ValueError("deep inside")
+        return x + torch.randn(4)
+
+
+def picture(model: Stateful) -> dict[str, Any]:
+    return {
+        "state": {k: v.clone() for k, v in model.state_dict().items()},
+        "grads": {k: None if p.grad is None else p.grad.clone() for k, p in model.named_parameters()},
+        "versions": {k: p._version for k, p in model.named_parameters()},
+        "identity": {k: (id(p), p.data_ptr()) for k, p in model.named_parameters()},
+        "flags": {k: m.training for k, m in model.named_modules()},
+        "classes": {k: type(m) for k, m in model.named_modules()},
+        "hooks": {k: (list(m._forward_hooks), list(m._forward_pre_hooks)) for k, m in model.named_modules()},
+        "attributes": {k: sorted(vars(m)) for k, m in model.named_modules()},
+        "history": model.history.clone(),
+        "counts": (model.counts["calls"], list(model.counts["log"])),
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002
+        "grad_mode": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_everything_is_as_before(mode: str, fails: bool) -> None:
+    model = Stateful(fails)
+    seen: list[str] = []
+    model.first.register_forward_hook(lambda *_: seen.append("hook"))
+    model.first.weight.grad = torch.ones(4, 4)
+    before = picture(model)
+    workload = make_workload(model, (6, 4), mode=mode)
+    if fails:
+        with pytest.raises(TraceError, match=r"forward failed in the step.*ValueError: deep inside"):
+            trace(workload)
+    else:
+        traced = trace(workload)
+        assert traced.calls
+        assert traced.notes == ("1 user hook was left out of the trace",)
+    after = picture(model)
+    assert {k for k in before if not same(before[k], after[k])} == set()
+    assert seen == []
+
+
+def test_inputs_are_not_written() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            index.add_(1)
+            return x.mul_(2)
+
+    x, index = torch.ones(3), torch.arange(3)
+    trace(make_workload(Writes(), example=(x, index), mode="infer"))
+    assert torch.equal(x, torch.ones(3))
+    assert torch.equal(index, torch.arange(3))
+
+
+def test_an_instance_of_an_optimizer_keeps_its_state() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    trace(make_workload(model, (2, 3), mode="train", optimizer=optimizer))
+    assert optimizer.state == {}
+    assert optimizer.param_groups[0]["params"] == list(model.parameters())
+    assert model.weight.grad is None
+
+
+@pytest.mark.parametrize("outer", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_the_callers_modes_neither_matter_nor_change(outer: Callable[[], Any]) -> None:
+    model = nn.Linear(3, 3)
+    workload = make_workload(model, (2, 3), mode="train")
+    plain = trace(workload)
+    with outer():
+        grad = torch.is_grad_enabled()
+        assert trace(workload).calls == plain.calls
+        assert torch.is_grad_enabled() == grad
+
+
+def test_no_garbage_is_left_for_the_collector() -> None:
+    workload = make_workload(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.LSTM(3, 3)), (2, 5, 3), mode="infer")
+    workload = make_workload(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Dropout()), (2, 5, 3), mode="train")
+    trace(workload)
+    gc.collect()
+    trace(workload)
+    assert gc.collect() < 20
