@@ -18,7 +18,7 @@ from placer.calibration.record import Cell
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import Entry
 from placer.calibration.timing import Clock
-from placer.costs import floor_seconds
+from placer.costs import roofline_seconds
 from placer.errors import PlacerError
 from placer.operators import Context, describe
 from placer.placement import synchronize
@@ -112,7 +112,7 @@ def _baselines(traced: Trace, fit: DeviceFit) -> tuple[float, dict[str, float]]:
     flops = sum(item.flops for item in work)
     return flops, {
         "flops": flops / fit.rates["flops/float32"],
-        "roofline": sum(floor_seconds(item, fit) for item in work),
+        "roofline": sum(roofline_seconds(item, fit) for item in work),
     }
 
 

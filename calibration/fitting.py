@@ -1,14 +1,16 @@
-"""Samples -> numbers in the profile. scikit-learn lives here and in ``kernel.py``; what it finds is stored as numbers."""
+"""Samples -> numbers in the profile. scikit-learn lives here and in ``kernel.py``; only numbers are stored."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
@@ -26,8 +28,14 @@ Array = NDArray[np.float64]
 
 #: Points the residual of one family is learnt from, at most: a price costs time proportional to it.
 MOST_POINTS = 320
+#: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
+TIMING_ERROR = 1.5e-6
+#: A step whose repetitions spread by more than this counts less.
+STEADY = 0.1
+#: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
+SAME = 0.5
 #: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
-HYPERPARAMETER_POINTS = 140
+HYPERPARAMETER_POINTS = 110
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
@@ -63,12 +71,12 @@ def fit_device(
 def _fit_once(
     observations: Sequence[StepObservation], empty: DeviceFit, tuned: dict[str, Hyperparameters]
 ) -> DeviceFit:
-    points: dict[str, list[OpObservation]] = {}
+    points: dict[str, list[tuple[OpObservation, float]]] = {}
     for step in observations:
         for op in step.ops:
             # An optimizer step divides evenly among equal tensors only: its own probes are its samples.
             if op.seconds and (op.family != "optimizer" or step.family == "optimizer"):
-                points.setdefault(op.family, []).append(op)
+                points.setdefault(op.family, []).append((op, step.spread))
     families = {}
     for family, members in points.items():
         if len(members) >= LEAST_POINTS:
@@ -78,22 +86,26 @@ def _fit_once(
 
 
 def _fit_family(
-    family: str, members: Sequence[OpObservation], empty: DeviceFit, tuned: dict[str, Hyperparameters]
+    family: str, members: Sequence[tuple[OpObservation, float]], empty: DeviceFit, tuned: dict[str, Hyperparameters]
 ) -> FamilyFit:
-    works = [op.work() for op in members]
-    seconds = np.array([op.seconds for op in members])
-    parameters = fit_floor(works, seconds)
+    works = [op.work() for op, _ in members]
+    seconds = np.array([op.seconds for op, _ in members])
+    # A sample from a step that did not repeat itself says less.
+    disturbed = np.array([min(spread, 1.0) for _, spread in members]) ** 2
+    parameters = fit_floor(works, seconds, empty.rates)
     x = np.array([inputs_of(work) for work in works])
-    y = np.log(seconds / np.array([floor_seconds(work, empty, parameters) for work in works]))
+    floor = np.array([floor_seconds(work, empty, parameters) for work in works])
+    y = np.log(seconds / floor)
     labels = [op_label(work) for work in works]
     ops = tuple(sorted(set(labels)))
     index = np.array([ops.index(label) for label in labels])
+    x, y, index, own_noise = _merged(x, y, index, (TIMING_ERROR / floor) ** 2 + disturbed)
     keep = spread_out(x, index, MOST_POINTS)
-    x, y, index = x[keep], y[keep], index[keep]
+    x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
     mean = float(np.median(y))
     if family not in tuned:
         some = slice(None, HYPERPARAMETER_POINTS)
-        tuned[family] = _tune(x[some], index[some], y[some] - mean)
+        tuned[family] = _tune(x[some], index[some], y[some] - mean, own_noise[some])
     chosen = tuned[family]
     return FamilyFit(
         feature_names=("flops", "bytes", *feature_names(family)),
@@ -101,6 +113,7 @@ def _fit_family(
         x=tuple(tuple(float(v) for v in row) for row in x),
         op_index=tuple(int(i) for i in index),
         y=tuple(float(v) for v in y),
+        point_noise=tuple(float(v) for v in own_noise),
         length_scales=chosen.length_scales,
         op_scale=chosen.op_scale,
         mean=mean,
@@ -127,12 +140,29 @@ def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int6
     return np.array(chosen)
 
 
-def _tune(x: Array, index: NDArray[np.int64], y: Array) -> Hyperparameters:
+def _merged(
+    x: Array, y: Array, index: NDArray[np.int64], noise: Array
+) -> tuple[Array, Array, NDArray[np.int64], Array]:
+    """Points of one op closer than ``SAME`` in every input become one, their mean: less noise, fewer points."""
+    cells: dict[tuple[int, ...], list[int]] = {}
+    for i, row in enumerate(np.round(x / SAME).astype(np.int64)):
+        cells.setdefault((int(index[i]), *row.tolist()), []).append(i)
+    groups = list(cells.values())
+    weights = [1.0 / (noise[g] + 0.02) for g in groups]
+    merged_x = np.array([np.average(x[g], axis=0, weights=w) for g, w in zip(groups, weights, strict=True)])
+    merged_y = np.array([np.average(y[g], weights=w) for g, w in zip(groups, weights, strict=True)])
+    merged_noise = np.array(
+        [float(np.average(noise[g], weights=w)) / len(g) for g, w in zip(groups, weights, strict=True)]
+    )
+    return merged_x, merged_y, index[[g[0] for g in groups]], merged_noise
+
+
+def _tune(x: Array, index: NDArray[np.int64], y: Array, own_noise: Array) -> Hyperparameters:
     variance = max(float(y.var()), 1e-3)
-    kernel = ConstantKernel(variance, (1e-3, 25.0)) * OpMatern(
+    kernel = ConstantKernel(min(variance, 1.0), (1e-2, 1.5)) * OpMatern(
         length_scale=np.full(x.shape[1], 8.0), op_scale=1.0
-    ) + WhiteKernel(0.2 * variance, (1e-4, 4.0))
-    regressor = GaussianProcessRegressor(kernel, alpha=1e-8)
+    ) + WhiteKernel(min(0.2 * variance, 0.2), (1e-3, 0.5))
+    regressor = GaussianProcessRegressor(kernel, alpha=own_noise + 1e-8, optimizer=_search)
     with warnings.catch_warnings():
         # A length scale at its bound means that a feature does not matter here, which is an answer.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -146,6 +176,12 @@ def _tune(x: Array, index: NDArray[np.int64], y: Array) -> Hyperparameters:
     )
 
 
+def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:
+    """L-BFGS-B, stopped early: the last tenths of likelihood change no price and take most of the time."""
+    found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": 25})
+    return np.asarray(found.x), float(found.fun)
+
+
 def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
     """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops, by least squares on
     relative errors, no coefficient below zero, steps that are far off (disturbed) left out."""
@@ -156,7 +192,7 @@ def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> d
         missing = step.seconds - _op_seconds(step, model)
         rows.append([step.counts[name] for name in names])
         targets.append(missing)
-        weights.append(1.0 / step.seconds)
+        weights.append(1.0 / step.seconds / math.hypot(1.0, step.spread / STEADY))
     if len(rows) < 2 * len(names) or not names:
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
+from scipy.optimize import least_squares
 
 from placer.costs import op_label
 from placer.operators import Work, amounts
@@ -14,39 +16,97 @@ from placer.operators import Work, amounts
 Array = NDArray[np.float64]
 
 #: An op with fewer samples than this is priced with its family's costs.
-LEAST_OWN = 8
-#: Rounds of reweighting: samples further off than three times the median error count less and less.
-ROUNDS = 4
+LEAST_OWN = 3
+#: Errors beyond this in log(seconds), a factor of 1.35, count linearly: one disturbed sample does not bend the fit.
+SOFT = 0.3
+#: Families whose FLOPs are counted, not estimated: none of their ops beats a matrix product's peak rate by much.
+COUNTED = frozenset(("matmul", "convolution", "convolution_backward", "attention", "recurrent"))
+#: How far above the measured peak an op's own arithmetic may seem to run (FLOPs saved by a fast algorithm, noise).
+ABOVE_PEAK = 1.25
+#: Standard deviations of log(cost) around what is expected beforehand: of a family's costs around the data-sheet rates
+#: (amounts without such a rate are hardly held), of an op's costs around its family's.
+FAMILY_SPREAD = {"latency": 1.5, "flops": 1.5, "bytes": 1.0}
+UNKNOWN_SPREAD = 4.0
+OP_SPREAD = 0.8
 
 
-def fit_floor(works: Sequence[Work], seconds: Array) -> dict[str, float]:
-    """Non-negative costs for the family (``name``) and for each op sampled often enough (``name@op``)."""
+@dataclass(frozen=True)
+class Prior:
+    """What each log(cost) is expected to be, how firmly, and the least it can be."""
+
+    mean: Array
+    spread: Array
+    least: Array
+
+
+def fit_floor(works: Sequence[Work], seconds: Array, rates: Mapping[str, float]) -> dict[str, float]:
+    """Positive costs for the family (``name``) and for each op sampled at least ``LEAST_OWN`` times (``name@op``).
+
+    ``rates`` are the device's data-sheet rates, where a cost stays when samples say nothing about it: a family full of
+    tiny shapes knows its latency, and must not invent its bandwidth. An op's costs stay near its family's likewise.
+    """
     rows = [amounts(work) for work in works]
-    names = list(rows[0])
-    matrix = np.array([[1.0, *(row[name] for name in names)] for row in rows])
+    names = ("latency", *rows[0])
+    matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])
-    least = float(np.quantile(seconds, 0.02))
-    result = dict(zip(("latency", *names), _non_negative(matrix, seconds, least), strict=True))
+    family = _fit(matrix, seconds, _family_prior(names, matrix, seconds, works[0], rates))
+    result = dict(zip(names, np.exp(family).tolist(), strict=True))
     for label in sorted(set(labels)):
         own = labels == label
         if own.sum() >= LEAST_OWN:
-            costs = _non_negative(matrix[own], seconds[own], float(seconds[own].min()))
-            result.update({f"{name}@{label}": cost for name, cost in zip(("latency", *names), costs, strict=True)})
+            work = works[int(np.flatnonzero(own)[0])]
+            mean = family.copy()
+            mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
+            least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
+            costs = _fit(matrix[own], seconds[own], Prior(mean, np.full(len(names), OP_SPREAD), least))
+            result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
 
-def _non_negative(matrix: Array, seconds: Array, least: float) -> list[float]:
-    """Least squares on relative errors with no cost below zero, and a latency of at least half of ``least``."""
-    scaled = matrix / seconds[:, None]
-    # Columns differ by twelve orders of magnitude; brought to one size, the solver sees them all.
-    size = np.maximum(np.abs(scaled).max(0), 1e-30)
-    weights = np.ones(len(seconds))
-    costs = np.zeros(matrix.shape[1])
-    for _ in range(ROUNDS):
-        regression = LinearRegression(positive=True, fit_intercept=False)
-        regression.fit(scaled / size * weights[:, None], weights)
-        costs = regression.coef_ / size
-        error = np.abs(np.log(np.maximum(scaled @ costs, 1e-3)))
-        weights = np.sqrt(1.0 / np.maximum(error / max(3.0 * float(np.median(error)), 0.05), 1.0))
-    costs[0] = max(costs[0], 0.5 * least)
-    return [float(c) for c in costs]
+def _peak(work: Work, rates: Mapping[str, float]) -> float:
+    return rates.get(f"flops/{work.dtype}") or rates["flops/float32"]
+
+
+def _least_flop(work: Work, rates: Mapping[str, float]) -> float:
+    """Log of the least seconds a FLOP of this op can take."""
+    return -math.log(ABOVE_PEAK * _peak(work, rates)) if work.family in COUNTED else -math.inf
+
+
+def _family_prior(
+    names: Sequence[str], matrix: Array, seconds: Array, work: Work, rates: Mapping[str, float]
+) -> Prior:
+    expected = {
+        "latency": 2.0 * rates["dispatch_seconds"],
+        "flops": 2.0 / rates["flops/float32"],
+        "bytes": 1.0 / rates["bytes_per_second"],
+    }
+    mean, spread = [], []
+    for name, column in zip(names, matrix.T, strict=True):
+        some = column > 0.0
+        # Without a rate of its own, an amount starts at a share of what it alone would have to cost.
+        ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
+        mean.append(math.log(expected.get(name, ratio)))
+        spread.append(FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
+    least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
+    return Prior(np.array(mean), np.array(spread), least)
+
+
+def _fit(matrix: Array, seconds: Array, prior: Prior) -> Array:
+    """Logs of the costs: robust least squares on log(seconds), each cost drawn towards its prior like one more sample.
+
+    On relative errors instead, one sample measured far too short would outweigh all others and pull every cost to zero.
+    """
+    target = np.log(seconds)
+    pull = np.diag(SOFT / prior.spread)
+
+    def errors(logs: Array) -> Array:
+        return np.concatenate([np.log(matrix @ np.exp(logs)) - target, pull @ (logs - prior.mean)])
+
+    def slopes(logs: Array) -> Array:
+        parts = matrix * np.exp(logs)
+        return np.vstack([parts / parts.sum(1, keepdims=True), pull])
+
+    start = np.maximum(prior.mean, prior.least + 1e-6)
+    bounds = (np.maximum(prior.least, start - 30.0), start + 30.0)
+    found = least_squares(errors, start, jac=slopes, loss="soft_l1", f_scale=SOFT, bounds=bounds, max_nfev=80)
+    return np.asarray(found.x)

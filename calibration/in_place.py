@@ -1,12 +1,12 @@
 """Times ops where they stand: inside a real step, by the framework's own event recorder.
 
-The same op costs 0.5 to 3 times its hot-loop time inside a step: caches are cold, memory is fresh, autograd records. So
-every op sample placer learns from is taken in place. ``torch.profiler`` records when each op begins and ends, in C++, at
-about a microsecond per event; the step is timed without it too, and the difference, divided by the number of events, is
-what recording added to each: it is taken off again.
+The same op costs 0.5 to 3 times its hot-loop time inside a step: caches are cold, memory is fresh, autograd records.
+So every op sample placer learns from is taken in place. ``torch.profiler`` records when each op begins and ends, in
+C++, at about a microsecond per event; the step is timed without it too, and the difference, divided by the number of
+events, is what recording added to each: it is taken off again.
 
-The events of a step are matched, in order, with the op calls of its trace, so that a sample carries exactly the features
-that pricing will see.
+The events of a step are matched, in order, with the op calls of its trace, so that a sample carries exactly the
+features that pricing will see.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from placer.tracing.trace import OpCall, Trace
@@ -30,6 +31,10 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 STEP_MARK = "placer::step"
 #: Events without a match that may be passed over in search of the next op call.
 LOOK_AHEAD = 200
+#: What the events of autograd's nodes are called, up to the node's own name.
+BACKWARD_NODE = "autograd::engine::evaluate_function"
+#: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
+MOST_ROUNDS, MOST_RECORDED = 20, 5
 #: An event's own recording cost falls partly before its start and after its end; this share lands inside.
 OWN_SHARE = 0.5
 
@@ -48,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class OpTiming:
-    """One op call of the trace and what its event showed: seconds on the host, events recorded within, device seconds."""
+    """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device."""
 
     call: OpCall
     host_seconds: float
@@ -93,9 +98,10 @@ def time_step(
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each)."""
     once = _timed(step, synchronize, clock)
-    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3), 30))
-    whole = sorted(_timed(step, synchronize, clock) for _ in range(rounds))
-    recorded, steps = _record(step, min(rounds, 8), synchronize, clock)
+    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3), MOST_ROUNDS))
+    # Undisturbed steps on both sides of the recorded ones: a machine that drifts shifts both alike.
+    whole = [_timed(step, synchronize, clock) for _ in range(rounds)]
+    recorded, steps = _record(step, min(rounds, MOST_RECORDED), synchronize, clock)
     whole += [_timed(step, synchronize, clock) for _ in range(max(rounds // 2, 2))]
     whole.sort()
     median = statistics.median(whole)
@@ -142,7 +148,7 @@ def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
     kernels: dict[int, float] = defaultdict(float)
     host = []
     for event in raw:
-        if event.device_type() == torch.autograd.DeviceType.CPU:
+        if event.device_type() == DeviceType.CPU:
             if event.linked_correlation_id() == 0:
                 host.append(event)
         elif event.linked_correlation_id() > 0:
@@ -155,8 +161,10 @@ def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
 
 
 def _nest(events: Sequence[Any], kernels: dict[int, float]) -> list[Event]:
-    """Counts what is nested in each event and sums its kernels' time. Threads interleave on accelerators, where backward
-    has one of its own: nesting is kept per thread."""
+    """Counts what is nested in each event and sums its kernels' time.
+
+    Threads interleave on accelerators, where backward has one of its own: nesting is kept per thread.
+    """
     inside = [0] * len(events)
     device = [kernels.get(e.correlation_id(), 0.0) for e in events]
     open_events: dict[int, list[int]] = defaultdict(list)
@@ -178,7 +186,7 @@ def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     """Pairs each op call with its event, walking both in order; None where the device ran something else."""
     result: list[OpTiming | None] = []
     cursor, horizon = 0, -1.0
-    wholes: dict[str, list[Event]] = defaultdict(list)
+    wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
     updates = [e for e in events if e.name.startswith("Optimizer.step#")]
     tensors = sum(call.op.startswith("optimizer::") for call in trace.calls)
     calls = trace.calls
@@ -187,7 +195,7 @@ def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
             result.append(_share_of_update(call, updates, tensors))
             continue
         if call.op.endswith("_backward") and wholes.get(call.op):
-            result.append(_backward_of(call, wholes[call.op].pop(), events))
+            result.append(_backward_of(call, _forward_of(call, wholes[call.op]), events))
             continue
         found = _find(events, call.op, cursor, horizon)
         following = calls[position + 1].op if position + 1 < len(calls) else None
@@ -199,7 +207,7 @@ def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
         cursor, horizon = found + 1, event.end
         result.append(OpTiming(call, event.end - event.start, event.inside, event.device_seconds))
         if event.inside and call.phase == "forward":
-            wholes[f"{call.op}_backward"].append(event)
+            wholes[f"{call.op}_backward"].append((call, event))
     return result
 
 
@@ -218,8 +226,11 @@ def _find(events: Sequence[Event], name: str, cursor: int, horizon: float) -> in
 
 
 def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, horizon: float) -> bool:
-    """Whether an event called ``name`` stands outermost before ``found``, with other events between it and ``found``."""
-    return any(e.name.rstrip("_") == name.rstrip("_") and e.start >= horizon and e.end < events[found].start for e in events[cursor:found])
+    """Whether an event called ``name`` stands outermost before ``found``, others between the two."""
+    return any(
+        e.name.rstrip("_") == name.rstrip("_") and e.start >= horizon and e.end < events[found].start
+        for e in events[cursor:found]
+    )
 
 
 def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:
@@ -231,17 +242,32 @@ def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> Op
     return OpTiming(call, seconds, round(event.inside / tensors), device)
 
 
+def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
+    """The latest forward this is the gradient of.
+
+    Most gradients read their forward's inputs again, which tells them from forwards that nobody asks a gradient of;
+    where none does (dropout keeps its mask only) the latest is taken.
+    """
+    for i in range(len(candidates) - 1, -1, -1):
+        inputs = candidates[i][0].inputs
+        if call.inputs[: len(inputs)] == inputs:
+            return candidates.pop(i)[1]
+    return candidates[-1][1]
+
+
 def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTiming | None:
     """The backward of an op kept whole: all nodes of the graph its forward recorded, found by sequence number."""
     recorded = {e.sequence for e in events if e.start >= forward.start and e.end <= forward.end and e.sequence >= 0}
     nodes = [
-        e for e in events
-        if e.sequence in recorded and e.start >= forward.end and e.name.startswith("autograd::engine::evaluate_function")
-    ]  # fmt: skip
+        e for e in events if e.sequence in recorded and e.start >= forward.end and e.name.startswith(BACKWARD_NODE)
+    ]
     if not nodes:
         return None
     return OpTiming(
-        call, sum(e.end - e.start for e in nodes), sum(e.inside + 1 for e in nodes), sum(e.device_seconds for e in nodes)
+        call,
+        sum(e.end - e.start for e in nodes),
+        sum(e.inside + 1 for e in nodes),
+        sum(e.device_seconds for e in nodes),
     )
 
 

@@ -6,7 +6,6 @@ The first line names the machine's fingerprint: a journal of another machine, or
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ _VERSION = 1
 
 
 class Journal:
-    """An append-only file of observations and rates. Damaged lines (a crash mid-write) are dropped, the rest is kept."""
+    """Observations and rates in an append-only file. Damaged lines (a crash mid-write) are dropped, the rest kept."""
 
     def __init__(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
         self.path = path
@@ -32,9 +31,10 @@ class Journal:
 
     def _read(self, head: Mapping[str, Any]) -> bool:
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            content = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return False
+        lines = content.splitlines()
         try:
             if not lines or json.loads(lines[0]) != head:
                 return False
@@ -45,6 +45,9 @@ class Journal:
                 self._take(json.loads(line))
             except (json.JSONDecodeError, KeyError, TypeError, ValueError):
                 continue
+        if not content.endswith("\n"):  # what comes next must not be joined to a line a crash cut short
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n")
         return True
 
     def _take(self, entry: Mapping[str, Any]) -> None:
@@ -78,7 +81,4 @@ class Journal:
 
     def close(self) -> None:
         """Remove the file: its content is in a saved profile now."""
-        try:
-            os.unlink(self.path)
-        except FileNotFoundError:
-            pass
+        self.path.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ class OpMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: i
         self,
         length_scale: Array | float = 1.0,
         op_scale: float = 1.0,
-        length_scale_bounds: tuple[float, float] = (0.4, 200.0),
+        length_scale_bounds: tuple[float, float] = (0.7, 100.0),
         op_scale_bounds: tuple[float, float] = (0.2, 20.0),
     ) -> None:
         self.length_scale = length_scale
@@ -34,13 +34,15 @@ class OpMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: i
 
     @property
     def hyperparameter_length_scale(self) -> Hyperparameter:
-        return Hyperparameter("length_scale", "numeric", self.length_scale_bounds, len(np.atleast_1d(self.length_scale)))
+        return Hyperparameter(
+            "length_scale", "numeric", self.length_scale_bounds, len(np.atleast_1d(self.length_scale))
+        )
 
     @property
     def hyperparameter_op_scale(self) -> Hyperparameter:
         return Hyperparameter("op_scale", "numeric", self.op_scale_bounds)
 
-    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:  # noqa: N803 - scikit-learn's names
         scales = np.atleast_1d(self.length_scale)
         other = X if Y is None else Y
         r = distances(X[:, :-1], X[:, -1], other[:, :-1], other[:, -1], scales, self.op_scale)

@@ -47,7 +47,13 @@ class Bench:
         module.train(probe.mode == "train")
         args = probe.example()
         workload = Workload(
-            target=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, optimizer=probe.optimizer, data="device"
+            target=module,
+            modules=(module,),
+            args=args,
+            kwargs={},
+            mode=probe.mode,
+            optimizer=probe.optimizer,
+            data="device",
         )
         traced = trace(workload)
         module.to(self.device)

@@ -65,7 +65,7 @@ class StepObservation:
 def observe(
     trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, per_event: float
 ) -> StepObservation:
-    """Groups a step's timings by what a price depends on. ``per_event`` is what recording added to each event, seconds."""
+    """Groups a step's timings by what a price depends on. ``per_event``: seconds recording added to each event."""
     context = Context.of(trace)
     groups: dict[Work, list[tuple[float, float]]] = {}
     for op in timing.ops:

@@ -46,7 +46,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Branch:
-    """One op of a block at one shape. ``build`` makes its module, ``example`` its input, given whether it needs gradients.
+    """One op of a block at one shape: ``build`` makes its module, ``example(needs_gradient)`` its input.
 
     ``flops`` and ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient.
     """
@@ -92,9 +92,11 @@ def block(
     train = random.random() < training
     room = limit.share(1 / 3) if train else limit
     wanted = random.randint(1, most)
+    # Half of the blocks are tiny as a whole: launches and dispatch are learnt there, rates in the others.
+    room = room if random.random() < 0.6 else room.share(0.03)
     branches: list[Branch] = []
     for _ in range(wanted):
-        allowed = room.share(log_uniform(random, 1e-4, 1.0) / wanted)
+        allowed = room.share(log_uniform(random, 1e-3, 2.0) / wanted)
         branch = _drawn(random, draw, allowed, train)
         if branch is not None:
             branches.append(branch)

@@ -18,7 +18,9 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         return None
 
     def start(self, label: str, seconds: float, *, done: float) -> None:
@@ -68,13 +70,16 @@ class _Bar(Progress):
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
     def start(self, label: str, seconds: float, *, done: float) -> None:
         if self._task is not None:
             self._bar.update(self._task, visible=False)
-        self._task = self._bar.add_task(label, total=seconds, completed=done, what="")
+        self._task = self._bar.add_task(label, total=seconds, what="")
+        self._bar.update(self._task, completed=done)
 
     def update(self, spent: float, what: str) -> None:
         self._bar.update(self._task, completed=spent, what=what[:48])

@@ -23,7 +23,7 @@ def synchronizer(device: str) -> Callable[[], None] | None:
 
 
 def measure_rates(device: str, *, seconds: float) -> tuple[dict[str, float], list[Timing]]:
-    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, named as in ``DeviceFit.rates``."""
+    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``."""
     sync = synchronizer(device)
     share = seconds / 12
     timings: list[Timing] = []
@@ -75,11 +75,16 @@ def _bandwidth(device: str, time: Callable[..., float]) -> float:
 
 
 def _queue(device: str, sync: Callable[[], None], share: float) -> dict[str, float]:
-    """Issue time per launch with an empty queue, the delay until a kernel starts, and the cost of waiting for nothing."""
+    """Time to issue a launch on an empty queue, the delay until a kernel starts, the cost of waiting for nothing."""
     tiny = torch.ones(8, device=device)
     idle = measure(sync, max_seconds=share / 2).median
     burst = measure(lambda: [tiny.neg_() for _ in range(64)], synchronize=sync, max_seconds=share)
-    single = measure(lambda: (tiny.neg_(), sync()), max_seconds=share).median
+
+    def launch_and_wait() -> None:
+        tiny.neg_()
+        sync()
+
+    single = measure(launch_and_wait, max_seconds=share).median
     per_launch = burst.median / 64
     return {
         "launch_seconds": max(single - idle - per_launch, 0.0),

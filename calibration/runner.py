@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import statistics
 import time
 import zlib
@@ -25,7 +25,7 @@ from placer.profile import DeviceFit, Profile, Sample
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
-QUICK_BUDGET = 10.0
+QUICK_BUDGET = 7.5
 #: Share of the budget kept for fitting.
 FIT_SHARE = 0.2
 #: Share of a device's time for the data-sheet rates.
@@ -55,8 +55,8 @@ def calibrate(
 ) -> Profile:
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
-    An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine and
-    budget is returned as it is. ``devices`` None takes the CPU and every accelerator found.
+    An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
+    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found.
 
     Raises ValueError for a budget or device that cannot be, CalibrationError when nothing could be measured.
     """
@@ -85,6 +85,7 @@ def calibrate(
         shown.stage("fitting")
         result = _build(journal, fingerprint, interrupted)
     profile.save(result, target_path)
+    shown.note(f"profile written to {target_path}")
     if not interrupted:
         journal.close()
     return result
@@ -96,7 +97,9 @@ def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:
         return found
     unknown = [d for d in devices if d not in found]
     if unknown or not devices:
-        raise ValueError(f"devices must be among {', '.join(found)} on this machine, not {', '.join(unknown) or 'empty'}")
+        raise ValueError(
+            f"devices must be among {', '.join(found)} on this machine, not {', '.join(unknown) or 'empty'}"
+        )
     return tuple(dict.fromkeys(devices))
 
 
@@ -114,7 +117,7 @@ def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str]
 
 
 def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
-    """Every device at the threads this process runs with; the CPU also at one thread and, on larger machines, between."""
+    """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
     threads = torch.get_num_threads()
     others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
     shares: list[tuple[str, int, float]] = []
@@ -183,7 +186,7 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) 
     noise = {"median_spread": statistics.median(spreads), "p90_spread": statistics.quantiles(spreads, n=10)[-1]}
     return Profile(
         schema=profile.SCHEMA,
-        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
         fingerprint=fingerprint,
         samples=tuple(samples),
         fits=tuple(fits),
@@ -195,11 +198,10 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) 
 
 
 def _noise_warnings(spread: float) -> tuple[str, ...]:
+    seen = f"repeated steps spread by {spread:.0%}"
     if spread > VERY_NOISY:
-        return (
-            f"very noisy: repeated steps spread by {spread:.0%} (above {VERY_NOISY:.0%}); predictions are guesses: stop "
-            "other programs and run placer calibrate again",
-        )
+        advice = "predictions are guesses: stop other programs and run placer calibrate again"
+        return (f"very noisy: {seen} (above {VERY_NOISY:.0%}); {advice}",)
     if spread > NOISY:
-        return (f"noisy: repeated steps spread by {spread:.0%} (above {NOISY:.0%}); for sharper intervals calibrate when idle",)
+        return (f"noisy: {seen} (above {NOISY:.0%}); for sharper intervals calibrate when idle",)
     return ()

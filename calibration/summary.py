@@ -38,14 +38,17 @@ def _device_lines(fit: DeviceFit) -> list[str]:
     ]
     if "launch_seconds" in rates:
         issue, sync = rates.get("issue_seconds", 0.0), rates["sync_seconds"]
-        rows.append(("launch", f"{format_seconds(issue)} to issue, {format_seconds(rates['launch_seconds'])} until it starts, "
-                               f"{format_seconds(sync)} to wait for an idle device"))  # fmt: skip
+        start = format_seconds(rates["launch_seconds"])
+        wait = f"{format_seconds(sync)} to wait for an idle device"
+        rows.append(("launch", f"{format_seconds(issue)} to issue, {start} until it starts, {wait}"))
     for direction, words in (("h2d", "copy to device"), ("d2h", "copy to host")):
         for memory in ("pageable", "pinned"):
             prefix = f"copy/{direction}/{memory}"
             if f"{prefix}/bytes_per_second" in rates:
                 per_tensor = format_seconds(rates[f"{prefix}/seconds_per_tensor"])
-                rows.append((words, f"{_giga(rates[f'{prefix}/bytes_per_second'])}B/s {memory}, {per_tensor} per tensor"))
+                rows.append(
+                    (words, f"{_giga(rates[f'{prefix}/bytes_per_second'])}B/s {memory}, {per_tensor} per tensor")
+                )
     own = {name: value for name, value in fit.framework.items() if value > 0 and not name.startswith("host")}
     if own:
         rows.append(("framework", ", ".join(f"{format_seconds(v)} per {n.replace('_', ' ')}" for n, v in own.items())))

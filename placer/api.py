@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer import history, planning
+from placer import history, machine, planning
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.decision import Decision, decide
 from placer.errors import PlacerError, PlacerWarning
@@ -220,11 +220,7 @@ def _plan(
 
 def _settings() -> Hashable:
     """Process-wide switches a prediction depends on."""
-    try:
-        precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # torch refuses the question once its newer, per-backend switches were used
-        precision = str(getattr(torch.backends.cuda.matmul, "fp32_precision", "unknown"))
-    return (torch.get_num_threads(), precision)
+    return (torch.get_num_threads(), machine.matmul_precision())
 
 
 def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:

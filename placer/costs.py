@@ -2,8 +2,9 @@
 
     seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
 
-The floor's costs are fitted per op (``calibration/floors.py``), the residual is learnt from samples (``gaussian_process``).
-Where there are none the roofline model stands alone (Williams, Waterman & Patterson, CACM 52(4), 2009), and says so.
+The floor's costs are fitted per op (``calibration/floors.py``), the residual is learnt from samples
+(``gaussian_process``). Where there are none the roofline model stands alone (Williams, Waterman & Patterson, CACM
+52(4), 2009), and says so.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
 from placer.tracing.trace import OpCall, Trace
 
-#: Share of the prior variance that must be explained by samples for a price to count as calibrated.
-EXPLAINED = 0.5
 #: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.
 FLOOR_SIGMA = math.log(3.0) / 1.645
 #: Rate relative to float32 assumed for a dtype that was never measured.
@@ -49,9 +48,9 @@ def roofline_seconds(work: Work, fit: DeviceFit) -> float:
 def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> float:
     """The family's physical account of an op: a latency, and a cost for each amount its time is proportional to.
 
-    The costs were fitted for the op itself where it was measured often enough (``name@op``), else for its family. An op in
-    another dtype than float32 that was not is scaled by the ratio of the two peak rates. Never below the roofline's third:
-    no fit may promise the impossible.
+    The costs were fitted for the op itself where it was measured often enough (``name@op``), else for its family. An
+    op in another dtype than float32 that was not is scaled by the ratio of the two peak rates. Never below the
+    roofline's third: no fit may promise the impossible.
     """
     label = op_label(work)
     own = f"latency@{label}" in parameters
@@ -116,12 +115,12 @@ class CostModel:
             x: Array = np.array([inputs_of(works[i]) for i in members])
             ops = np.array([residual.op_index(op_label(works[i])) for i in members])
             mean, variance = residual.predict(x, ops)
-            explained = 1.0 - variance / residual.fit.signal
+            covered = residual.covers(x, ops)
             parameters = residual.fit.parameters
             for j, i in enumerate(members):
                 seconds[i] = floor_seconds(works[i], self.fit, parameters) * math.exp(mean[j])
                 sigma[i] = math.sqrt(variance[j] + residual.fit.noise)
-                sources[i] = "calibrated" if explained[j] >= EXPLAINED else "extrapolated"
+                sources[i] = "calibrated" if covered[j] else "extrapolated"
         return seconds, sigma, sources
 
     def _host_seconds(self, work: Work) -> float:

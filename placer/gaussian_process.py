@@ -1,8 +1,8 @@
 """Evaluates the fitted residuals: Gaussian-process regression in plain numpy.
 
-Calibration chooses the hyperparameters (``calibration/fitting.py``, with scikit-learn); here they are only used, so that
-pricing needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for Machine
-Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
+Calibration chooses the hyperparameters (``calibration/fitting.py``, with scikit-learn); here they are only used, so
+that pricing needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for
+Machine Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
+#: Op indices; the scikit-learn kernel keeps them in a column of floats.
+Indices = NDArray[np.int64] | NDArray[np.float64]
 
 #: Index given to an op that calibration never saw: as far from each known op as they are from one another.
 UNKNOWN_OP = -1
+
+#: How far outside the samples an input still counts as in range: one octave, since inputs are log2 of amounts.
+MARGIN = 1.0
 
 
 def covariance(distance: Array, signal: float) -> Array:
@@ -28,9 +33,9 @@ def covariance(distance: Array, signal: float) -> Array:
 
 
 def distances(
-    left: Array, left_ops: Array, right: Array, right_ops: Array, length_scales: Array, op_scale: float
+    left: Array, left_ops: Indices, right: Array, right_ops: Indices, length_scales: Array, op_scale: float
 ) -> Array:
-    """Scaled Euclidean distances, n x m; two different ops are ``sqrt(2) / op_scale`` apart, whatever their features."""
+    """Scaled Euclidean distances, n x m; two different ops are ``sqrt(2) / op_scale`` apart in any case."""
     a, b = left / length_scales, right / length_scales
     squared = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * a @ b.T
     squared += (left_ops[:, None] != right_ops[None, :]) * (2.0 / op_scale**2)
@@ -54,15 +59,23 @@ class Residual:
     @cached_property
     def _factor(self) -> tuple[Array, Array]:
         k = covariance(self._distances(self._x, self._ops), self.fit.signal)
-        k[np.diag_indices_from(k)] += self.fit.noise + 1e-9 * self.fit.signal
+        k[np.diag_indices_from(k)] += self.fit.noise + np.asarray(self.fit.point_noise) + 1e-9 * self.fit.signal
         inverse = np.linalg.inv(np.linalg.cholesky(k))
         residual = np.asarray(self.fit.y) - self.fit.mean
         return inverse, inverse.T @ (inverse @ residual)
 
-    def _distances(self, x: Array, ops: Array) -> Array:
+    def _distances(self, x: Array, ops: Indices) -> Array:
         return distances(x, ops, self._x, self._ops, self._scales, self.fit.op_scale)
 
-    def predict(self, x: Array, ops: Array) -> tuple[Array, Array]:
+    def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
+        """Which queries are of an op that was sampled, at inputs no further than ``MARGIN`` outside its family's samples."""
+        if not len(self._x):
+            return np.zeros(len(x), dtype=bool)
+        low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN
+        inside = ((x >= low) & (x <= high)).all(axis=1)
+        return np.asarray(inside & (ops != UNKNOWN_OP))
+
+    def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
         """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
         inverse, alpha = self._factor
         k = covariance(self._distances(x, ops), self.fit.signal)

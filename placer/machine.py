@@ -123,12 +123,22 @@ def fingerprint() -> dict[str, Any]:
         "accelerators": [_describe(device) for device in found],
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": matmul_precision(),
     }
     if found:
         facts["tf32_matmul"] = _tf32(torch.backends.cuda.matmul, torch.backends.cuda.matmul)
         facts["tf32_convolution"] = _tf32(getattr(torch.backends.cudnn, "conv", None), torch.backends.cudnn)
     return facts
+
+
+def matmul_precision() -> str:
+    """How exactly torch multiplies float32 matrices: ``highest``, ``high`` or ``medium``, or a backend's own word."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses the question once its newer, per-backend switches were used
+        return str(getattr(torch.backends.cuda.matmul, "fp32_precision", "unknown"))
 
 
 def split_device(device: str) -> tuple[str, int]:

@@ -18,8 +18,8 @@ from placer.tracing.trace import OpCall, TensorSpec, Trace
 class Context:
     """What an op cannot see of the step it stands in.
 
-    ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step ago
-    are still in a cache; ``recording`` whether autograd builds its graph around forward ops.
+    ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
+    ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops.
     """
 
     footprint_bytes: int
@@ -32,7 +32,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One op call in the terms of its family. ``flops`` counts a multiply-add as two; ``bytes`` is read plus written."""
+    """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes."""
 
     family: str
     op: str
@@ -80,8 +80,13 @@ def _is_transposed(spec: TensorSpec) -> bool:
     return len(spec.shape) > 1 and spec.stride[-1] != 1 and spec.shape[-1] != 1
 
 
+def _flag(call: OpCall) -> bool:
+    """Whether an argument is True: ``transposed`` of a convolution, ``training`` of a normalization; 1 is not."""
+    return any(argument is True for argument in call.args)
+
+
 def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
-    transposed = True in call.args
+    transposed = _flag(call)
     kernel = math.prod(weight.shape[2:])
     if transposed:
         groups = max(out.shape[1] // max(weight.shape[1], 1), 1)
@@ -95,7 +100,7 @@ def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, o
 
 def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec) -> tuple[float, ...]:
     dims = len(weight.shape) - 2
-    return float(dims == 1), float(dims == 3), float(True in call.args), float(not image.contiguous)
+    return float(dims == 1), float(dims == 3), float(_flag(call)), float(not image.contiguous)
 
 
 def _convolution(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -152,7 +157,7 @@ def _rows(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 def _normalization(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     source = max(call.inputs, key=lambda t: t.numel)
     channels = max((t.numel for t in call.inputs if len(t.shape) == 1), default=1)
-    return 8.0 * source.numel, (source.numel, channels), (float(not source.contiguous), float(True in call.args))
+    return 8.0 * source.numel, (source.numel, channels), (float(not source.contiguous), float(_flag(call)))
 
 
 def _pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -179,28 +184,30 @@ def _attention(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...
     backward = call.op.endswith("_backward")
     flops = (5.0 if backward else 2.0) * batch * length * source * (width + out_width)
     masked = any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:])
-    return flops, (batch, length, source, width), (float(True in call.args), float(masked))
+    return flops, (batch, length, source, width), (float(bool(call.args) and call.args[0] is True), float(masked))
 
 
 def _recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     sequence = call.inputs[0]
-    weights = [t for t in call.inputs[1:] if len(t.shape) == 2]
-    gates = sum(w.numel for w in weights)
-    hidden = weights[1].shape[-1] if len(weights) > 1 else sequence.shape[-1]
     cell = call.op.removesuffix("_backward").endswith("_cell")
-    steps = 1 if cell else max(sequence.numel // max(sequence.shape[-1], 1), 1)  # steps x batch rows
-    rows = steps if not cell else sequence.shape[0]
-    length = 1 if cell else _sequence_length(call, sequence)
-    backward = 2.0 if call.op.endswith("_backward") else 1.0
+    rows = max(sequence.numel // max(sequence.shape[-1], 1), 1)
+    # A cell's state is as two-dimensional as its weights, but stands before them.
+    states = (2 if "lstm" in call.op else 1) if cell else 0
+    matrices = [t for t in call.inputs[1 + states :] if len(t.shape) == 2]
+    # Behind a cell's two weights stand the gradients of a backward; a layer's packed sequence is as flat as its weights.
+    weights = matrices[:2] if cell else [t for t in matrices if t.shape != sequence.shape]
+    hidden = weights[1].shape[-1] if len(weights) > 1 else sequence.shape[-1]
+    length = 1 if cell else _time_steps(call)
     stacked = max(len(weights) // 2, 1)  # layers x directions
-    return 2.0 * backward * rows * gates, (length, max(rows // length, 1), sequence.shape[-1], hidden, stacked), ()
+    backward = call.op.endswith("_backward")
+    flops = 2.0 * (2.0 if backward else 1.0) * rows * sum(w.numel for w in weights)
+    return flops, (length, max(rows // length, 1), sequence.shape[-1], hidden, stacked), (float(backward),)
 
 
-def _sequence_length(call: OpCall, sequence: TensorSpec) -> int:
-    state = next((t for t in call.inputs[1:] if len(t.shape) == 3), None)
-    batch = state.shape[1] if state is not None else (sequence.shape[1] if len(sequence.shape) > 2 else 1)
-    rows = sequence.numel // max(sequence.shape[-1], 1)
-    return max(rows // max(batch, 1), 1)
+def _time_steps(call: OpCall) -> int:
+    """The tracer puts the number of time steps last."""
+    last = call.args[-1] if call.args else 1
+    return max(last, 1) if isinstance(last, int) else 1
 
 
 def _optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -250,7 +257,9 @@ FAMILIES: Mapping[str, Family] = {
     "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), _reduction),
     "softmax": Family(("numel", "row"), ("strided",), _rows),
     "normalization": Family(("numel", "channels"), ("strided", "training"), _normalization),
-    "pooling": Family(("numel", "pooled", "window"), ("strided",), _pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}),
+    "pooling": Family(
+        ("numel", "pooled", "window"), ("strided",), _pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}
+    ),
     "indexing": Family(
         ("outputs", "table", "indices", "width"),
         ("in_place",),
@@ -265,7 +274,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "recurrent": Family(
         ("length", "batch", "input", "hidden", "stacked"),
-        (),
+        ("backward",),
         _recurrent,
         {
             "steps": lambda w: w.sizes[0] * w.sizes[4],
@@ -288,33 +297,43 @@ _NAMES: Mapping[str, str] = {
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
     "convolution": "convolution _convolution mkldnn_convolution cudnn_convolution conv2d conv1d conv3d",
     "convolution_backward": "convolution_backward",
-    "reduction": "sum mean amax amin max min argmax argmin var std var_mean std_mean norm linalg_vector_norm prod any all "
-    "logsumexp nansum count_nonzero nll_loss_forward nll_loss_backward mse_loss mse_loss_backward smooth_l1_loss "
-    "nll_loss2d_forward nll_loss2d_backward binary_cross_entropy l1_loss",
+    "reduction": "sum mean amax amin max min argmax argmin var std var_mean std_mean norm linalg_vector_norm prod "
+    "any all logsumexp nansum count_nonzero nll_loss_forward nll_loss_backward mse_loss mse_loss_backward "
+    "smooth_l1_loss nll_loss2d_forward nll_loss2d_backward binary_cross_entropy l1_loss",
     "softmax": "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data _safe_softmax",
     "normalization": "native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward "
-    "native_group_norm native_group_norm_backward cudnn_batch_norm cudnn_batch_norm_backward _native_batch_norm_legit "
-    "_native_batch_norm_legit_no_training _fused_rms_norm _fused_rms_norm_backward batch_norm_backward "
-    "_batch_norm_with_update",
+    "native_group_norm native_group_norm_backward cudnn_batch_norm cudnn_batch_norm_backward "
+    "_native_batch_norm_legit _native_batch_norm_legit_no_training _fused_rms_norm _fused_rms_norm_backward "
+    "batch_norm_backward _batch_norm_with_update",
     "pooling": "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "
-    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool3d "
-    "avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward max_pool1d avg_pool1d _adaptive_avg_pool3d "
-    "_adaptive_avg_pool3d_backward upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
-    "upsample_bilinear2d_backward upsample_nearest1d upsample_nearest1d_backward upsample_linear1d",
-    "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ index "
-    "index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy index_copy_ "
-    "take masked_select embedding_bag _embedding_bag _embedding_bag_dense_backward nonzero index_fill index_fill_ "
-    "select_scatter slice_scatter select_backward slice_backward",
+    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward max_pool3d_with_indices max_pool3d_with_indices_backward "
+    "avg_pool3d avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward max_pool1d avg_pool1d "
+    "_adaptive_avg_pool3d _adaptive_avg_pool3d_backward upsample_nearest2d upsample_nearest2d_backward "
+    "upsample_bilinear2d upsample_bilinear2d_backward upsample_nearest1d upsample_nearest1d_backward "
+    "upsample_linear1d",
+    "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ "
+    "index index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy "
+    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_dense_backward nonzero index_fill "
+    "index_fill_ select_scatter slice_scatter select_backward slice_backward",
     "attention": "scaled_dot_product_attention scaled_dot_product_attention_backward",
-    "recurrent": "lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward lstm_cell "
-    "lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell rnn_relu_cell_backward",
+    "recurrent": "lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward "
+    "lstm_cell lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell "
+    "rnn_relu_cell_backward",
     "random": "bernoulli bernoulli_ normal normal_ uniform uniform_ rand randn rand_like randn_like native_dropout "
     "native_dropout_backward dropout dropout_backward randint randint_like randperm multinomial exponential_ random_",
     "sorting": "sort argsort topk cumsum cumprod cummax cummin logcumsumexp median kthvalue unique _unique2 unique_dim",
 }
 _FAMILY_OF = {f"aten::{name}": family for family, names in _NAMES.items() for name in names.split()}
 #: Not reached through an operand of the same size: their cost is arithmetic placer has no formula for.
-_IRREGULAR = ("aten::linalg_", "aten::_linalg_", "aten::fft_", "aten::_fft_", "aten::cdist", "aten::_cdist", "aten::_ctc")
+_IRREGULAR = (
+    "aten::linalg_",
+    "aten::_linalg_",
+    "aten::fft_",
+    "aten::_fft_",
+    "aten::cdist",
+    "aten::_cdist",
+    "aten::_ctc",
+)
 
 
 @lru_cache(maxsize=4096)
@@ -374,7 +393,7 @@ def _looks_elementwise(call: OpCall) -> bool:
     return _numel(call.outputs) >= _numel(call.inputs) or call.in_place
 
 
-#: Tensors of the parameter's size an update reads and writes (parameter and gradient included); 7 where unknown, as Adam.
+#: Tensors of the parameter's size an update reads and writes, parameter and gradient included; 7 where unknown.
 _UPDATE_PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
 
 

@@ -31,7 +31,7 @@ def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
     if isinstance(source, Profile):
         return source
     check_source(source)
-    path = _own_path(os.environ.get("PLACER_HOME")) if source is None else str(profiles._locate(source)[0])
+    path = _own_path(os.environ.get("PLACER_HOME")) if source is None else str(profiles.locate(source)[0])
     try:
         status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
     except (OSError, ValueError):

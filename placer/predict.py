@@ -45,10 +45,7 @@ def predict_on(
     model = cost_model(profile, device, threads)
     priced = model.price(trace)
     fit = model.fit
-    if device == "cpu":
-        step = timeline.on_cpu(priced, fit)
-    else:
-        step = timeline.on_accelerator(priced, fit, data=data)
+    step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
     sigma = log_sigma(priced, fit)
     one_time = one_time_seconds(trace, fit)
     free = machine.memory(device)[0] if device in machine.available_devices() else None

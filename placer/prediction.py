@@ -35,9 +35,10 @@ class PricedTrace:
 class Prediction:
     """One step on one device. Times in seconds, sizes in bytes.
 
-    ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy, sync,
-    ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time that rests on
-    calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run).
+    ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
+    sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
+    that rests on calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for
+    a long run).
     """
 
     device: str

@@ -53,8 +53,9 @@ class FamilyFit:
     """A Gaussian process on log(seconds / floor) of one op family, as numbers.
 
     ``x`` is n x d (d named by ``feature_names``, already log-scaled), ``op_index`` n indices into ``ops``, ``y`` n log
-    residuals, ``length_scales`` d positive numbers; ``op_scale`` is the length scale between different ops. ``mean`` is
-    the prior mean, ``signal`` and ``noise`` are variances, ``parameters`` the constants of the family's physical floor.
+    residuals and ``point_noise`` their n variances beyond ``noise``, ``length_scales`` d positive numbers;
+    ``op_scale`` is the length scale between different ops. ``mean`` is the prior mean, ``signal`` and ``noise`` are
+    variances, ``parameters`` the constants of the family's physical floor.
     """
 
     feature_names: tuple[str, ...]
@@ -62,6 +63,7 @@ class FamilyFit:
     x: tuple[tuple[float, ...], ...]
     op_index: tuple[int, ...]
     y: tuple[float, ...]
+    point_noise: tuple[float, ...]
     length_scales: tuple[float, ...]
     op_scale: float
     mean: float
@@ -183,7 +185,7 @@ def load(source: str | os.PathLike[str] | None = None) -> Profile:
     """
     from placer.profile_schema import decode
 
-    path, label = _locate(source)
+    path, label = locate(source)
     try:
         if not path.is_file():
             if path.exists():
@@ -234,7 +236,8 @@ def stale_fields(profile: Profile, current: Mapping[str, Any]) -> tuple[str, ...
     return differences(profile.fingerprint, current, profile.threads("cpu"))
 
 
-def _locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
+def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """The file ``load`` would read for ``source``, and what to call it; whether it exists is not checked."""
     if source is None:
         path = default_path()
         return path, str(path)

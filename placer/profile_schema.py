@@ -70,6 +70,7 @@ def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
     for family in plain["families"].values():
         family["x"] = [_short(row) for row in family["x"]]
         family["y"] = _short(family["y"])
+        family["point_noise"] = _short(family["point_noise"])
     return plain
 
 
@@ -176,13 +177,16 @@ def _fit(value: Any, where: str) -> DeviceFit:
 
 def _family(value: Any, where: str) -> FamilyFit:
     keys = (
-        "feature_names", "ops", "x", "op_index", "y", "length_scales", "op_scale", "mean", "signal", "noise",
-        "parameters",
+        "feature_names", "ops", "x", "op_index", "y", "point_noise", "length_scales", "op_scale", "mean", "signal",
+        "noise", "parameters",
     )  # fmt: skip
     fields = json_object(value, where, keys)
     names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
     x = matrix(fields["x"], f"{where}.x", len(names))
     y = vector(fields["y"], f"{where}.y", len(x))
+    point_noise = vector(fields["point_noise"], f"{where}.point_noise", len(x))
+    if not (point_noise >= 0).all():
+        raise UnfitError(f"{where}.point_noise: a variance cannot be negative")
     op_index = vector(fields["op_index"], f"{where}.op_index", len(x))
     check_indices(op_index, f"{where}.op_index", len(ops))
     scales = vector(fields["length_scales"], f"{where}.length_scales", len(names))
@@ -197,6 +201,7 @@ def _family(value: Any, where: str) -> FamilyFit:
         x=tuple(map(tuple, x.tolist())),
         op_index=tuple(op_index.astype(np.int64).tolist()),
         y=tuple(y.tolist()),
+        point_noise=tuple(point_noise.tolist()),
         length_scales=tuple(scales.tolist()),
         op_scale=op_scale,
         mean=number(fields["mean"], f"{where}.mean"),

@@ -1,8 +1,8 @@
 """Priced ops -> step time.
 
 On the CPU one clock runs: an op's time in place, plus the framework's own time between ops (Python modules, autograd,
-the optimizer loop). On an accelerator two clocks run: the host issues, the device executes behind a bounded queue, and a
-step lasts as long as the slower of the two plus what the host waits for.
+the optimizer loop). On an accelerator two clocks run: the host issues, the device executes behind a bounded queue, and
+a step lasts as long as the slower of the two plus what the host waits for.
 """
 
 from __future__ import annotations

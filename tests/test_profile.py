@@ -29,6 +29,7 @@ def make_profile(**changes: Any) -> Profile:
         x=((1.5, 2.0), (3.25, -4.0), (0.0, 1e-06)),
         op_index=(0, 1, 1),
         y=(0.1, -0.2, 0.0),
+        point_noise=(0.0, 0.01, 0.0),
         length_scales=(1.0, 2.5),
         op_scale=1.0,
         mean=0.05,

@@ -22,7 +22,7 @@ from placer.calibration.probe import Limit, Probe
 
 #: Generators of probes by family, and the share of the budget each starts with.
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
-    "network": (networks.propose, 8.0),
+    "network": (networks.propose, 6.0),
     "matmul": (matmul.propose, 3.0),
     "elementwise": (elementwise.propose, 3.0),
     "convolution": (convolution.propose, 4.0),
@@ -31,6 +31,6 @@ PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "pooling": (pooling.propose, 1.0),
     "indexing": (indexing.propose, 1.5),
     "attention": (attention.propose, 1.5),
-    "recurrent": (recurrent.propose, 2.0),
+    "recurrent": (recurrent.propose, 3.0),
     "optimizer": (optimizer.propose, 2.0),
 }

@@ -25,7 +25,7 @@ class Attention(nn.Module):
 
 
 class Projected(nn.Module):
-    """Attention on heads that are strided views of one projection (batch x length x 3 * heads * width), as layers make."""
+    """Attention on strided views of one projection, as layers make: batch x length x (3 * heads * width)."""
 
     def __init__(self, heads: int, causal: bool) -> None:
         super().__init__()
@@ -50,5 +50,17 @@ def _draw(random: Random) -> Branch:
     moved = 16.0 * batch * heads * length * width
     name = f"attention {batch}x{heads}x{length}x{width}{' causal' * causal}{' masked' * masked}"
     if not masked and random.random() < 0.6:
-        return Branch(name, lambda: Projected(heads, causal), lambda grad: tensor(batch, length, 3 * heads * width, grad=grad), flops, moved)
-    return Branch(name, lambda: Attention(causal, masked), lambda grad: tensor(batch, heads, 3 * length, width, grad=grad), flops, moved)
+        return Branch(
+            name,
+            lambda: Projected(heads, causal),
+            lambda grad: tensor(batch, length, 3 * heads * width, grad=grad),
+            flops,
+            moved,
+        )
+    return Branch(
+        name,
+        lambda: Attention(causal, masked),
+        lambda grad: tensor(batch, heads, 3 * length, width, grad=grad),
+        flops,
+        moved,
+    )

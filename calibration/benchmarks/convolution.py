@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from torch import nn
 
@@ -34,10 +35,12 @@ def _draw(random: Random) -> Branch:
     # Few channels leave vector units empty: such layers take longer than their arithmetic says.
     flops *= max(16 / max(cin / groups, 1), 1) ** 0.5 * max(16 / max(cout / groups, 1), 1) ** 0.5
     layer = LAYERS[dims][transposed]
+    geometry: dict[str, Any] = {"stride": stride, "padding": dilation * (kernel // 2), "dilation": dilation}
+    shape = f"n{batch} {cin}->{cout} groups {groups} kernel {kernel} stride {stride} side {side}"
     return Branch(
-        f"conv{dims}d{' transposed' * transposed} n{batch} {cin}->{cout} groups {groups} kernel {kernel} stride {stride} side {side}",
-        lambda: layer(cin, cout, kernel, stride=stride, padding=dilation * (kernel // 2), groups=groups, bias=bias, dilation=dilation),
+        f"conv{dims}d{' transposed' * transposed} {shape}",
+        lambda: layer(cin, cout, kernel, groups=groups, bias=bias, **geometry),
         lambda grad: tensor(batch, cin, *(side,) * dims, grad=grad),
         flops,
         moved,
-    )  # fmt: skip
+    )

@@ -13,39 +13,42 @@ from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tenso
 
 #: Functions of one tensor; the most used first in line, since each proposal draws one.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "mish": F.mish,
-    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "exp": torch.exp, "log": lambda x: (x * x + 1).log(),
+    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
+    "mish": F.mish, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "exp": torch.exp, "log": lambda x: (x * x + 1).log(),
     "softplus": F.softplus, "leaky_relu": F.leaky_relu, "elu": F.elu, "hardswish": F.hardswish, "sin": torch.sin,
-    "cos": torch.cos, "sqrt": lambda x: (x * x + 1).sqrt(), "rsqrt": lambda x: (x * x + 1).rsqrt(), "pow2": lambda x: x**2,
-    "pow3": lambda x: x**3, "abs": torch.abs, "neg": torch.neg, "clamp": lambda x: x.clamp(-1, 1),
-    "reciprocal": lambda x: (x * x + 1).reciprocal(), "square": torch.square, "relu_": lambda x: F.relu_(x * 1.5),
-    "tanh_": lambda x: (x * 1.5).tanh_(), "hardtanh": F.relu6, "hardsigmoid": F.hardsigmoid, "log_sigmoid": F.logsigmoid,
-    "erf": torch.erf, "dropout": lambda x: F.dropout(x, 0.1), "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(),
-    "scale": lambda x: x * 0.5, "shift": lambda x: x + 1.0, "divide": lambda x: x / 3.0, "clone": torch.clone,
+    "cos": torch.cos, "sqrt": lambda x: (x * x + 1).sqrt(), "rsqrt": lambda x: (x * x + 1).rsqrt(),
+    "pow2": lambda x: x**2, "pow3": lambda x: x**3, "abs": torch.abs, "neg": torch.neg,
+    "clamp": lambda x: x.clamp(-1, 1), "reciprocal": lambda x: (x * x + 1).reciprocal(), "square": torch.square,
+    "relu_": lambda x: F.relu_(x * 1.5), "tanh_": lambda x: (x * 1.5).tanh_(), "hardtanh": F.relu6,
+    "hardsigmoid": F.hardsigmoid, "log_sigmoid": F.logsigmoid, "erf": torch.erf, "dropout": lambda x: F.dropout(x, 0.1),
+    "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(), "scale": lambda x: x * 0.5,
+    "shift": lambda x: x + 1.0, "divide": lambda x: x / 3.0, "clone": torch.clone,
     "greater": lambda x: (x > 0).float() * x, "where": lambda x: torch.where(x > 0, x, -x),
     "masked_fill": lambda x: x.masked_fill(x > 1, 0.0), "noise": lambda x: x + torch.randn_like(x),
-    "uniform": lambda x: x + torch.rand_like(x), "zeros": lambda x: x + torch.zeros_like(x), "ones": lambda x: x * torch.ones_like(x),
-    "transpose": lambda x: x.transpose(0, -1).contiguous(), "transposed_add": lambda x: x + x.transpose(0, -1),
-    "strided": lambda x: x[..., ::2] * 2.0, "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
-    "cat": lambda x: torch.cat([x, x], -1), "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)),
-    "flip": lambda x: x.flip(-1), "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
-    "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x), "mul_": lambda x: (x + 1.0).mul_(x),
-    "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
+    "uniform": lambda x: x + torch.rand_like(x), "zeros": lambda x: x + torch.zeros_like(x),
+    "ones": lambda x: x * torch.ones_like(x), "transpose": lambda x: x.transpose(0, -1).contiguous(),
+    "transposed_add": lambda x: x + x.transpose(0, -1), "strided": lambda x: x[..., ::2] * 2.0,
+    "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1), "cat": lambda x: torch.cat([x, x], -1),
+    "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)), "flip": lambda x: x.flip(-1),
+    "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
+    "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
+    "mul_": lambda x: (x + 1.0).mul_(x), "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
 }  # fmt: skip
 
 #: Functions of a tensor and a trainable one: the same shape, or a row of it (a bias, a gain).
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda x, p: x / (p * p + 1.0), "maximum": torch.maximum,
-    "addcmul": lambda x, p: torch.addcmul(x, x, p), "lerp": lambda x, p: torch.lerp(x, p.expand_as(x), 0.3),
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda x, p: x / (p * p + 1.0),
+    "maximum": torch.maximum, "addcmul": lambda x, p: torch.addcmul(x, x, p),
+    "lerp": lambda x, p: torch.lerp(x, p.expand_as(x), 0.3),
 }  # fmt: skip
 
 
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
-ONCE = frozenset("strided cat stack pad glu transpose repeat to64 to16 greater".split())
+ONCE = frozenset(("strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater"))
 
 
 class Repeated(nn.Module):
-    """The function applied several times in a row: from the second on, the operand was just written, as in a network."""
+    """The function applied several times in a row: from the second on, its operand was just written, as in a net."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], times: int) -> None:
         super().__init__()

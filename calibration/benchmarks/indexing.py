@@ -30,8 +30,9 @@ def _pooled_rows(table: Tensor, index: Tensor) -> Tensor:
 #: Functions of a table (rows x width) and a vector of row numbers.
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
-    "index_select": lambda t, i: t.index_select(0, i), "index": lambda t, i: t[i], "gather": lambda t, i: t.gather(0, _expanded(i, t)),
-    "index_add": _pooled_rows, "scatter_add": lambda t, i: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
+    "index_select": lambda t, i: t.index_select(0, i), "index": lambda t, i: t[i],
+    "gather": lambda t, i: t.gather(0, _expanded(i, t)), "index_add": _pooled_rows,
+    "scatter_add": lambda t, i: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
     "scatter": lambda t, i: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
     "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip
@@ -59,5 +60,10 @@ def _draw(random: Random) -> Branch:
     width = log_int(random, 1, 1024)
     rows = log_int(random, 4, max(8, min(1 << 17, (1 << 22) // width)))
     indices = log_int(random, 1, max(2, min(1 << 16, (1 << 21) // width)))
-    return Branch(f"{name} {rows}x{width} at {indices}", lambda: Lookup(rows, width, FUNCTIONS[name]),
-                  lambda grad: torch.randint(0, rows, (indices,)), 0.0, 16.0 * width * (rows + 2 * indices))  # fmt: skip
+    return Branch(
+        f"{name} {rows}x{width} at {indices}",
+        lambda: Lookup(rows, width, FUNCTIONS[name]),
+        lambda grad: torch.randint(0, rows, (indices,)),
+        0.0,
+        16.0 * width * (rows + 2 * indices),
+    )

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
-    nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU, nn.Softplus, nn.Hardswish,
+    nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU,
+    nn.Softplus, nn.Hardswish,
 )  # fmt: skip
 OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
 
@@ -52,7 +53,9 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, fused_projection: bool) -> None:
         super().__init__()
         self.heads = heads
-        self.inputs = nn.ModuleList([nn.Linear(width, 3 * width)] if fused_projection else [nn.Linear(width, width) for _ in range(3)])
+        self.inputs = nn.ModuleList(
+            [nn.Linear(width, 3 * width)] if fused_projection else [nn.Linear(width, width) for _ in range(3)]
+        )
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,7 +130,11 @@ def _mlp(random: Random) -> tuple[Layers, Tensor]:
     extra = random.random()
     layers = Layers()
     for _ in range(log_int(random, 1, 12)):
-        layers.add(nn.Linear(width, hidden, bias=random.random() < 0.9), flops=2.0 * batch * width * hidden, elements=batch * hidden + width * hidden)
+        layers.add(
+            nn.Linear(width, hidden, bias=random.random() < 0.9),
+            flops=2.0 * batch * width * hidden,
+            elements=batch * hidden + width * hidden,
+        )
         if extra < 0.2 and batch > 1:
             layers.add(nn.BatchNorm1d(hidden), elements=batch * hidden)
         elif extra < 0.35:
@@ -160,18 +167,30 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
         if bottleneck and channels == width:
             inner = max(width // 4, 1)
             body = (
-                conv(width, inner, 1, bias=False), norm(inner), activation(), conv(inner, inner, 3, padding=1, bias=False),
-                norm(inner), activation(), conv(inner, width, 1),
+                conv(width, inner, 1, bias=False), norm(inner), activation(),
+                conv(inner, inner, 3, padding=1, bias=False), norm(inner), activation(), conv(inner, width, 1),
             )  # fmt: skip
-            layers.add(Residual(nn.Sequential(*body)), flops=2.0 * points * inner * (2 * width + 3**dims * inner), elements=points * (6 * inner + 2 * width))
+            layers.add(
+                Residual(nn.Sequential(*body)),
+                flops=2.0 * points * inner * (2 * width + 3**dims * inner),
+                elements=points * (6 * inner + 2 * width),
+            )
         elif random.random() < 0.15 and channels > 3:
             layers.add(conv(channels, channels, 3, padding=1, groups=channels), conv(channels, width, 1),
                        flops=2.0 * points * channels * (3**dims + width), elements=points * width)  # fmt: skip
         elif random.random() < 0.3 and channels == width:
-            layers.add(Residual(nn.Sequential(conv(width, width, 3, padding=1), activation())), flops=2.0 * points * width * width * 3**dims, elements=3 * points * width)
+            layers.add(
+                Residual(nn.Sequential(conv(width, width, 3, padding=1), activation())),
+                flops=2.0 * points * width * width * 3**dims,
+                elements=3 * points * width,
+            )
         else:
             kernel = random.choice((1, 3, 3, 5))
-            layers.add(conv(channels, width, kernel, padding="same"), flops=2.0 * points * channels * width * kernel**dims, elements=points * width)
+            layers.add(
+                conv(channels, width, kernel, padding="same"),
+                flops=2.0 * points * channels * width * kernel**dims,
+                elements=points * width,
+            )
         channels = width
         if normalized:
             layers.add(norm(channels), elements=points * width)
@@ -182,14 +201,19 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
                 side = side // 2
             else:
                 side = (side + 1) // 2
-                layers.add(conv(channels, channels, 3, stride=2, padding=1), flops=2.0 * batch * side**dims * width * width * 3**dims)
+                layers.add(
+                    conv(channels, channels, 3, stride=2, padding=1),
+                    flops=2.0 * batch * side**dims * width * width * 3**dims,
+                )
             if random.random() < 0.5:
                 width = min(2 * width, 512)
     if random.random() < 0.3:
         layers.add(nn.Flatten(), nn.Linear(channels * side**dims, 10), flops=20.0 * batch * channels * side**dims)
     else:
         head: nn.Module = nn.AdaptiveAvgPool1d(1) if dims == 1 else nn.AdaptiveAvgPool2d(1)
-        layers.add(head, nn.Flatten(), nn.Linear(channels, log_int(random, 1, 100)), flops=float(batch * channels * side**dims))
+        layers.add(
+            head, nn.Flatten(), nn.Linear(channels, log_int(random, 1, 100)), flops=float(batch * channels * side**dims)
+        )
     return layers, x
 
 
@@ -215,9 +239,11 @@ def _transformer(random: Random) -> tuple[Layers, Tensor]:
             feed.append(nn.Dropout(0.1))
             attention.append(nn.Dropout(0.1))
         layers.add(
-            Residual(nn.Sequential(nn.LayerNorm(width), *attention)), Residual(nn.Sequential(nn.LayerNorm(width), *feed)),
-            flops=tokens * width * (8.0 * width + 4.0 * factor * width + 4.0 * length), elements=tokens * width * (4 + factor),
-        )  # fmt: skip
+            Residual(nn.Sequential(nn.LayerNorm(width), *attention)),
+            Residual(nn.Sequential(nn.LayerNorm(width), *feed)),
+            flops=tokens * width * (8.0 * width + 4.0 * factor * width + 4.0 * length),
+            elements=tokens * width * (4 + factor),
+        )
     layers.add(nn.Linear(width, log_int(random, 1, 256)), flops=100.0 * tokens * width)
     return layers, x
 
@@ -231,7 +257,11 @@ def _recurrent(random: Random) -> tuple[Layers, Tensor]:
     layer = kind(width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
     layers = Layers()
     rows = float(x.shape[0] * x.shape[1])
-    layers.add(Recurrent(layer), flops=8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both), elements=10 * rows * hidden)
+    layers.add(
+        Recurrent(layer),
+        flops=8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both),
+        elements=10 * rows * hidden,
+    )
     layers.add(nn.Linear(hidden * (1 + both), log_int(random, 1, 32)))
     return layers, x
 
@@ -241,7 +271,12 @@ def _graph(random: Random) -> tuple[Layers, Tensor]:
     edges = log_int(random, nodes, 8 * nodes)
     layers = Layers()
     for _ in range(random.choice((1, 2, 3))):
-        layers.add(MessagePassing(nodes, edges, width), random.choice(ACTIVATIONS)(), flops=2.0 * nodes * width * width, elements=4.0 * edges * width)
+        layers.add(
+            MessagePassing(nodes, edges, width),
+            random.choice(ACTIVATIONS)(),
+            flops=2.0 * nodes * width * width,
+            elements=4.0 * edges * width,
+        )
     layers.add(nn.Linear(width, 8))
     return layers, tensor(nodes, width)
 

@@ -10,7 +10,21 @@ from torch import Tensor, nn
 from placer.calibration.probe import Limit, Probe, log_int
 
 #: By how often training scripts use them.
-NAMES = ("adam", "adam", "adam", "adamw", "adamw", "sgd", "sgd", "rmsprop", "adagrad")
+NAMES = (
+    "adam",
+    "adam",
+    "adam",
+    "adamw",
+    "adamw",
+    "sgd",
+    "sgd",
+    "rmsprop",
+    "adagrad",
+    "adadelta",
+    "nadam",
+    "radam",
+    "adamax",
+)
 
 
 class Bag(nn.Module):
@@ -32,4 +46,11 @@ def propose(random: Random, limit: Limit) -> Probe:
     most = max(int(limit.bytes / 100), 16)  # an Adam step and its gradients move about a hundred bytes per element
     numel = log_int(random, 1, min(1 << 22, most))
     count = log_int(random, 1, max(1, min(64, most // numel)))
-    return Probe("optimizer", f"{name} {count} x {numel}", lambda: Bag(count, numel), lambda: (torch.randn(numel),), "train", name)
+    return Probe(
+        "optimizer",
+        f"{name} {count} x {numel}",
+        lambda: Bag(count, numel),
+        lambda: (torch.randn(numel),),
+        "train",
+        name,
+    )

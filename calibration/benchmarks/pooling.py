@@ -35,4 +35,6 @@ def _draw(random: Random) -> Branch:
         return layers[kind]
 
     size = math.prod(shape) * (4 if kind == "upsample" else 1)
-    return Branch(f"{kind} {shape} window {window}", build, lambda grad: tensor(*shape, grad=grad), 40.0 * size, 12.0 * size)
+    return Branch(
+        f"{kind} {shape} window {window}", build, lambda grad: tensor(*shape, grad=grad), 40.0 * size, 12.0 * size
+    )

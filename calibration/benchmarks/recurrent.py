@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from torch import Tensor, nn
 
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
 
-LAYERS: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-CELLS: dict[str, type[nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
+LAYERS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 #: FLOPs one time step costs beyond its arithmetic: a handful of small kernels.
 PER_STEP = 1e6
@@ -23,7 +25,7 @@ class Unrolled(nn.Module):
         self.cell = cell
 
     def forward(self, sequence: Tensor) -> Tensor:
-        state = None
+        state: Any = None
         for x in sequence:
             state = self.cell(x, state)
         result: Tensor = state[0] if isinstance(state, tuple) else state
@@ -43,8 +45,13 @@ def _draw(random: Random) -> Branch:
     if random.random() < 0.2:
         length = min(length, 16)
         flops = length * (2.0 * batch * GATES[kind] * hidden * (width + hidden) + PER_STEP)
-        return Branch(f"{kind} cell {length}x{batch}x{width}->{hidden}", lambda: Unrolled(CELLS[kind](width, hidden)),
-                      lambda grad: tensor(length, batch, width, grad=grad), flops, 40.0 * length * batch * hidden)  # fmt: skip
+        return Branch(
+            f"{kind} cell {length}x{batch}x{width}->{hidden}",
+            lambda: Unrolled(CELLS[kind](width, hidden)),
+            lambda grad: tensor(length, batch, width, grad=grad),
+            flops,
+            40.0 * length * batch * hidden,
+        )
     stacked = layers * (1 + both)
     inputs = width + hidden * (layers - 1) * (1 + both)
     flops = 2.0 * length * batch * GATES[kind] * hidden * (inputs + hidden * layers) * (1 + both)

@@ -12,12 +12,14 @@ from torch import Tensor
 from placer.calibration.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
-    "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1), "softmax_outer": lambda x: x.softmax(0),
-    "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1), "sum_outer": lambda x: x.sum(0), "mean": lambda x: x.mean(-1),
-    "mean_all": lambda x: x.mean(), "amax": lambda x: x.amax(-1), "max": lambda x: x.max(-1).values, "amin_outer": lambda x: x.amin(0),
+    "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1),
+    "softmax_outer": lambda x: x.softmax(0), "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1),
+    "sum_outer": lambda x: x.sum(0), "mean": lambda x: x.mean(-1), "mean_all": lambda x: x.mean(),
+    "amax": lambda x: x.amax(-1), "max": lambda x: x.max(-1).values, "amin_outer": lambda x: x.amin(0),
     "argmax": lambda x: x.argmax(-1), "var": lambda x: x.var(-1), "std": lambda x: x.std(0), "norm": lambda x: x.norm(),
-    "logsumexp": lambda x: x.logsumexp(-1), "cumsum": lambda x: x.cumsum(-1), "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values,
-    "sort": lambda x: x.sort(-1).values, "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
+    "logsumexp": lambda x: x.logsumexp(-1), "cumsum": lambda x: x.cumsum(-1),
+    "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values, "sort": lambda x: x.sort(-1).values,
+    "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
     "smooth_l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x)),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long, device=x.device)),
     "bce": lambda x: F.binary_cross_entropy_with_logits(x, torch.ones_like(x)), "any": lambda x: (x > 0).any(),
@@ -27,6 +29,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
 
 
 #: Far more work per element than the others, FLOPs.
+WITHOUT_GRADIENT = ("argmax", "any", "argsort")
 SLOW = {"sort": 200.0, "argsort": 200.0, "topk": 100.0, "cumsum": 20.0, "cumsum_outer": 20.0}
 
 
@@ -40,5 +43,11 @@ def _draw(random: Random) -> Branch:
     numel = log_int(random, 16, 1 << 22)
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
-    return Branch(f"{name} {rows}x{columns}", lambda: Apply(FUNCTIONS[name]), lambda grad: tensor(rows, columns, grad=grad),
-                  SLOW.get(name, 5.0) * rows * columns, 8.0 * rows * columns, trains=name not in ("argmax", "any", "argsort"))  # fmt: skip
+    return Branch(
+        f"{name} {rows}x{columns}",
+        lambda: Apply(FUNCTIONS[name]),
+        lambda grad: tensor(rows, columns, grad=grad),
+        SLOW.get(name, 5.0) * rows * columns,
+        8.0 * rows * columns,
+        trains=name not in WITHOUT_GRADIENT,
+    )

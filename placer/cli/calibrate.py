@@ -22,7 +22,6 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
     from placer.arguments import check_available, check_devices
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render
-    from placer.profile import default_path
 
     with usage_errors():
         names = check_devices(devices or None)
@@ -34,5 +33,4 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
         click.echo("placer: interrupted; run the same command again to go on where it stopped", err=True)
         raise click.exceptions.Exit(1) from None
     if not quiet:
-        click.echo(f"placer: profile written to {output or default_path()}", err=True)
         click.echo(render(profile))

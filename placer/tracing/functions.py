@@ -40,6 +40,7 @@ def _never(*_: Any) -> bool:
     return False
 
 
+_MAX_POOL1D = (F.max_pool1d, torch.max_pool1d)
 _REENTRANT = {F.multi_head_attention_forward: _reentrant(F.multi_head_attention_forward)}
 
 
@@ -63,6 +64,8 @@ class FunctionMode(TorchFunctionMode):
             return handler(self.recorder, *args, **kwargs)
         if func is F.dropout and whole.dropout_applies(*args, **kwargs):
             return whole.dropout(self.recorder, *args, **kwargs)
+        if func in _MAX_POOL1D and whole.max_pool1d_applies(*args, **kwargs):
+            return whole.max_pool1d(self.recorder, *args, **kwargs)
         reentrant = _REENTRANT.get(func)
         if reentrant is not None:
             with self:

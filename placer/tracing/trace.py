@@ -57,8 +57,8 @@ class OpCall:
     """One operator call of a step.
 
     ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of an op kept whole: the public
-    name the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for its
-    gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter).
+    name the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for
+    its gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter).
     ``args`` are the call's non-tensor arguments, flattened to something hashable, in the order of the op's schema.
     """
 

@@ -192,6 +192,31 @@ def mish(recorder: Recorder, input: Tensor, inplace: bool = False) -> Tensor:  #
     return result
 
 
+def max_pool1d_applies(input: Tensor, *_: Any, return_indices: bool = False, **__: Any) -> bool:  # noqa: A002
+    """Whether the kernel without indices serves: nothing will ask for a gradient."""
+    return not return_indices and not (torch.is_grad_enabled() and input.requires_grad)
+
+
+def max_pool1d(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002 - PyTorch's own name
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """``F.max_pool1d`` without a gradient: one kernel of its own, where with one it is a two-dimensional pooling."""
+    kernel, pad, gap = (int(v[0]) if isinstance(v, (tuple, list)) else int(v) for v in (kernel_size, padding, dilation))
+    given = stride[0] if isinstance(stride, (tuple, list)) and stride else stride
+    step = int(given) if given else kernel
+    span = input.shape[-1] + 2 * pad - gap * (kernel - 1) - 1
+    length = (-(-span // step) if ceil_mode else span // step) + 1
+    spec = layout.dense((*input.shape[:-1], length), layout.spec_of(input).dtype)
+    return inference_call(recorder, "aten::max_pool1d", (kernel, step, pad, gap, ceil_mode), (spec,), (input,))[0]
+
+
 def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outputs: Sequence[TensorSpec],
                    tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:  # fmt: skip
     """A whole op that has no gradient: the encoder's fast path."""

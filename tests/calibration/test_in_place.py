@@ -1,0 +1,207 @@
+"""Events of a step matched with its trace: hand-made lists, then one real step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch._C._autograd import DeviceType
+
+from placer.calibration import in_place
+from placer.calibration.in_place import BACKWARD_NODE, STEP_MARK, Event, OpTiming, StepTiming, time_step
+from placer.calibration.measuring import Bench
+from placer.calibration.probe import Probe
+from placer.tracing import trace
+from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
+from placer.workload import make_workload
+
+
+@dataclass
+class Raw:
+    """What the recorder hands out, times in nanoseconds."""
+
+    called: str
+    start: int
+    end: int
+    thread: int = 1
+    correlation: int = 0
+    linked: int = 0
+    device: DeviceType = DeviceType.CPU
+
+    def name(self) -> str:
+        return self.called
+
+    def start_ns(self) -> int:
+        return self.start
+
+    def end_ns(self) -> int:
+        return self.end
+
+    def duration_ns(self) -> int:
+        return self.end - self.start
+
+    def start_thread_id(self) -> int:
+        return self.thread
+
+    def correlation_id(self) -> int:
+        return self.correlation
+
+    def linked_correlation_id(self) -> int:
+        return self.linked
+
+    def device_type(self) -> DeviceType:
+        return self.device
+
+    def sequence_nr(self) -> int:
+        return -1
+
+
+def test_nesting_is_counted_per_step_and_thread() -> None:
+    (first, second) = in_place._steps([
+        Raw(STEP_MARK, 1000, 2000), Raw("aten::linear", 1100, 1500), Raw("aten::addmm", 1200, 1400),
+        Raw("aten::copy_", 1250, 1300), Raw("aten::relu", 1500, 1600), Raw("aten::mul", 1150, 1450, thread=2),
+        Raw(STEP_MARK, 3000, 4000), Raw("aten::add", 3100, 3200), Raw("aten::stray", 5000, 6000),
+    ])  # fmt: skip
+    assert {e.name: e.inside for e in first} == {
+        "aten::linear": 2, "aten::addmm": 1, "aten::copy_": 0, "aten::relu": 0, "aten::mul": 0,
+    }  # fmt: skip
+    assert [e.name for e in second] == ["aten::add"]
+    assert second[0].end - second[0].start == pytest.approx(1e-7)
+
+
+def test_kernels_count_for_the_op_that_launched_them_and_all_around_it() -> None:
+    (step,) = in_place._steps([
+        Raw(STEP_MARK, 0, 1000), Raw("aten::linear", 100, 500, correlation=1), Raw("aten::addmm", 200, 400, correlation=2),
+        Raw("kernel", 2000, 2300, linked=2, device=DeviceType.CUDA),
+        Raw("kernel", 2300, 2400, linked=2, device=DeviceType.CUDA),
+    ])  # fmt: skip
+    assert {e.name: round(e.device_seconds * 1e9) for e in step} == {"aten::linear": 400, "aten::addmm": 400}
+
+
+SPEC = TensorSpec((4,), (1,), "float32")
+OTHER = TensorSpec((8,), (1,), "float32")
+
+
+def call(op: str, phase: Phase = "forward", spec: TensorSpec = SPEC) -> OpCall:
+    return OpCall(op, (spec,), (spec,), phase=phase)
+
+
+def event(name: str, start: float, end: float, *, inside: int = 0, sequence: int = -1) -> Event:
+    return Event(name, start, end, sequence, inside, 0.0)
+
+
+def matched(calls: Sequence[OpCall], events: Sequence[Event]) -> list[float | None]:
+    """Host seconds of each call, None where no event was found."""
+    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    assert [t.call for t in found if t is not None] == [c for c, t in zip(calls, found, strict=True) if t is not None]
+    return [None if t is None else pytest.approx(t.host_seconds) for t in found]  # type: ignore[misc]
+
+
+def test_calls_are_matched_in_order() -> None:
+    events = [event("aten::mm", 0, 1), event("aten::relu", 1, 3), event("aten::mm", 3, 7)]
+    assert matched([call("aten::mm"), call("aten::relu"), call("aten::mm")], events) == [1, 2, 4]
+
+
+def test_an_event_inside_a_matched_one_is_not_another_call() -> None:
+    events = [event("aten::mm", 0, 4, inside=1), event("aten::mm", 1, 2), event("aten::mm", 5, 6)]
+    assert matched([call("aten::mm"), call("aten::mm")], events) == [4, 1]
+
+
+def test_a_skipped_op_costs_only_itself() -> None:
+    events = [event("aten::mm", 0, 1), event("aten::relu", 1, 3), event("aten::add", 3, 6), event("aten::mul", 7, 8)]
+    calls = [call("aten::mm"), call("aten::mul"), call("aten::relu"), call("aten::add"), call("aten::mul")]
+    assert matched(calls, events) == [1, None, 2, 3, 1]
+    assert matched([call("aten::mm"), call("aten::gone"), call("aten::relu")], events) == [1, None, 2]
+
+
+def test_an_in_place_twin_is_the_same_op() -> None:
+    assert matched([call("aten::add")], [event("aten::add_", 0, 2)]) == [2]
+
+
+def test_a_whole_ops_backward_is_found_by_sequence_number() -> None:
+    events = [
+        event("aten::lstm", 0, 10, inside=2), event("aten::mm", 1, 2, sequence=7), event("aten::tanh", 3, 4, sequence=8),
+        event("aten::sum", 11, 12, sequence=9), event(f"{BACKWARD_NODE}: SumBackward0", 13, 14, sequence=9),
+        event(f"{BACKWARD_NODE}: TanhBackward0", 14, 17, sequence=8, inside=1), event("aten::tanh_backward", 15, 16),
+        event(f"{BACKWARD_NODE}: MmBackward0", 20, 25, sequence=7, inside=2),
+    ]  # fmt: skip
+    calls = [call("aten::lstm"), call("aten::sum", "loss"), call("aten::lstm_backward", "backward")]
+    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    assert found[2] is not None
+    assert found[2].host_seconds == pytest.approx(3 + 5)
+    assert found[2].inside == (1 + 1) + (2 + 1)
+
+
+def test_two_whole_ops_and_their_gradients_in_reverse() -> None:
+    def node(start: float, end: float, sequence: int) -> Event:
+        return event(f"{BACKWARD_NODE}: X", start, end, sequence=sequence)
+
+    events = [
+        event("aten::gru", 0, 3, inside=1), event("aten::mm", 1, 2, sequence=1),
+        event("aten::gru", 4, 7, inside=1), event("aten::mm", 5, 6, sequence=2), node(10, 11, 2), node(12, 14, 1),
+    ]  # fmt: skip
+    small, large = call("aten::gru"), call("aten::gru", spec=OTHER)
+    gradients = [call("aten::gru_backward", "backward", OTHER), call("aten::gru_backward", "backward", SPEC)]
+    assert matched([small, large, *gradients], events) == [3, 3, 1, 2]
+
+
+def test_an_optimizers_step_is_shared_evenly() -> None:
+    calls = [call("aten::mm"), *(call("optimizer::Adam", "optimizer") for _ in range(4))]
+    events = [event("aten::mm", 0, 1), event("Optimizer.step#Adam.step", 2, 10, inside=20)]
+    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    assert [t.host_seconds for t in found if t] == [1, 2, 2, 2, 2]
+    assert [t.inside for t in found if t] == [0, 5, 5, 5, 5]
+    assert matched(calls, events[:1]) == [1, None, None, None, None]
+
+
+def test_what_recording_added_is_taken_off() -> None:
+    timing = OpTiming(call("aten::linear"), 10e-6, 3, 0.0)
+    assert timing.corrected(0.0) == 10e-6
+    assert timing.corrected(1e-6) == pytest.approx(10e-6 - 3.5e-6)
+    assert timing.corrected(1.0) == pytest.approx(1e-6)  # never below a tenth of what was seen
+
+
+def test_the_recorders_cost_per_event() -> None:
+    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1.2e-3, events=100, ops=(), matched=1.0)
+    assert step.per_event == pytest.approx(2e-6)
+    assert step.per_event_known
+    noisy = StepTiming(seconds=1e-3, spread=0.2, recorded_seconds=1.2e-3, events=100, ops=(), matched=1.0)
+    assert not noisy.per_event_known
+    faster = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=0.9e-3, events=100, ops=(), matched=1.0)
+    assert faster.per_event == 0.0
+
+
+def test_a_real_step_is_matched_almost_whole() -> None:
+    model = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14, 4))
+    data = torch.randn(8, 3, 16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-7)
+    traced = trace(make_workload(model, example=(data,), mode="train", optimizer="adam", data="device"))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(data).sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    timing = time_step(step, traced, seconds=0.05)
+    assert timing.matched >= 0.9
+    assert timing.events >= len(timing.ops)
+    assert 0 < sum(op.host_seconds for op in timing.ops) < 3 * timing.recorded_seconds
+    assert {op.call.phase for op in timing.ops} == {"forward", "loss", "backward", "optimizer"}
+
+
+def test_a_probe_is_measured_and_described() -> None:
+    probe = Probe("matmul", "one layer", lambda: nn.Linear(16, 8), lambda: (torch.randn(4, 16),), "train", "sgd")
+    seen = Bench("cpu", torch.get_num_threads()).measure(probe, seconds=0.02)
+    assert seen is not None
+    assert (seen.device, seen.family, seen.name) == ("cpu", "matmul", "one layer")
+    assert seen.counts["training_step"] == 1
+    product = next(op for op in seen.ops if op.op == "aten::addmm")
+    assert product.seconds is not None
+    assert product.work().flops == 2 * 4 * 16 * 8
+    assert 0 < product.seconds < seen.seconds
+    assert seen.update_seconds > 0

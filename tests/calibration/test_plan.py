@@ -1,0 +1,78 @@
+"""What is measured next: every family first, then where time teaches most."""
+
+from __future__ import annotations
+
+import math
+
+from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.observation import OpObservation, StepObservation
+from placer.calibration.plan import Planner, too_few
+
+RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e10, "bytes_per_second": 1e10}
+
+
+def observation(family: str, factor: float = 1.0) -> StepObservation:
+    numel = 1000.0
+    features = (numel, 12 * numel, numel, 12 * numel, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0)
+    op = OpObservation("elementwise", "aten::add", "float32", features, 2e-6 * factor, 0.0, 0.0, 1)
+    return StepObservation("cpu", 1, family, "x", 1e-3, 0.0, {}, (op,))
+
+
+def test_every_family_gets_two_probes_before_any_gets_more() -> None:
+    planner = Planner(RATES, seed=0, longest_step=0.001)
+    for _ in range(2 * len(PROPOSERS)):
+        probe = planner.next()
+        planner.learn(probe.family, observation(probe.family), 0.01)
+    assert planner.counts == dict.fromkeys(PROPOSERS, 2)
+
+
+def test_time_goes_where_the_weight_is() -> None:
+    planner = Planner(RATES, seed=0, longest_step=0.001)
+    for _ in range(120):
+        probe = planner.next()
+        planner.learn(probe.family, observation(probe.family), 0.01)
+    counts = planner.counts
+    assert sum(counts.values()) == 120
+    assert min(counts.values()) >= 2
+    assert max(counts, key=lambda name: counts[name]) == max(PROPOSERS, key=lambda name: PROPOSERS[name][1])
+
+
+def test_a_family_whose_residuals_vary_gets_more() -> None:
+    def probes(factors: tuple[float, ...]) -> int:
+        planner = Planner(RATES, seed=0, longest_step=0.001)
+        for i in range(100):
+            probe = planner.next()
+            factor = factors[i % len(factors)] if probe.family == "elementwise" else 1.0
+            planner.learn(probe.family, observation(probe.family, factor), 0.01)
+        return planner.counts["elementwise"]
+
+    assert probes((math.exp(-3), math.exp(3))) > probes((1.0,))
+
+
+def test_failures_cost_time_too() -> None:
+    planner = Planner(RATES, seed=0, longest_step=0.001)
+    for _ in range(100):
+        probe = planner.next()
+        failed = probe.family == "network"
+        planner.learn(probe.family, None if failed else observation(probe.family), 1.0 if failed else 0.01)
+    assert planner.counts["network"] < 20
+
+
+def test_the_same_seed_draws_the_same_probes() -> None:
+    def names(seed: int) -> list[str]:
+        planner = Planner(RATES, seed=seed, longest_step=0.001)
+        found = []
+        for _ in range(2 * len(PROPOSERS)):
+            probe = planner.next()
+            planner.learn(probe.family, None, 0.01)
+            found.append(probe.name)
+        return found
+
+    assert names(1) == names(1) != names(2)
+
+
+def test_families_with_too_few_probes_are_named() -> None:
+    enough = [observation(name) for name in PROPOSERS for _ in range(2)]
+    assert too_few(enough) == ()
+    assert too_few(enough[2:]) == (next(iter(PROPOSERS)),)
+    assert set(too_few([])) == set(PROPOSERS)

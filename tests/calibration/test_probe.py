@@ -1,0 +1,106 @@
+"""Everything that may be drawn builds, traces, runs, and stays within its limit."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.measuring import _step
+from placer.calibration.probe import Branch, Limit, block, log_int, log_uniform, tensor
+from placer.operators import Context, describe
+from placer.tracing import trace
+from placer.workload import make_workload
+
+#: A millisecond or so of a small CPU: the smallest a calibration allows.
+LIMIT = Limit(flops=2e7, bytes=4e6)
+PROBES = 15
+
+
+@pytest.mark.parametrize("family", PROPOSERS)
+def test_probes_build_trace_and_run(family: str) -> None:
+    random = Random(f"probe {family}")
+    too_large = 0
+    for _ in range(PROBES):
+        probe = PROPOSERS[family][0](random, LIMIT)
+        assert probe.family == family
+        module, args = probe.build(), probe.example()
+        module.train(probe.mode == "train")
+        traced = trace(
+            make_workload(module, example=args, mode=probe.mode, optimizer=probe.optimizer or "sgd", data="device")
+        )
+        forward = [describe(c, Context.of(traced)) for c in traced.calls if c.phase == "forward"]
+        assert forward, probe.name
+        # The proposals' own counts are rough, and a step whose smallest draw is over the limit is still measured.
+        too_large += sum(work.flops for work in forward) > 3 * LIMIT.flops
+        step = _step(module, args, probe)
+        step()
+        step()
+    assert too_large <= PROBES // 5
+
+
+def test_a_larger_limit_gives_larger_probes() -> None:
+    def flops(limit: Limit) -> float:
+        random, total = Random(1), 0.0
+        for _ in range(6):
+            probe = PROPOSERS["matmul"][0](random, limit)
+            with torch.device("meta"):
+                step = trace(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
+            total += sum(describe(c, Context.of(step)).flops for c in step.calls)
+        return total
+
+    assert flops(Limit(2e9, 4e8)) > 5 * flops(LIMIT)
+
+
+def _branch(flops: float) -> Branch:
+    return Branch(f"{flops:g}", nn.Identity, lambda grad: tensor(2, grad=grad), flops, 0.0)
+
+
+def test_a_block_keeps_within_its_limit() -> None:
+    for seed in range(30):
+        drawn = block("x", Random(seed), Limit(1000.0, 1.0), lambda r: _branch(log_uniform(r, 1, 1e5)), most=4)
+        total = sum(float(name) for name in drawn.name.split(", "))
+        assert total <= 2000.0, drawn.name
+
+
+def test_a_block_takes_the_smallest_where_nothing_is_small_enough() -> None:
+    drawn = block("x", Random(0), Limit(1.0, 1.0), lambda r: _branch(r.choice([7.0, 70.0])))
+    assert drawn.name == "7"
+
+
+def test_what_has_no_gradient_is_not_trained() -> None:
+    for seed in range(20):
+        still = Branch("still", nn.Identity, lambda grad: tensor(2, grad=grad), 1.0, 1.0, trains=False)
+        assert block("x", Random(seed), Limit(1e6, 1e6), lambda r, b=still: b).mode == "infer"  # type: ignore[misc]
+
+
+def test_a_training_block_has_a_gradient_to_compute() -> None:
+    for seed in range(20):
+        drawn = block("x", Random(seed), Limit(1e6, 1e6), lambda r: _branch(1.0), training=1.0)
+        assert drawn.mode == "train"
+        assert any(isinstance(x, Tensor) and x.requires_grad for x in drawn.example())
+
+
+def test_log_draws_stay_in_range_and_reach_every_octave() -> None:
+    random = Random(0)
+    values = [log_int(random, 4, 1024) for _ in range(500)]
+    assert min(values) >= 4
+    assert max(values) <= 1024
+    assert {value.bit_length() for value in values} >= set(range(3, 11))
+    assert all(0.5 <= log_uniform(random, 0.5, 2.0) <= 2.0 for _ in range(100))
+
+
+def test_arithmetic_and_traffic_share_one_limit() -> None:
+    limit = Limit(100.0, 10.0)
+    assert limit.admits(50.0, 5.0)
+    assert not limit.admits(60.0, 5.0)
+    assert limit.share(0.5) == Limit(50.0, 5.0)
+
+
+def test_values_are_normal_numbers() -> None:
+    x = tensor(100, 100, grad=True, dtype=torch.bfloat16)
+    assert (x.dtype, x.requires_grad) == (torch.bfloat16, True)
+    assert 0.9 < float(x.float().std()) < 1.1

@@ -1,0 +1,132 @@
+"""Profile -> seconds: the roofline, the fitted floor, the residual, and what a price is based on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from placer.costs import FLOOR_SIGMA, CostModel, floor_seconds, inputs_of, op_label, roofline_seconds
+from placer.operators import Work, feature_names
+from placer.profile import DeviceFit, FamilyFit
+from placer.tracing.trace import OpCall, TensorSpec, Trace
+
+RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
+
+
+def matmul(n: int, dtype: str = "float32", op: str = "aten::mm") -> Work:
+    return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, (1, n, n, n, 1e6), (0, 0, 0, 0))
+
+
+def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> DeviceFit:
+    return DeviceFit("cpu", 1, {**RATES, **rates}, families or {}, {}, {})
+
+
+def family(works: list[Work], residuals: list[float], parameters: Mapping[str, float]) -> FamilyFit:
+    rows = [inputs_of(work) for work in works]
+    ops = tuple(sorted({op_label(work) for work in works}))
+    return FamilyFit(
+        feature_names=("flops", "bytes", *feature_names("matmul")), ops=ops, x=tuple(rows),
+        op_index=tuple(ops.index(op_label(work)) for work in works), y=tuple(residuals),
+        point_noise=(0.0,) * len(works), length_scales=(8.0,) * len(rows[0]), op_scale=1.0, mean=0.0, signal=1.0,
+        noise=1e-6, parameters=parameters,
+    )  # fmt: skip
+
+
+FLAT = {"latency": 2e-6, "flops": 5e-11, "bytes": 1e-10}
+
+
+def test_the_roofline_takes_the_slower_of_arithmetic_and_memory() -> None:
+    assert roofline_seconds(matmul(1000), device()) == pytest.approx(1e-6 + 2e9 / 1e11)
+    assert roofline_seconds(replace(matmul(1000), flops=1.0), device()) == pytest.approx(1e-6 + 1.2e7 / 1e10)
+
+
+def test_a_dtype_has_its_own_peak_or_a_guess() -> None:
+    fit = device()
+    assert roofline_seconds(matmul(1000, "bfloat16"), fit) == pytest.approx(1e-6 + 2e9 / 2e11)
+    assert roofline_seconds(matmul(1000, "float64"), fit) == pytest.approx(1e-6 + 2e9 / 0.5e11)
+
+
+def test_the_floor_adds_up_what_an_op_is_made_of() -> None:
+    assert floor_seconds(matmul(100), device(), FLAT) == pytest.approx(2e-6 + 2e6 * 5e-11 + 1.2e5 * 1e-10)
+
+
+def test_an_ops_own_costs_win_over_its_familys() -> None:
+    own = {"latency@aten::bmm": 7e-6, "flops@aten::bmm": 1e-10, "bytes@aten::bmm": 0.0}
+    assert floor_seconds(matmul(100, op="aten::bmm"), device(), {**FLAT, **own}) == pytest.approx(7e-6 + 2e6 * 1e-10)
+    assert floor_seconds(matmul(100), device(), {**FLAT, **own}) == floor_seconds(matmul(100), device(), FLAT)
+
+
+def test_a_slower_dtype_costs_more_and_a_faster_one_not_less() -> None:
+    fit = device()
+    plain = floor_seconds(matmul(500), fit, FLAT)
+    assert floor_seconds(matmul(500, "float64"), fit, FLAT) == pytest.approx(plain + 2.5e8 * (2e-11 - 1e-11))
+    assert floor_seconds(matmul(500, "bfloat16"), fit, FLAT) == pytest.approx(plain)
+
+
+def test_no_floor_promises_the_impossible() -> None:
+    nothing = {"latency": 0.0, "flops": 0.0, "bytes": 0.0}
+    assert floor_seconds(matmul(1000), device(), nothing) == pytest.approx(roofline_seconds(matmul(1000), device()) / 3)
+
+
+def test_another_dtype_is_another_op() -> None:
+    assert op_label(matmul(4)) == "aten::mm"
+    assert op_label(matmul(4, "bfloat16")) == "aten::mm:bfloat16"
+
+
+def test_a_family_without_samples_is_priced_by_physics_and_says_so() -> None:
+    seconds, sigma, sources = CostModel(device()).price_works([matmul(1000)])
+    assert seconds == pytest.approx([roofline_seconds(matmul(1000), device())])
+    assert sigma == [FLOOR_SIGMA]
+    assert sources == ["floor"]
+
+
+def test_a_sampled_op_costs_what_it_was_measured_at() -> None:
+    works = [matmul(n) for n in (16, 64, 256)]
+    fit = device({"matmul": family(works, [math.log(3.0), 0.0, math.log(0.5)], FLAT)})
+    seconds, sigma, sources = CostModel(fit).price_works(works)
+    floors = [floor_seconds(work, fit, FLAT) for work in works]
+    assert seconds == pytest.approx([3 * floors[0], floors[1], floors[2] / 2], rel=1e-3)
+    assert max(sigma) < 0.01
+    assert sources == ["calibrated"] * 3
+
+
+def test_far_from_every_sample_only_the_floor_is_left() -> None:
+    fit = device({"matmul": family([matmul(16)], [math.log(3.0)], FLAT)})
+    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (1e30, 1e30, 1e30, 1e30, 1e60), (0, 0, 0, 0))
+    (seconds,), (sigma,), (source,) = CostModel(fit).price_works([huge])
+    assert source == "extrapolated"
+    assert sigma > 0.9
+    assert seconds == pytest.approx(floor_seconds(huge, fit, FLAT), rel=0.1)
+
+
+def test_prices_come_back_in_the_order_asked() -> None:
+    other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 1e6), (0, 0, 0, 0, 0))
+    fit = device({"matmul": family([matmul(64)], [math.log(2.0)], FLAT)})
+    seconds, _, sources = CostModel(fit).price_works([other, matmul(64), other])
+    assert sources == ["floor", "calibrated", "floor"]
+    assert seconds[0] == seconds[2] == pytest.approx(roofline_seconds(other, fit))
+    assert seconds[1] == pytest.approx(2 * floor_seconds(matmul(64), fit, FLAT), rel=1e-3)
+
+
+def call(op: str, *shape: int, phase: str = "forward", layer: str = "") -> OpCall:
+    spec = TensorSpec(shape, (shape[-1], 1), "float32")
+    return OpCall(op, (spec, spec), (spec,), phase=phase, layer=layer)  # type: ignore[arg-type]
+
+
+def test_a_trace_is_priced_call_by_call() -> None:
+    calls = (call("aten::mm", 64, 64, layer="a"), call("aten::add", 64, 64), call("aten::mm", 64, 64, layer="b"))
+    trace = Trace(calls, "train", (), (), (), ())
+    priced = CostModel(device()).price(trace)
+    assert priced.trace is trace
+    assert priced.families == ("matmul", "elementwise", "matmul")
+    assert priced.seconds[0] == priced.seconds[2] != priced.seconds[1]
+    assert priced.host_seconds == (0.0, 0.0, 0.0)
+
+
+def test_the_host_time_of_an_op_or_its_family_or_any() -> None:
+    fit = replace(device(), device="cuda", framework={"host": 1e-6, "host/matmul": 2e-6, "host/aten::bmm": 3e-6})
+    calls = (call("aten::add", 4, 4), call("aten::mm", 4, 4), call("aten::bmm", 4, 4))
+    assert CostModel(fit).price(Trace(calls, "infer", (), (), (), ())).host_seconds == (1e-6, 2e-6, 3e-6)

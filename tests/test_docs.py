@@ -1,0 +1,184 @@
+"""What the documents show works: code runs, commands are accepted, links lead somewhere, figures name their record."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from placer import api
+from placer.cli import main
+from placer.operators import CONTEXT_FLAGS, CONTEXT_SIZES, FAMILIES
+from placer.profile import Profile
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A time, a rate or a share in a command's output.
+FIGURE = re.compile(r"\d (?:s|ms|µs|GB/s|[GM]FLOP/s)\b|\d ?%")
+#: Commands that measure for minutes: only their options are checked.
+MEASURES = ("calibrate", "validate")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of a page's sh and console blocks, in order, as argument lists."""
+    found = [
+        line.removeprefix("$ ") for body in blocks(page, "console") for line in body.splitlines() if line[:2] == "$ "
+    ]
+    found += [line for body in blocks(page, "sh") for line in body.splitlines() if line.strip()]
+    return [shlex.split(line, comments=True) for line in found]
+
+
+def regenerate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_regenerate", ROOT / "docs" / "regenerate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+REGENERATE = regenerate()
+RECORD = ROOT / REGENERATE.RECORD
+
+
+@pytest.fixture
+def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A calibrated machine, in a folder that looks like the checkout but where nothing is written into the checkout."""
+    (tmp_path / "calibration").symlink_to(ROOT / "calibration")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    api.plans.clear()
+    yield tmp_path
+    sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run_one_after_the_other(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {"__name__": "example"}
+    for body in blocks(page, "python"):
+        exec(compile(body, str(page), "exec"), namespace)
+    assert "placement" in namespace
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_are_accepted(page: Path, elsewhere: Path, handmade_profile: Profile) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    decided = {"kind": "decision", "explanation": api.explain(_net(), (2, 3)).to_dict()}
+    api.history.record(decided)
+    for program, *arguments in commands(page):
+        if program == "make":
+            assert set(arguments) <= set(targets), arguments
+            continue
+        assert program == "placer", program
+        if arguments[0] in MEASURES:
+            command = main.get_command(click.Context(main), arguments[0])
+            assert command is not None
+            command.make_context(arguments[0], arguments[1:])
+            continue
+        if REGENERATE.RECORD in arguments and not RECORD.is_file():
+            continue  # test_the_record_is_there says so
+        result = CliRunner().invoke(main, arguments, prog_name="placer")
+        assert result.exit_code == 0, f"placer {shlex.join(arguments)}: {result.output}"
+
+
+def _net() -> object:
+    from torch import nn
+
+    return nn.Linear(3, 2)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target == RECORD or target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+def test_the_record_is_there() -> None:
+    assert RECORD.is_file(), f"the documents quote {REGENERATE.RECORD}: commit it, then run docs/regenerate.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_figure_in_an_output_names_its_record(page: Path) -> None:
+    for body in blocks(page, "console", "text", ""):
+        if not FIGURE.search(body):
+            continue
+        command, _, output = body.partition("\n")
+        assert REGENERATE.RECORD in command, f"{page.name}: where do these figures come from?\n{body}"
+        # What names its machine says which calibration it was: a record that was replaced needs new figures.
+        if RECORD.is_file() and re.search(r"^(Machine|created):", output, re.MULTILINE):
+            created = json.loads(RECORD.read_text(encoding="utf-8"))["created"]
+            assert created in output, f"{page.name} shows an older record: run docs/regenerate.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_that_names_the_record_shows_output(page: Path) -> None:
+    for body in blocks(page, "console"):
+        if REGENERATE.RECORD in body.partition("\n")[0]:
+            assert body.count("\n") > 3, f"{page.name} has an empty block: run docs/regenerate.py"
+
+
+def test_regenerating_replaces_output_and_nothing_else() -> None:
+    named = f"$ placer profile show {REGENERATE.RECORD}"
+    text = (
+        f"before\n\n```console\n{named}\nold\nlines\n```\n\n```console\n$ placer profile list\nkept\n```\nafter `x`\n"
+    )
+    new = REGENERATE.rewritten(text, lambda command: f"output of {command[:14]}\n")
+    assert new == text.replace("old\nlines", "output of placer profile")
+    assert REGENERATE.rewritten(new, lambda command: f"output of {command[:14]}\n") == new
+    empty = f"```console\n{named}\n```\n"
+    assert REGENERATE.rewritten(empty, lambda _: "filled\n") == f"```console\n{named}\nfilled\n```\n"
+
+
+def test_op_families_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8")
+    start, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    shown = {section.partition("\n")[0]: section for section in sections}
+    assert set(shown) == set(FAMILIES)
+    assert all(f"`{name}`" in start for name in (*CONTEXT_SIZES, *CONTEXT_FLAGS))
+    for name, family in FAMILIES.items():
+        lists = {
+            key: re.findall(r"`(\w+)`", line) for key, line in re.findall(r"^- (\w+): (.*)$", shown[name], re.MULTILINE)
+        }
+        assert lists["Sizes"] == list(family.sizes), name
+        assert lists["Flags"] == list(family.flags), name
+        terms = re.findall(r" x (\w+)", shown[name].partition("floor = ")[2].partition("\n")[0])
+        assert terms == ["FLOPs", "bytes", *family.amounts], name
+
+
+def test_options_in_the_tables_are_those_of_the_command() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for name in ("calibrate", "explain", "validate"):
+        section = text.partition(f"## placer {name}\n")[2].partition("\n## ")[0]
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        options = {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
+        assert set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE)) == options
