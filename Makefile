@@ -86,7 +86,7 @@ gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
 gpu: tree ## on a machine with an accelerator: its tests, then calibrate and validate into calibration/records/
 	@cd $(TREE) && $(GPU_PYTHON) -c 'import placer.machine as m; raise SystemExit(None if m.accelerators() else "make gpu: torch sees no accelerator here")'
 	cd $(TREE) && $(GPU_PYTHON) -m pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -m gpu $(CURDIR)/tests
-	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.record $(RECORD_ARGS)
+	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.collect --folder $(CURDIR)/calibration/records $(RECORD_ARGS)
 
 clean: ## remove what the other targets made, .venv excepted
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

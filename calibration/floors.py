@@ -26,6 +26,9 @@ ABOVE_PEAK = 1.25
 #: Standard deviations of log(cost) around what is expected beforehand: of a family's costs around the data-sheet rates
 #: (amounts without such a rate are hardly held), of an op's costs around its family's.
 FAMILY_SPREAD = {"latency": 1.5, "flops": 1.5, "bytes": 1.0}
+#: What a FLOP of the largest shapes costs, in FLOPs of the peak rate, and how firmly that is held. What small shapes
+#: waste is for the other amounts and the residual to tell, or it would be charged to large ones, which few show.
+LARGE_FLOP = {"matmul": (1.15, 0.2), "convolution": (1.4, 0.3), "convolution_backward": (1.5, 0.3)}
 UNKNOWN_SPREAD = 4.0
 OP_SPREAD = 0.8
 
@@ -57,8 +60,10 @@ def fit_floor(works: Sequence[Work], seconds: Array, rates: Mapping[str, float])
             work = works[int(np.flatnonzero(own)[0])]
             mean = family.copy()
             mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
+            spread = np.full(len(names), OP_SPREAD)
+            spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
             least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
-            costs = _fit(matrix[own], seconds[own], Prior(mean, np.full(len(names), OP_SPREAD), least))
+            costs = _fit(matrix[own], seconds[own], Prior(mean, spread, least))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
@@ -72,12 +77,11 @@ def _least_flop(work: Work, rates: Mapping[str, float]) -> float:
     return -math.log(ABOVE_PEAK * _peak(work, rates)) if work.family in COUNTED else -math.inf
 
 
-def _family_prior(
-    names: Sequence[str], matrix: Array, seconds: Array, work: Work, rates: Mapping[str, float]
-) -> Prior:
+def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, work: Work, rates: Mapping[str, float]) -> Prior:
+    waste, held = LARGE_FLOP.get(work.family, (2.0, FAMILY_SPREAD["flops"]))
     expected = {
         "latency": 2.0 * rates["dispatch_seconds"],
-        "flops": 2.0 / rates["flops/float32"],
+        "flops": waste / rates["flops/float32"],
         "bytes": 1.0 / rates["bytes_per_second"],
     }
     mean, spread = [], []
@@ -86,7 +90,7 @@ def _family_prior(
         # Without a rate of its own, an amount starts at a share of what it alone would have to cost.
         ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
         mean.append(math.log(expected.get(name, ratio)))
-        spread.append(FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
+        spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
     least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
     return Prior(np.array(mean), np.array(spread), least)
 

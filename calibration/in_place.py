@@ -186,6 +186,7 @@ def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     """Pairs each op call with its event, walking both in order; None where the device ran something else."""
     result: list[OpTiming | None] = []
     cursor, horizon = 0, -1.0
+    names = {event.name for event in events}
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
     updates = [e for e in events if e.name.startswith("Optimizer.step#")]
     tensors = sum(call.op.startswith("optimizer::") for call in trace.calls)
@@ -194,7 +195,7 @@ def _match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
         if call.op.startswith("optimizer::"):
             result.append(_share_of_update(call, updates, tensors))
             continue
-        if call.op.endswith("_backward") and wholes.get(call.op):
+        if call.op not in names and wholes.get(call.op):
             result.append(_backward_of(call, _forward_of(call, wholes[call.op]), events))
             continue
         found = _find(events, call.op, cursor, horizon)
@@ -252,7 +253,7 @@ def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
         inputs = candidates[i][0].inputs
         if call.inputs[: len(inputs)] == inputs:
             return candidates.pop(i)[1]
-    return candidates[-1][1]
+    return candidates.pop()[1]
 
 
 def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTiming | None:

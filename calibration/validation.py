@@ -6,6 +6,7 @@ that cannot be predicted, stays in the record with the reason.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -60,12 +61,14 @@ def validate(
     output: Path | None = None,
     rounds: int = 5,
     time_limit_per_cell: float = SECONDS_PER_CELL,
+    deadline: float = math.inf,
 ) -> Report:
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
-    measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``.
+    measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``. No network
+    is begun once ``clock()`` has passed ``deadline``: the next run goes on from there.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
@@ -80,6 +83,9 @@ def validate(
     before = torch.get_num_threads()
     try:
         for number, entry in enumerate(networks, 1):
+            if clock() >= deadline:
+                run.progress(f"out of time: {len(networks) - number + 1} networks are left for the next run")
+                break
             missing = entry.missing()
             if missing:
                 reason = f"not installed: {', '.join(missing)}"

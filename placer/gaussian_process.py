@@ -68,7 +68,7 @@ class Residual:
         return distances(x, ops, self._x, self._ops, self._scales, self.fit.op_scale)
 
     def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
-        """Which queries are of an op that was sampled, at inputs no further than ``MARGIN`` outside its family's samples."""
+        """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples."""
         if not len(self._x):
             return np.zeros(len(x), dtype=bool)
         low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN

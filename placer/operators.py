@@ -194,7 +194,7 @@ def _recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...
     # A cell's state is as two-dimensional as its weights, but stands before them.
     states = (2 if "lstm" in call.op else 1) if cell else 0
     matrices = [t for t in call.inputs[1 + states :] if len(t.shape) == 2]
-    # Behind a cell's two weights stand the gradients of a backward; a layer's packed sequence is as flat as its weights.
+    # Behind a cell's two weights stand the gradients of a backward; a layer's packed sequence is flat like its weights.
     weights = matrices[:2] if cell else [t for t in matrices if t.shape != sequence.shape]
     hidden = weights[1].shape[-1] if len(weights) > 1 else sequence.shape[-1]
     length = 1 if cell else _time_steps(call)
@@ -224,12 +224,21 @@ def _nothing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]
     return 0.0, (), ()
 
 
-def _padded_flops(work: Work) -> float:
-    """Arithmetic with channels rounded up to whole vector registers (16 float32 in the blocked layouts of oneDNN)."""
-    n, cin, cout, groups, kernel, positions = work.sizes[:6]
-    if groups > 1:
-        return work.flops
-    return 2.0 * n * math.ceil(cin / 16) * 16 * math.ceil(cout / 16) * 16 * kernel * positions
+def _padding_flops(work: Work) -> float:
+    """Arithmetic on channels that are only there to fill vector registers (16 float32 in oneDNN's blocked layouts)."""
+    _, cin, cout, groups = work.sizes[:4]
+    return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
+
+
+def _product_padding_flops(work: Work) -> float:
+    """The same of a matrix product, whose kernels work on tiles of the result."""
+    _, m, n, _ = work.sizes[:4]
+    return work.flops * (_filled(m) * _filled(n) - 1.0)
+
+
+def _filled(size: float) -> float:
+    """How much larger a dimension is once it is rounded up to whole vector registers."""
+    return math.ceil(size / 16) * 16 / size if size > 0 else 1.0
 
 
 def _unfolded_bytes(work: Work) -> float:
@@ -240,18 +249,23 @@ def _unfolded_bytes(work: Work) -> float:
 
 FAMILIES: Mapping[str, Family] = {
     "view": Family((), (), _nothing),
-    "matmul": Family(("batch", "m", "n", "k"), ("a_transposed", "b_transposed"), _matmul),
+    "matmul": Family(
+        ("batch", "m", "n", "k"),
+        ("a_transposed", "b_transposed"),
+        _matmul,
+        {"padding_flops": _product_padding_flops},
+    ),
     "convolution": Family(
         ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
         ("one_d", "three_d", "transposed", "strided"),
         _convolution,
-        {"padded_flops": _padded_flops, "unfolded_bytes": _unfolded_bytes},
+        {"padding_flops": _padding_flops, "unfolded_bytes": _unfolded_bytes},
     ),
     "convolution_backward": Family(
         ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
         ("one_d", "three_d", "transposed", "strided", "to_input"),
         _convolution_backward,
-        {"padded_flops": _padded_flops, "unfolded_bytes": _unfolded_bytes},
+        {"padding_flops": _padding_flops, "unfolded_bytes": _unfolded_bytes},
     ),
     "elementwise": Family(("numel", "bytes"), ("strided", "broadcast", "in_place"), _elementwise),
     "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), _reduction),

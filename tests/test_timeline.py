@@ -26,7 +26,9 @@ def priced(
 
 
 def fit(framework: dict[str, float] | None = None, **rates: float) -> DeviceFit:
-    return DeviceFit("cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {})
+    return DeviceFit(
+        "cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {}
+    )
 
 
 COPIES = {
@@ -55,7 +57,9 @@ def test_what_the_framework_is_counted_by() -> None:
         "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "module_call": 4,
         "updated_tensor": 1,
     }  # fmt: skip
-    assert framework_seconds(trace, {"module_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(4.6e-6)
+    assert framework_seconds(trace, {"module_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
+        4.6e-6
+    )
 
 
 def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:

@@ -106,7 +106,7 @@ def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> N
 
 
 def test_a_family_with_too_few_samples_stays_at_physics() -> None:
-    few = [o for o in steps(6, 3)]
+    few = steps(6, 3)
     thin = fitting.fit_device(few, RATES, device="cpu", threads=1)
     counted = {name: sum(op.family == name for o in few for op in o.ops) for name in ("matmul", "elementwise")}
     assert set(thin.families) == {name for name, count in counted.items() if count >= fitting.LEAST_POINTS}

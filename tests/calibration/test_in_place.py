@@ -74,7 +74,8 @@ def test_nesting_is_counted_per_step_and_thread() -> None:
 
 def test_kernels_count_for_the_op_that_launched_them_and_all_around_it() -> None:
     (step,) = in_place._steps([
-        Raw(STEP_MARK, 0, 1000), Raw("aten::linear", 100, 500, correlation=1), Raw("aten::addmm", 200, 400, correlation=2),
+        Raw(STEP_MARK, 0, 1000), Raw("aten::linear", 100, 500, correlation=1),
+        Raw("aten::addmm", 200, 400, correlation=2),
         Raw("kernel", 2000, 2300, linked=2, device=DeviceType.CUDA),
         Raw("kernel", 2300, 2400, linked=2, device=DeviceType.CUDA),
     ])  # fmt: skip
@@ -123,7 +124,8 @@ def test_an_in_place_twin_is_the_same_op() -> None:
 
 def test_a_whole_ops_backward_is_found_by_sequence_number() -> None:
     events = [
-        event("aten::lstm", 0, 10, inside=2), event("aten::mm", 1, 2, sequence=7), event("aten::tanh", 3, 4, sequence=8),
+        event("aten::lstm", 0, 10, inside=2), event("aten::mm", 1, 2, sequence=7),
+        event("aten::tanh", 3, 4, sequence=8),
         event("aten::sum", 11, 12, sequence=9), event(f"{BACKWARD_NODE}: SumBackward0", 13, 14, sequence=9),
         event(f"{BACKWARD_NODE}: TanhBackward0", 14, 17, sequence=8, inside=1), event("aten::tanh_backward", 15, 16),
         event(f"{BACKWARD_NODE}: MmBackward0", 20, 25, sequence=7, inside=2),

@@ -49,7 +49,9 @@ def test_a_crash_in_the_middle_of_a_line_loses_that_line_only(path: Path) -> Non
     assert [o.name for o in Journal(path, HERE).observations] == ["a", "c", "d"]
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1"])
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1"]
+)
 def test_a_damaged_line_is_dropped(path: Path, line: str) -> None:
     Journal(path, HERE).add(observation("a"), 0.25)
     with path.open("a") as file:

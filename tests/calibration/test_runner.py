@@ -1,0 +1,110 @@
+"""The calibrate step for real, with a budget of a few seconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from placer import profile
+from placer.calibration import runner
+from placer.calibration.measuring import Bench
+from placer.calibration.progress import Progress
+from placer.calibration.runner import calibrate
+
+
+class Notes(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calibrated") / "profile.json"
+    calibrate(budget=5.0, path=path, quick=True, progress=False)
+    return path
+
+
+def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None:
+    found = profile.load(measured)
+    assert found.complete
+    assert found.devices()[0] == "cpu"
+    assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
+    assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
+    assert not measured.with_suffix(".journal").exists()
+
+
+def test_a_second_run_measures_nothing(measured: Path) -> None:
+    shown = Notes()
+    before = measured.read_bytes()
+    again = calibrate(budget=5.0, path=measured, quick=True, progress=shown)
+    assert again.created == profile.load(measured).created
+    assert measured.read_bytes() == before
+    assert any("already calibrated" in note for note in shown.notes)
+
+
+def test_pricing_with_it_needs_no_scikit_learn(measured: Path) -> None:
+    code = (
+        "import sys, torch, placer; "
+        f"p = placer.choose(torch.nn.Linear(8, 8), (4, 8), profile={str(measured)!r}, devices=['cpu']); "
+        "assert p.device == 'cpu' and p.predictions['cpu'].step_seconds > 0; "
+        "assert 'sklearn' not in sys.modules and 'rich' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "profile.json"
+    calls = 0
+    measure = Bench.measure
+
+    def interrupted(self: Bench, *args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > 25:
+            raise KeyboardInterrupt
+        return measure(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bench, "measure", interrupted)
+    shown = Notes()
+    first = calibrate(budget=6.0, path=path, quick=True, progress=shown)
+    assert not first.complete
+    assert first.samples
+    assert any("interrupted" in note for note in shown.notes)
+    assert path.with_suffix(".journal").exists()
+    monkeypatch.setattr(Bench, "measure", measure)
+    second = calibrate(budget=6.0, path=path, quick=True, progress=False)
+    assert second.complete
+    assert second.seconds > first.seconds
+    assert not path.with_suffix(".journal").exists()
+
+
+def test_threads_are_given_back(measured: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    calibrate(budget=2.0, path=tmp_path / "one.json", quick=True, progress=False)
+    assert torch.get_num_threads() == 1
+    assert profile.load(tmp_path / "one.json").threads("cpu") == (1,)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [({"budget": 0}, "above 0"), ({"devices": ["cuda:7"]}, "cuda:7")])
+def test_wrong_arguments_say_what_is_accepted(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrate(path=tmp_path / "p.json", progress=False, **arguments)  # type: ignore[arg-type]
+
+
+def test_noise_is_told_in_two_degrees() -> None:
+    assert runner._noise_warnings(0.05) == ()
+    noisy, very = runner._noise_warnings(0.2)[0], runner._noise_warnings(0.4)[0]
+    assert "20%" in noisy
+    assert "12%" in noisy
+    assert "very noisy" in very
+    assert "placer calibrate" in very
