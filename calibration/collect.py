@@ -30,6 +30,8 @@ from placer.store import replace_file
 #: Seconds a whole collection may take, and the share of it for calibration.
 SECONDS = 500.0
 CALIBRATION_SHARE = 0.15
+#: Fewer seconds calibrate nothing.
+LEAST_CALIBRATION = 5.0
 #: Networks whose cold and repeated ``choose`` are timed.
 TIMED = ("mlp_tabular", "resnet50", "bert_base", "gpt2_small", "lstm_2_layers_50_steps")
 #: Times the first touch of an accelerator, in a process that has done nothing else.
@@ -66,7 +68,8 @@ def collect(
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "environment.json", environment(devices))
     say("calibrating")
-    known = calibrate(budget=CALIBRATION_SHARE * seconds, devices=devices, path=folder / "profile.json", progress=False)
+    budget = max(CALIBRATION_SHARE * seconds, LEAST_CALIBRATION)
+    known = calibrate(budget=budget, devices=devices, path=folder / "profile.json", progress=False)
     costs = folder / "choose_cost.json"
     if not costs.exists():
         say("timing choose()")

@@ -83,6 +83,8 @@ class Apply(nn.Module):
 
 #: Times a shape is drawn again before a smaller limit is given up on.
 DRAWS = 200
+#: Branches that fit, of which the largest is taken.
+CANDIDATES = 5
 
 
 def block(
@@ -116,11 +118,15 @@ def block(
 
 
 def _drawn(random: Random, draw: Callable[[Random], Branch], allowed: Limit, train: bool) -> Branch | None:
+    """The largest of some branches that fit: of random shapes most are far smaller than what they may be."""
+    fitting: list[Branch] = []
     for _ in range(DRAWS):
         branch = draw(random)
         if allowed.admits(branch.flops, branch.bytes) and (branch.trains or not train):
-            return branch
-    return None
+            fitting.append(branch)
+            if len(fitting) == CANDIDATES:
+                break
+    return max(fitting, key=lambda b: b.flops / allowed.flops + b.bytes / allowed.bytes, default=None)
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:

@@ -57,7 +57,7 @@ def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -
     suffix = f"@{label}" if own else ""
     total = parameters[f"latency{suffix}"]
     for name, amount in amounts(work).items():
-        total += parameters[f"{name}{suffix}"] * amount
+        total += parameters.get(f"{name}{suffix}", 0.0) * amount
     if not own and work.dtype != "float32":
         peak = fit.rates.get(f"flops/{work.dtype}") or fit.rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
         total += work.flops * max(1.0 / peak - 1.0 / fit.rates["flops/float32"], 0.0)

@@ -123,6 +123,7 @@ def test_any_finite_numbers_survive(rows: list[tuple[float, float, int, float]],
         x=tuple((a, b) for a, b, _, _ in rows),
         op_index=tuple(index for _, _, index, _ in rows),
         y=tuple(y for *_, y in rows),
+        point_noise=tuple(abs(y) for *_, y in rows),
     )
     profile = make_profile(fits=(replace(base, rates=rates, families={"matmul": family}),))
     loaded = decode(encode(profile), "p")

@@ -45,14 +45,14 @@ def test_probes_build_trace_and_run(family: str) -> None:
 def test_a_larger_limit_gives_larger_probes() -> None:
     def flops(limit: Limit) -> float:
         random, total = Random(1), 0.0
-        for _ in range(6):
+        for _ in range(12):
             probe = PROPOSERS["matmul"][0](random, limit)
             with torch.device("meta"):
                 step = trace(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
             total += sum(describe(c, Context.of(step)).flops for c in step.calls)
         return total
 
-    assert flops(Limit(3e10, 3e9)) > 5 * flops(LIMIT)
+    assert flops(Limit(3e10, 3e9)) > 2 * flops(LIMIT)
 
 
 def _branch(flops: float) -> Branch:
