@@ -31,7 +31,7 @@ def trace(workload: Workload) -> Trace:
     if workload.is_step_function or not isinstance(workload.target, nn.Module):
         raise TraceError(
             "step functions cannot be traced: the tensors they close over cannot be copied; pass the nn.Module itself, "
-            'or let placer time the step with measure="always"'
+            "with loss= and optimizer="
         )
     original = unwrap(workload.target)
     with isolated():
