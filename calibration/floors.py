@@ -35,11 +35,12 @@ OP_SPREAD = 0.8
 
 @dataclass(frozen=True)
 class Prior:
-    """What each log(cost) is expected to be, how firmly, and the least it can be."""
+    """What each log(cost) is expected to be, how firmly, and the least and the most it can be."""
 
     mean: Array
     spread: Array
     least: Array
+    most: Array
 
 
 def fit_floor(works: Sequence[Work], seconds: Array, rates: Mapping[str, float]) -> dict[str, float]:
@@ -52,18 +53,23 @@ def fit_floor(works: Sequence[Work], seconds: Array, rates: Mapping[str, float])
     names = ("latency", *rows[0])
     matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])
-    family = _fit(matrix, seconds, _family_prior(names, matrix, seconds, works[0], rates))
+    prior = _family_prior(names, matrix, seconds, works[0], rates)
+    expected_flop = float(prior.mean[1])
+    family = _fit(matrix, seconds, prior)
     result = dict(zip(names, np.exp(family).tolist(), strict=True))
     for label in sorted(set(labels)):
         own = labels == label
         if own.sum() >= LEAST_OWN:
             work = works[int(np.flatnonzero(own)[0])]
             mean = family.copy()
+            if work.family in LARGE_FLOP:
+                mean[1] = expected_flop
             mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
             spread = np.full(len(names), OP_SPREAD)
             spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
             least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
-            costs = _fit(matrix[own], seconds[own], Prior(mean, spread, least))
+            most = _most_flop(work, mean, spread)
+            costs = _fit(matrix[own], seconds[own], Prior(mean, spread, least, most))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
@@ -92,7 +98,19 @@ def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, work: Wor
         mean.append(math.log(expected.get(name, ratio)))
         spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
     least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
-    return Prior(np.array(mean), np.array(spread), least)
+    expected_logs, firmness = np.array(mean), np.array(spread)
+    return Prior(expected_logs, firmness, least, _most_flop(work, expected_logs, firmness))
+
+
+def _most_flop(work: Work, mean: Array, spread: Array) -> Array:
+    """Upper bounds of the log costs: only a counted FLOP has one, one standard deviation above what is expected of it.
+
+    However many small, inefficient shapes are sampled, they do not slow down the large ones.
+    """
+    most = np.full(len(mean), np.inf)
+    if work.family in LARGE_FLOP:
+        most[1] = mean[1] + spread[1]
+    return most
 
 
 def _fit(matrix: Array, seconds: Array, prior: Prior) -> Array:
@@ -111,6 +129,6 @@ def _fit(matrix: Array, seconds: Array, prior: Prior) -> Array:
         return np.vstack([parts / parts.sum(1, keepdims=True), pull])
 
     start = np.maximum(prior.mean, prior.least + 1e-6)
-    bounds = (np.maximum(prior.least, start - 30.0), start + 30.0)
+    bounds = (np.maximum(prior.least, start - 30.0), np.minimum(prior.most, start + 30.0))
     found = least_squares(errors, start, jac=slopes, loss="soft_l1", f_scale=SOFT, bounds=bounds, max_nfev=80)
     return np.asarray(found.x)

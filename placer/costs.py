@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from placer.gaussian_process import Array, Residual
-from placer.operators import Context, Work, amounts, describe
+from placer.operators import Context, Work, amounts, describe, ops_inside
 from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
 from placer.tracing.trace import OpCall, Trace
@@ -42,7 +42,7 @@ def roofline_seconds(work: Work, fit: DeviceFit) -> float:
     """The least time physics allows: dispatch, then arithmetic or memory traffic, whichever is longer."""
     rates = fit.rates
     peak = rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
-    return rates["dispatch_seconds"] + max(work.flops / peak, work.bytes / rates["bytes_per_second"])
+    return ops_inside(work) * rates["dispatch_seconds"] + max(work.flops / peak, work.bytes / rates["bytes_per_second"])
 
 
 def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> float:

@@ -392,6 +392,21 @@ def describe(call: OpCall, context: Context) -> Work:
     )
 
 
+#: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
+_OPS_IN_UPDATE = 12
+#: Ops inside one time step of a recurrent layer.
+_OPS_IN_TIME_STEP = 8
+
+
+def ops_inside(work: Work) -> int:
+    """How many dispatches the call stands for at the least: more than one where an op is kept whole."""
+    if work.family == "optimizer":
+        return _OPS_IN_UPDATE
+    if work.family == "recurrent":
+        return max(int(_OPS_IN_TIME_STEP * work.sizes[0] * work.sizes[4]), 1)
+    return 1
+
+
 def amounts(work: Work) -> dict[str, float]:
     """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
     extra = FAMILIES[work.family].amounts
