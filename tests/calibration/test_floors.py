@@ -65,11 +65,12 @@ def test_outliers_do_not_bend_the_fit(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_arithmetic_and_memory_are_told_apart(seed: int) -> None:
+    # 30 % above what the measured peak allows at best: no shape is expected to be much worse once it is large.
     works = products(150, seed)
-    costs = fit_floor(works, disturbed(true_seconds(works, per_flop=4e-11), seed), RATES)
-    assert costs["flops"] == pytest.approx(4e-11, rel=0.15)
+    costs = fit_floor(works, disturbed(true_seconds(works, per_flop=1.3e-11), seed), RATES)
+    assert costs["flops"] == pytest.approx(1.3e-11, rel=0.15)
     fresh = products(50, seed + 100)
-    error = np.abs(np.log(price(fresh, costs) / true_seconds(fresh, per_flop=4e-11)))
+    error = np.abs(np.log(price(fresh, costs) / true_seconds(fresh, per_flop=1.3e-11)))
     assert np.median(error) < 0.05
     assert error.max() < 0.4
 
