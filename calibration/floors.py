@@ -67,9 +67,7 @@ def fit_floor(works: Sequence[Work], seconds: Array, rates: Mapping[str, float])
             mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
             spread = np.full(len(names), OP_SPREAD)
             spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
-            least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
-            most = _most_flop(work, mean, spread)
-            costs = _fit(matrix[own], seconds[own], Prior(mean, spread, least, most))
+            costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work, rates))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
@@ -97,20 +95,19 @@ def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, work: Wor
         ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
         mean.append(math.log(expected.get(name, ratio)))
         spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
-    least = np.array([-np.inf, _least_flop(work, rates), *[-np.inf] * (len(names) - 2)])
-    expected_logs, firmness = np.array(mean), np.array(spread)
-    return Prior(expected_logs, firmness, least, _most_flop(work, expected_logs, firmness))
+    return _bounded(np.array(mean), np.array(spread), work, rates)
 
 
-def _most_flop(work: Work, mean: Array, spread: Array) -> Array:
-    """Upper bounds of the log costs: only a counted FLOP has one, one standard deviation above what is expected of it.
+def _bounded(mean: Array, spread: Array, work: Work, rates: Mapping[str, float]) -> Prior:
+    """A prior whose counted FLOP has bounds: the peak rate below, one standard deviation above what is expected of it.
 
     However many small, inefficient shapes are sampled, they do not slow down the large ones.
     """
-    most = np.full(len(mean), np.inf)
+    least, most = np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
+    least[1] = _least_flop(work, rates)
     if work.family in LARGE_FLOP:
         most[1] = mean[1] + spread[1]
-    return most
+    return Prior(mean, spread, least, most)
 
 
 def _fit(matrix: Array, seconds: Array, prior: Prior) -> Array:

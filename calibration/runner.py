@@ -152,7 +152,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             start = time.perf_counter()
             try:
                 observation = bench.measure(probe, seconds=min(0.06, 0.004 * seconds))
-            except (PlacerError, RuntimeError, ValueError, NotImplementedError):
+            except (PlacerError, RuntimeError, ValueError):
                 # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
                 observation = None
             took = time.perf_counter() - start
