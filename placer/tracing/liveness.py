@@ -1,4 +1,4 @@
-"""Bytes alive during the step: a weak reference per storage tells when its memory would be freed."""
+"""Bytes alive during the step: a weak reference per storage tells when its memory would be taken and given back."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from typing import Any
 from torch import Tensor
 from torch.storage import UntypedStorage
 
+from placer.tracing.trace import MemoryEvent
+
 
 class _Tracked(weakref.ref):  # type: ignore[type-arg]
-    __slots__ = ("call", "nbytes")
+    __slots__ = ("buffer", "call", "nbytes")
 
     call: int
     nbytes: int
+    buffer: int
 
-    def __new__(cls, storage: UntypedStorage, callback: Callable[[Any], None], call: int, nbytes: int) -> _Tracked:
+    def __new__(
+        cls, storage: UntypedStorage, callback: Callable[[Any], None], call: int, nbytes: int, buffer: int
+    ) -> _Tracked:
         self: _Tracked = weakref.ref.__new__(cls, storage, callback)
         self.call = call
         self.nbytes = nbytes
+        self.buffer = buffer
         return self
 
-    def __init__(self, storage: UntypedStorage, callback: Callable[[Any], None], call: int, nbytes: int) -> None:
+    def __init__(
+        self, storage: UntypedStorage, callback: Callable[[Any], None], call: int, nbytes: int, buffer: int
+    ) -> None:
         super().__init__(storage, callback)  # type: ignore[call-arg]
 
 
@@ -32,20 +40,27 @@ class Liveness:
     A storage keeps its Python object as long as it lives, so a weak reference to that object follows the memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, position: Callable[[], int]) -> None:
+        """``position`` tells how many calls were recorded so far."""
         self.current = 0
         self.peak = 0
+        self.events: list[MemoryEvent] = []
+        self._position = position
+        self._buffers = 0
         self._live: dict[int, _Tracked] = {}  # by id of the reference
 
     def _freed(self, reference: Any) -> None:
         if self._live.pop(id(reference), None) is not None:
             self.current -= reference.nbytes
+            self.events.append(MemoryEvent(self._position(), reference.buffer, 0))
 
     def track(self, tensor: Tensor, call: int, nbytes: int) -> None:
         """Count a fresh output of call number ``call`` until its storage dies."""
         if nbytes == 0:
             return
-        reference = _Tracked(tensor.untyped_storage(), self._freed, call, nbytes)
+        self._buffers += 1
+        self.events.append(MemoryEvent(call, self._buffers, nbytes))
+        reference = _Tracked(tensor.untyped_storage(), self._freed, call, nbytes, self._buffers)
         self._live[id(reference)] = reference
         self.current += nbytes
         if self.current > self.peak:

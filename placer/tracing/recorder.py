@@ -47,7 +47,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers
         self.floats = floats  # small floating point constants keep their values as well
-        self.liveness = Liveness()
+        self.liveness = Liveness(lambda: len(self._calls))
         self.phase: Phase = "forward"
         self.syncs = 0
         self.last_op = ""

@@ -75,6 +75,19 @@ class OpCall:
     kept_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """Memory taken or given back during a step: ``nbytes`` bytes for ``buffer`` by call number ``call``.
+
+    With ``nbytes`` 0 the buffer is freed before call number ``call``. Buffers never freed (gradients, what the step
+    returns) live until the next step begins.
+    """
+
+    call: int
+    buffer: int
+    nbytes: int
+
+
 @dataclass(frozen=True)
 class Trace:
     """The ordered op calls of one step, and the totals a single op does not show.
@@ -99,6 +112,8 @@ class Trace:
     autograd_nodes: int = 0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
+    #: Memory the step's tensors take and give back, in order.
+    memory: tuple[MemoryEvent, ...] = ()
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
 

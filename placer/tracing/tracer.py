@@ -105,6 +105,7 @@ class _Step:
             module_calls=self.layers.calls,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
+            memory=tuple(recorder.liveness.events),
             notes=tuple(notes),
         )
 
