@@ -47,7 +47,6 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers
         self.floats = floats  # small floating point constants keep their values as well
-        self.liveness = Liveness(lambda: len(self._calls))
         self.phase: Phase = "forward"
         self.syncs = 0
         self.last_op = ""
@@ -55,6 +54,7 @@ class Recorder(TorchDispatchMode):
         self._quiet = False
         self._unknown: dict[int, Any] = {}  # storages of tensors whose values a meta tensor was written into
         self._calls: list[OpCall] = []
+        self.liveness = Liveness(self._calls.__len__)
         self._kept: dict[int, int] = {}
         self._phase_start = 0
 
