@@ -20,7 +20,7 @@ from placer.calibration.suite import Entry
 from placer.calibration.timing import Clock
 from placer.costs import roofline_seconds
 from placer.errors import PlacerError
-from placer.operators import Context, describe
+from placer.operators import describe_step
 from placer.placement import synchronize
 from placer.predict import predict
 from placer.profile import DeviceFit, Profile
@@ -107,8 +107,7 @@ def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, d
 
 def _baselines(traced: Trace, fit: DeviceFit) -> tuple[float, dict[str, float]]:
     """The step's FLOPs, and what simpler models say in seconds: FLOPs over the peak rate, and a roofline per op."""
-    context = Context.of(traced)
-    work = [describe(call, context) for call in traced.calls]
+    work = describe_step(traced)
     flops = sum(item.flops for item in work)
     return flops, {
         "flops": flops / fit.rates["flops/float32"],

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -35,8 +36,18 @@ LOOK_AHEAD = 200
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 #: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
 MOST_ROUNDS, MOST_RECORDED = 20, 5
-#: An event's own recording cost falls partly before its start and after its end; this share lands inside.
-OWN_SHARE = 0.5
+#: Steps that last longer (seconds) repeat themselves well enough to be timed less often.
+LONG_STEP = 0.02
+#: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work.
+MOST_DRIFT = 1.5
+#: Seconds one event costs at most, wherever placer has run.
+MOST_PER_EVENT = 5e-6
+#: An event's own recording cost falls mostly before its start and after its end; this share lands inside.
+OWN_SHARE = 0.3
+#: What an op's event costs, in those of the average event: autograd's nodes put their names together first.
+NESTED_COST = 0.6
+#: Least share of an op's recorded time that is its own, however many events it holds.
+LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,14 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class RecorderCost:
+    """Seconds recording adds to a step, and to whatever holds an event for each of them."""
+
+    per_step: float
+    per_event: float
+
+
+@dataclass(frozen=True, slots=True)
 class OpTiming:
     """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device."""
 
@@ -60,15 +79,15 @@ class OpTiming:
     inside: int
     device_seconds: float
 
-    def corrected(self, per_event: float) -> float:
-        """Host seconds without what recording added, never less than a tenth of what was seen."""
-        added = per_event * (self.inside + OWN_SHARE)
-        return max(self.host_seconds - added, 0.1 * self.host_seconds)
+    def corrected(self, recorder: RecorderCost) -> float:
+        """Host seconds without what recording added, never less than a quarter of what was seen."""
+        added = NESTED_COST * recorder.per_event * (self.inside + OWN_SHARE)
+        return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
 
 @dataclass(frozen=True)
 class StepTiming:
-    """One step timed twice: whole and undisturbed (``seconds``), and op by op. ``per_event`` is the recorder's cost."""
+    """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``."""
 
     seconds: float
     spread: float
@@ -77,15 +96,13 @@ class StepTiming:
     ops: tuple[OpTiming, ...]
     matched: float
 
-    @property
-    def per_event(self) -> float:
-        """Seconds recording added to each event of this step."""
-        return min(max((self.recorded_seconds - self.seconds) / max(self.events, 1), 0.0), 5e-6)
+    def undisturbed_share(self, recorder: RecorderCost) -> float:
+        """Seconds of an undisturbed step per second of a recorded one, recording taken off: 1 but for drift and noise.
 
-    @property
-    def per_event_known(self) -> bool:
-        """Whether what recording added stands out from the noise of the step itself."""
-        return self.events > 0 and self.recorded_seconds - self.seconds > 3.0 * self.spread * self.seconds
+        Ops are timed in recorded steps, the step in others; brought to one speed they add up.
+        """
+        recorded = self.recorded_seconds - recorder.per_step - self.events * recorder.per_event
+        return min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT)
 
 
 def time_step(
@@ -98,11 +115,11 @@ def time_step(
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each)."""
     once = _timed(step, synchronize, clock)
-    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3), MOST_ROUNDS))
+    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3 if once < LONG_STEP else 2), MOST_ROUNDS))
     # Undisturbed steps on both sides of the recorded ones: a machine that drifts shifts both alike.
-    whole = [_timed(step, synchronize, clock) for _ in range(rounds)]
-    recorded, steps = _record(step, min(rounds, MOST_RECORDED), synchronize, clock)
-    whole += [_timed(step, synchronize, clock) for _ in range(max(rounds // 2, 2))]
+    whole = [once, *(_timed(step, synchronize, clock) for _ in range(rounds))]
+    recorded, steps = _record(step, min(rounds + 1, MOST_RECORDED), synchronize, clock)
+    whole += [_timed(step, synchronize, clock) for _ in range(rounds // 2)]
     whole.sort()
     median = statistics.median(whole)
     matched = [_match(trace, events) for events in steps]
@@ -117,6 +134,35 @@ def time_step(
         ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
     )
+
+
+def recorder_cost(
+    device: str,
+    *,
+    synchronize: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RecorderCost:
+    """What recording costs here: a short and a long chain of tiny layers, trained with and without it."""
+    _record(lambda: None, 1, synchronize, clock)  # the first recording of a process sets the recorder up
+    points = []
+    for depth in (2, 24):
+        chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
+        rows = torch.randn(16, 16, device=device)
+
+        def step(chain: nn.Module = chain, rows: torch.Tensor = rows) -> None:
+            chain.zero_grad()
+            chain(rows).sum().backward()
+
+        for _ in range(3):
+            step()
+        whole = [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS)]
+        recorded, steps = _record(step, MOST_ROUNDS // 2, synchronize, clock)
+        whole += [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS)]
+        events = statistics.median(len(found) for found in steps)
+        points.append((events, statistics.median(recorded) - statistics.median(whole)))
+    (few, short), (many, long) = points
+    per_event = min(max((long - short) / max(many - few, 1), 0.0), MOST_PER_EVENT)
+    return RecorderCost(max(short - few * per_event, 0.0), per_event)
 
 
 def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None, clock: Callable[[], float]) -> float:
@@ -266,10 +312,27 @@ def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTim
         return None
     return OpTiming(
         call,
-        sum(e.end - e.start for e in nodes),
+        _span(nodes, events),
         sum(e.inside + 1 for e in nodes),
         sum(e.device_seconds for e in nodes),
     )
+
+
+def _span(nodes: Sequence[Event], events: Sequence[Event]) -> float:
+    """Seconds from the first node's start to the last one's end, the engine's time between them included.
+
+    What else ran in between (gradients of another branch) is taken off.
+    """
+    start, end = nodes[0].start, max(e.end for e in nodes)
+    own = {id(e) for e in nodes}
+    others, horizon = 0.0, start
+    for event in events:
+        if event.start < horizon or event.start >= end:
+            continue
+        horizon = event.end
+        if id(event) not in own:
+            others += event.end - event.start
+    return end - start - others
 
 
 def _median_timing(seen: Sequence[OpTiming | None]) -> OpTiming | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.in_place import time_step
+from placer.calibration.in_place import RecorderCost, recorder_cost, time_step
 from placer.calibration.observation import StepObservation, observe
 from placer.calibration.probe import Probe
 from placer.calibration.rates import synchronizer
@@ -19,24 +19,21 @@ from placer.workload import Workload
 
 #: Steps run before anything is timed: allocator, kernel selection and optimizer state settle.
 WARM_UP = 2
-#: Recorder cost per event assumed until a short step has shown it.
-FIRST_GUESS = 1e-6
 #: An op stream of which less than this share was found among the events is not the one that was traced.
 LEAST_MATCHED = 0.5
 
 
 class Bench:
-    """Measures probes on one device at one number of threads, learning the recorder's cost on the way."""
+    """Measures probes on one device at one number of threads."""
 
     def __init__(self, device: str, threads: int) -> None:
         self.device = device
         self.threads = threads
-        self._per_event: list[float] = []
 
-    @property
-    def per_event(self) -> float:
-        """Seconds recording adds to each event, from the steps seen so far whose noise did not hide it."""
-        return statistics.median(self._per_event) if self._per_event else FIRST_GUESS
+    @cached_property
+    def recorder(self) -> RecorderCost:
+        """What recording a step's events adds here."""
+        return recorder_cost(self.device, synchronize=synchronizer(self.device))
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
@@ -64,11 +61,9 @@ class Bench:
         timing = time_step(step, traced, synchronize=synchronizer(self.device), seconds=seconds)
         if timing.matched < LEAST_MATCHED:
             return None
-        if timing.per_event_known:
-            self._per_event.append(timing.per_event)
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
-            per_event=timing.per_event if timing.per_event_known else self.per_event,
+            recorder=self.recorder,
         )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from placer.calibration.in_place import StepTiming
-from placer.operators import FAMILIES, Context, Work, describe, feature_names
+from placer.calibration.in_place import RecorderCost, StepTiming
+from placer.operators import CONTEXT_SIZES, FAMILIES, Work, describe_step, feature_names
 from placer.timeline import framework_counts
 from placer.tracing.trace import Trace
 
@@ -31,7 +31,7 @@ class OpObservation:
 
     def work(self) -> Work:
         """The op as pricing describes it."""
-        sizes = len(FAMILIES[self.family].sizes) + 1
+        sizes = len(FAMILIES[self.family].sizes) + len(CONTEXT_SIZES)
         flops, moved, *rest = self.features
         return Work(self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]))
 
@@ -63,28 +63,27 @@ class StepObservation:
 
 
 def observe(
-    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, per_event: float
+    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, recorder: RecorderCost
 ) -> StepObservation:
-    """Groups a step's timings by what a price depends on. ``per_event``: seconds recording added to each event."""
-    context = Context.of(trace)
+    """Groups a step's timings by what a price depends on, without what ``recorder`` added."""
     groups: dict[Work, list[tuple[float, float]]] = {}
-    for op in timing.ops:
-        host = op.corrected(per_event)
-        seconds = host if device == "cpu" else op.device_seconds
-        groups.setdefault(describe(op.call, context), []).append((seconds, host))
-    seen = [op.call for op in timing.ops]
     missing: dict[Work, int] = {}
-    found = set(map(id, seen))
-    for call in trace.calls:
-        if id(call) not in found:
-            work = describe(call, context)
+    found = {id(op.call): op for op in timing.ops}
+    scale = timing.undisturbed_share(recorder)
+    works = describe_step(trace)
+    for call, work in zip(trace.calls, works, strict=True):
+        op = found.get(id(call))
+        if op is None:
             missing[work] = missing.get(work, 0) + 1
-    update = sum(op.corrected(per_event) for op in timing.ops if op.call.phase == "optimizer")
+            continue
+        host = scale * op.corrected(recorder)
+        groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host))
+    update = scale * sum(op.corrected(recorder) for op in timing.ops if op.call.phase == "optimizer")
     ops = [_measured(work, times) for work, times in groups.items()]
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, seconds=timing.seconds, spread=timing.spread,
-        counts=framework_counts(trace), ops=tuple(ops), update_seconds=update,
+        counts=framework_counts(trace, works), ops=tuple(ops), update_seconds=update,
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Planner:
         if observation is None:
             return
         for op in observation.ops:
-            if op.seconds and (op.family in (family, "convolution_backward", "softmax") or family == "network"):
+            if op.seconds and (op.family in (family, "convolution_backward", "softmax", "encoder") or family == "network"):
                 state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
 
     def _need(self, name: str) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from placer import machine, profile
+from placer import machine, malloc, profile
 from placer.calibration import fitting
 from placer.calibration.journal import Journal
 from placer.calibration.measuring import Bench, with_threads
@@ -30,6 +30,8 @@ QUICK_BUDGET = 7.5
 FIT_SHARE = 0.2
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
+#: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
+LONGEST_STEP = 0.0012
 #: Samples kept in the profile per family, device and number of threads.
 KEPT_SAMPLES = 400
 #: Above these inter-quartile spreads a machine is called noisy, and very noisy.
@@ -135,6 +137,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
 
     def run() -> None:
+        malloc.settle()  # probes of all sizes would do it in time; before, the same op would cost more than after
         shown.start(label, seconds, done=journal.seconds.get(key, 0.0))
         if key not in journal.rates:
             shown.stage(f"{label}: rates")
@@ -144,14 +147,16 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         done = journal.of(*key)
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {len(done)}".encode())
-        planner = Planner(journal.rates[key], seed=seed, longest_step=min(0.004 * seconds, 0.15))
+        planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))
         bench = Bench(target.device, target.threads)
         while (spent := journal.seconds.get(key, 0.0)) < seconds:
             probe = planner.next()
             shown.update(spent, probe.name)
             start = time.perf_counter()
             try:
-                observation = bench.measure(probe, seconds=min(0.06, 0.004 * seconds))
+                # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
+                share = 1.0 if probe.family == "network" else 0.5
+                observation = bench.measure(probe, seconds=share * min(0.06, 0.004 * seconds))
             except (PlacerError, RuntimeError, ValueError):
                 # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
                 observation = None

@@ -4,7 +4,7 @@ The first write to a page the kernel has just mapped costs a page fault, many ti
 lands on fresh pages is for the allocator to say: glibc maps large blocks anew every time and unmaps them when freed,
 keeps smaller ones in its heap, and cuts the heap's end off when too much of it is free. The sizes that separate these
 cases grow with the largest block freed so far (``M_MMAP_THRESHOLD`` in *mallopt(3)*), so they differ between processes:
-``mapping_threshold`` asks this one.
+``malloc.state`` asks this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SMALLEST = 16 << 10
 #: Alignment of a tensor and the allocator's own header, bytes per block.
 HEADER = 128
 #: Steps after which the same pages are fresh every time.
-SETTLED = 3
+STEPS = 3
 
 #: Parameter-sized temporaries that are alive at once while one tensor is updated, by optimizer; 2 where unknown.
 UPDATE_BUFFERS = {"SGD": 0, "Adam": 2, "AdamW": 2, "RMSprop": 1, "Adagrad": 1, "Adadelta": 2}
@@ -43,11 +43,23 @@ class FreshMemory:
         return sum(self.by_call.values())
 
 
+@dataclass(frozen=True)
+class HeapState:
+    """Where a process stands: from which size on it maps blocks, and how many bytes its heap holds ready (bytes)."""
+
+    threshold: int = FIRST_THRESHOLD
+    free: int = 0
+
+
+#: Of a process that has freed every size of block: nothing but the largest is mapped.
+SETTLED = HeapState(LAST_THRESHOLD, 2 * LAST_THRESHOLD)
+
+
 class Heap:
     """glibc's main arena and its mapped blocks. Addresses count from the start of the arena's free end."""
 
-    def __init__(self, threshold: int = FIRST_THRESHOLD) -> None:
-        self.threshold = threshold
+    def __init__(self, state: HeapState) -> None:
+        self.threshold = state.threshold
         self.returned = 0
         self._top = 0  # where the free end of the heap begins
         self._end = 0  # where the heap ends
@@ -55,6 +67,8 @@ class Heap:
         self._by_size: list[tuple[int, int]] = []  # free blocks: (size, start)
         self._starts: dict[int, int] = {}  # start of a free block -> its size
         self._ends: dict[int, int] = {}  # end of a free block -> its start
+        if state.free:
+            self._keep(-state.free - PAGE, state.free)  # apart from the end: what was freed long ago lies between others
 
     @property
     def trim_threshold(self) -> int:
@@ -119,16 +133,13 @@ class Heap:
         del self._ends[start + size]
 
 
-def fresh_memory(trace: Trace, threshold: int) -> FreshMemory:
-    """What each call of ``trace`` finds fresh, in the step the allocator settles on.
-
-    ``threshold`` is the size in bytes from which the process maps blocks when the steps begin.
-    """
+def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
+    """What each call of ``trace`` finds fresh, in the step that follows itself; ``state`` is where the first begins."""
     events = _with_updates(trace)
-    heap = Heap(threshold)
+    heap = Heap(state)
     held: dict[int, tuple[int | None, int]] = {}
     by_call: dict[int, int] = {}
-    for _ in range(SETTLED):
+    for _ in range(STEPS):
         for block in held.values():
             heap.give(*block)
         held.clear()

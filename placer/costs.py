@@ -15,11 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
+from placer.allocator import HeapState, fresh_memory
 from placer.gaussian_process import Array, Residual
-from placer.operators import Context, Work, amounts, describe, ops_inside
+from placer.operators import Work, amounts, describe_step, ops_inside
 from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
-from placer.tracing.trace import OpCall, Trace
+from placer.timeline import framework_counts
+from placer.tracing.trace import Trace
 
 #: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.
 FLOOR_SIGMA = math.log(3.0) / 1.645
@@ -28,8 +30,12 @@ UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64":
 
 
 def op_label(work: Work) -> str:
-    """The categorical name a residual is learnt under: float32 is the norm, any other dtype another op."""
-    return work.op if work.dtype == "float32" else f"{work.op}:{work.dtype}"
+    """The categorical name a residual is learnt under: float32 is the norm, any other dtype another op.
+
+    Whether an op writes in place is a feature, not another op.
+    """
+    name = work.op.rstrip("_")
+    return name if work.dtype == "float32" else f"{name}:{work.dtype}"
 
 
 def inputs_of(work: Work) -> tuple[float, ...]:
@@ -74,30 +80,43 @@ class CostModel:
     def _residuals(self) -> dict[str, Residual]:
         return {name: Residual(family) for name, family in self.fit.families.items()}
 
-    def price(self, trace: Trace) -> PricedTrace:
-        """A price for every call of ``trace``; equal calls are priced once."""
-        context = Context.of(trace)
-        slot: dict[tuple[object, ...], int] = {}
-        order: list[int] = []
+    def price(self, trace: Trace, heap: HeapState | None = None) -> PricedTrace:
+        """A price for every call of ``trace``; equal calls are priced once.
+
+        ``heap`` is where the process's memory stands: what the step finds fresh costs page faults (CPU only; None: no
+        page is fresh).
+        """
+        described = describe_step(trace)
+        slot: dict[int, int] = {}
         works: list[Work] = []
-        for call in trace.calls:
-            key = _key(call)
-            if key not in slot:
-                slot[key] = len(works)
-                works.append(describe(call, context))
-            order.append(slot[key])
+        for work in described:
+            if id(work) not in slot:
+                slot[id(work)] = len(works)
+                works.append(work)
+        order = [slot[id(work)] for work in described]
         seconds, sigma, sources = self.price_works(works)
         host = [self._host_seconds(work) for work in works]
+        priced = [seconds[i] for i in order]
+        for number, extra in self._page_faults(trace, heap).items():
+            priced[number] += extra
         return PricedTrace(
             trace=trace,
             device=self.fit.device,
             threads=self.fit.threads,
             families=tuple(works[i].family for i in order),
-            seconds=tuple(seconds[i] for i in order),
+            seconds=tuple(priced),
             host_seconds=tuple(host[i] for i in order),
             sigma=tuple(sigma[i] for i in order),
             sources=tuple(sources[i] for i in order),
+            counts=framework_counts(trace, described),
         )
+
+    def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:
+        """Seconds spent on fresh pages, by call number."""
+        cost = self.fit.rates.get("fresh_seconds_per_byte", 0.0)
+        if heap is None or self.fit.device != "cpu" or not cost:
+            return {}
+        return {number: cost * fresh for number, fresh in fresh_memory(trace, heap).by_call.items()}
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
@@ -128,9 +147,3 @@ class CostModel:
             return 0.0
         hosts = self.fit.framework
         return hosts.get(f"host/{work.op}", hosts.get(f"host/{work.family}", hosts.get("host", 0.0)))
-
-
-def _key(call: OpCall) -> tuple[object, ...]:
-    """What a price depends on: two calls with equal keys cost the same."""
-    forward = call.phase in ("forward", "loss")
-    return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward

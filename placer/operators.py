@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from placer.tracing.trace import OpCall, TensorSpec, Trace
@@ -19,11 +19,13 @@ class Context:
     """What an op cannot see of the step it stands in.
 
     ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
-    ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops.
+    ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
+    what the op before moved through the caches: the code of a tiny op runs several times slower after a large one.
     """
 
     footprint_bytes: int
     recording: bool
+    previous_bytes: int = 0
 
     @classmethod
     def of(cls, trace: Trace) -> Context:
@@ -167,13 +169,42 @@ def _pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]
     return float(large.numel), (large.numel, small.numel, window), (float(not large.contiguous),)
 
 
-def _indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    indices = max((t.numel for t in call.inputs if t.dtype in ("int64", "int32", "bool", "uint8")), default=1)
-    values = [t for t in call.inputs if t.dtype not in ("int64", "int32", "bool")]
-    table = max((t.numel for t in values), default=0)
+#: Ops that read rows of a table; the others write them.
+_READS_ROWS = frozenset(
+    f"aten::{name}" for name in "embedding index_select gather index take masked_select nonzero embedding_bag "
+    "_embedding_bag".split()
+)  # fmt: skip
+
+
+def _indexed(call: OpCall) -> tuple[float, float, float]:
+    """(elements moved, elements of the table, distinct indices) of an op that reads or writes rows by number."""
+    index = max((t for t in call.inputs if _is_index(t)), key=lambda t: t.numel, default=None)
+    indices = index.stored_bytes / index.item_bytes if index is not None else 1.0
+    values = [t.numel for t in call.inputs if not _is_index(t)]
     out = _numel(call.outputs)
-    width = max(max(out, table if len(values) > 1 else 0) / max(indices, 1), 1.0)
-    return 0.0, (out, table, indices, width), (float(call.in_place),)
+    if call.op in _READS_ROWS:
+        return float(out), float(max(values, default=0)), indices
+    written = max(values[1:], default=values[0] if values else 0)
+    return float(written), float(out), indices
+
+
+def _is_index(spec: TensorSpec) -> bool:
+    return spec.dtype in ("int64", "int32", "bool", "uint8")
+
+
+def _indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    moved, table, indices = _indexed(call)
+    # One index per row, broadcast over its elements: kernels move whole rows then.
+    expanded = any(0 in t.stride for t in call.inputs if _is_index(t))
+    return 0.0, (moved, table, indices, max(moved / max(indices, 1.0), 1.0)), (float(call.in_place), float(expanded))
+
+
+def _indexing_bytes(call: OpCall) -> float:
+    """Rows read and written (read twice where they are added up), the indices, and a table that is made or copied."""
+    moved, table, _ = _indexed(call)
+    passes = 2.0 if call.op in _READS_ROWS else 3.0
+    made = 0.0 if call.op in _READS_ROWS or call.in_place else 8.0 * table
+    return 4.0 * passes * moved + made + sum(t.stored_bytes for t in call.inputs if _is_index(t))
 
 
 def _attention(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -184,7 +215,19 @@ def _attention(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...
     backward = call.op.endswith("_backward")
     flops = (5.0 if backward else 2.0) * batch * length * source * (width + out_width)
     masked = any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:])
-    return flops, (batch, length, source, width), (float(bool(call.args) and call.args[0] is True), float(masked))
+    causal = bool(call.args) and call.args[0] is True
+    # With dropout no fused kernel serves on the CPU: the scores are written out, masked and read again.
+    dropped = len(call.args) > 2 and isinstance(call.args[2], float) and call.args[2] > 0.0
+    return flops, (batch, length, source, width), (float(causal), float(masked), float(dropped))
+
+
+def _encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    source = call.inputs[0]
+    tokens, width = max(source.numel // source.shape[-1], 1), source.shape[-1]
+    length = source.shape[-2] if len(source.shape) > 2 else tokens
+    weights = sum(t.numel for t in call.inputs[1:] if len(t.shape) == 2 and t.shape[-1] in (width, 4 * width)
+                  or len(t.shape) == 2 and t.shape[0] == width)  # fmt: skip
+    return 2.0 * tokens * weights + 4.0 * tokens * length * width, (tokens, length, width, weights), ()
 
 
 def _recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -275,16 +318,26 @@ FAMILIES: Mapping[str, Family] = {
         ("numel", "pooled", "window"), ("strided",), _pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}
     ),
     "indexing": Family(
-        ("outputs", "table", "indices", "width"),
-        ("in_place",),
+        ("moved", "table", "indices", "width"),
+        ("in_place", "expanded"),
         _indexing,
-        {"outputs": lambda w: w.sizes[0], "table": lambda w: w.sizes[1], "indices": lambda w: w.sizes[2]},
+        {"moved": lambda w: w.sizes[0], "table": lambda w: w.sizes[1], "indices": lambda w: w.sizes[2]},
     ),
     "attention": Family(
         ("batch", "length", "source", "width"),
-        ("causal", "masked"),
+        ("causal", "masked", "dropout"),
         _attention,
-        {"scores": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2], "rows": lambda w: w.sizes[0]},
+        {
+            "scores": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2],
+            "rows": lambda w: w.sizes[0],
+            "dropped_scores": lambda w: w.flags[2] * w.sizes[0] * w.sizes[1] * w.sizes[2],
+        },
+    ),
+    "encoder": Family(
+        ("tokens", "length", "width", "weights"),
+        (),
+        _encoder,
+        {"scores": lambda w: w.sizes[0] * w.sizes[1], "activations": lambda w: w.sizes[0] * w.sizes[2]},
     ),
     "recurrent": Family(
         ("length", "batch", "input", "hidden", "stacked"),
@@ -304,7 +357,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 #: Features every family has besides its own: where the op stands in its step (see Context).
-CONTEXT_SIZES = ("footprint",)
+CONTEXT_SIZES = ("footprint", "previous")
 CONTEXT_FLAGS = ("kept", "recording")
 
 _NAMES: Mapping[str, str] = {
@@ -327,9 +380,10 @@ _NAMES: Mapping[str, str] = {
     "upsample_linear1d",
     "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ "
     "index index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy "
-    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_dense_backward nonzero index_fill "
+    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward nonzero index_fill "
     "index_fill_ select_scatter slice_scatter select_backward slice_backward",
     "attention": "scaled_dot_product_attention scaled_dot_product_attention_backward",
+    "encoder": "_transformer_encoder_layer_fwd _native_multi_head_attention",
     "recurrent": "lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward "
     "lstm_cell lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell "
     "rnn_relu_cell_backward",
@@ -387,9 +441,46 @@ def describe(call: OpCall, context: Context) -> Work:
         dtype=dtype,
         flops=flops,
         bytes=moved,
-        sizes=(*(float(s) for s in sizes), float(context.footprint_bytes)),
+        sizes=(*(float(s) for s in sizes), float(context.footprint_bytes), float(context.previous_bytes)),
         flags=(*flags, float(call.kept_bytes > 0), float(recording)),
     )
+
+
+def describe_step(trace: Trace) -> list[Work]:
+    """The work of every call of a step, in order; equal work is one object."""
+    context = Context.of(trace)
+    alone: dict[tuple[object, ...], Work] = {}
+    placed: dict[tuple[int, float], Work] = {}
+    works: list[Work] = []
+    for call in trace.calls:
+        key = _key(call)
+        work = alone.get(key)
+        if work is None:
+            work = alone[key] = describe(call, context)
+        works.append(work)
+    result: list[Work] = []
+    # Steps follow each other: before the first op came the last one.
+    previous = next((_octave(w.bytes) for w in reversed(works) if w.bytes), 0.0)
+    for work in works:
+        place = id(work), previous
+        found = placed.get(place)
+        if found is None:
+            found = placed[place] = replace(work, sizes=(*work.sizes[:-1], previous))
+        result.append(found)
+        if work.bytes:
+            previous = _octave(work.bytes)
+    return result
+
+
+def _key(call: OpCall) -> tuple[object, ...]:
+    """What a call's work depends on."""
+    forward = call.phase in ("forward", "loss")
+    return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward
+
+
+def _octave(nbytes: float) -> float:
+    """Rounded to a power of two: calls that differ in less are priced once."""
+    return 2.0 ** round(math.log2(nbytes)) if nbytes else 0.0
 
 
 #: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
@@ -431,7 +522,5 @@ def _moved_bytes(call: OpCall, family: str) -> float:
         passes = _UPDATE_PASSES.get(call.op.removeprefix("optimizer::"), 7)
         return float(passes * call.inputs[0].stored_bytes)
     if family == "indexing":
-        # Only the indexed rows of a table are read, not all of it.
-        out = sum(t.stored_bytes for t in call.outputs)
-        return float(2 * out + sum(t.stored_bytes for t in call.inputs if "int" in t.dtype))
+        return _indexing_bytes(call)
     return _bytes(call)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from placer import machine, timeline
+from placer import machine, malloc, timeline
+from placer.allocator import HeapState
 from placer.costs import CostModel
 from placer.prediction import Prediction, PricedTrace
 from placer.profile import DeviceFit, Profile
@@ -29,21 +30,27 @@ def predict(
     threads: int | None = None,
     data: str = "host",
     steps: int | None = None,
+    heap: HeapState | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
-    ``threads`` is the number of CPU threads the step will run with (None: as the process has now). Raises ProfileError
-    where the profile knows nothing of a device.
+    ``threads`` is the number of CPU threads the step will run with (None: as the process has now), ``heap`` where its
+    memory stands (None: as this process's does). Raises ProfileError where the profile knows nothing of a device.
     """
-    return {device: predict_on(device, trace, profile, threads=threads, data=data, steps=steps) for device in devices}
+    heap = heap or malloc.state()
+    return {
+        device: predict_on(device, trace, profile, threads=threads, data=data, steps=steps, heap=heap)
+        for device in devices
+    }
 
 
 def predict_on(
-    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None
-) -> Prediction:
+    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
+    heap: HeapState | None = None,
+) -> Prediction:  # fmt: skip
     """The Prediction of one device; see ``predict``."""
     model = cost_model(profile, device, threads)
-    priced = model.price(trace)
+    priced = model.price(trace, heap)
     fit = model.fit
     step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
     sigma = log_sigma(priced, fit)
@@ -93,7 +100,7 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
     by_family: dict[str, float] = {}
     for family, seconds, sigma in zip(priced.families, priced.seconds, priced.sigma, strict=True):
         by_family[family] = by_family.get(family, 0.0) + seconds * sigma
-    total = sum(priced.seconds) + timeline.framework_seconds(priced.trace, fit.framework)
+    total = sum(priced.seconds) + timeline.framework_seconds(priced.counts, fit.framework)
     if total <= 0.0:
         return fit.interval.get("base", 0.0)
     ops = math.sqrt(sum(v * v for v in by_family.values())) / total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from placer.tracing.trace import Trace
@@ -29,6 +29,8 @@ class PricedTrace:
     host_seconds: tuple[float, ...]
     sigma: tuple[float, ...]
     sources: tuple[Source, ...]
+    #: How often the framework's own code runs in the step (see ``timeline.framework_counts``).
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

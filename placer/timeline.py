@@ -7,15 +7,18 @@ a step lasts as long as the slower of the two plus what the host waits for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.operators import Work
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.tracing.trace import Trace
 
 #: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
 QUEUE_DEPTH = 1000
+#: Bytes that a core's own cache holds, and all caches of a usual machine together: orders of magnitude are enough.
+NEAR_CACHE, ALL_CACHES = 512 << 10, 32 << 20
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,30 @@ class StepTime:
     components: Mapping[str, float]
 
 
-def framework_counts(trace: Trace) -> dict[str, float]:
-    """How often the framework's own code runs in one step; calibration learns what each costs."""
+def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
+    """How often the framework's own code runs in one step; calibration learns what each costs.
+
+    ``works`` are those of ``trace.calls``. ``cold_op`` and ``flushed_op`` count the ops before which an op moved as
+    much as a core's own cache, or all caches, hold (in shares): the framework's code has to come back from further out.
+    """
     phases = [call.phase for call in trace.calls]
-    counts = {
+    before = [work.sizes[-1] for work in works]
+    return {
         "step": 1.0,
         "training_step": float(trace.mode == "train"),
         "forward_op": float(sum(p in ("forward", "loss") for p in phases)),
         "backward_op": float(sum(p == "backward" for p in phases)),
         "autograd_node": float(trace.autograd_nodes),
-        "module_call": float(trace.module_calls),
+        "python_call": float(trace.python_calls),
         "updated_tensor": float(sum(p == "optimizer" for p in phases)),
+        "cold_op": sum(min(b / NEAR_CACHE, 1.0) for b in before),
+        "flushed_op": sum(min(b / ALL_CACHES, 1.0) for b in before),
     }
-    return counts
 
 
-def framework_seconds(trace: Trace, coefficients: Mapping[str, float]) -> float:
+def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
     """The framework's own time in one step: Python between the ops, autograd's engine, the optimizer's loop."""
-    return sum(coefficients.get(name, 0.0) * count for name, count in framework_counts(trace).items())
+    return sum(coefficients.get(name, 0.0) * count for name, count in counts.items())
 
 
 def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory: str) -> float:
@@ -57,7 +66,7 @@ def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory:
 def on_cpu(priced: PricedTrace, fit: DeviceFit) -> StepTime:
     """One clock: ops and framework add up."""
     compute = sum(priced.seconds)
-    dispatch = framework_seconds(priced.trace, fit.framework)
+    dispatch = framework_seconds(priced.counts, fit.framework)
     return StepTime(compute + dispatch, {"compute": compute, "dispatch": dispatch})
 
 
@@ -77,7 +86,7 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
     copy_out = 0.0
     if trace.mode == "infer":
         copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
-    spread = framework_seconds(trace, fit.framework) / max(len(trace.calls), 1)
+    spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
     busy = sum(priced.seconds)
 
     host = device = 0.0

@@ -29,8 +29,8 @@ PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "normalization": (normalization.propose, 1.5),
     "reduction": (reduction.propose, 1.5),
     "pooling": (pooling.propose, 1.0),
-    "indexing": (indexing.propose, 1.5),
-    "attention": (attention.propose, 1.5),
+    "indexing": (indexing.propose, 2.0),
+    "attention": (attention.propose, 2.0),
     "recurrent": (recurrent.propose, 3.0),
-    "optimizer": (optimizer.propose, 2.0),
+    "optimizer": (optimizer.propose, 2.5),
 }

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, with and without a mask, causal or not."""
+"""Scaled dot-product attention, with and without mask, dropout and causality; whole encoder layers in inference."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tenso
 class Attention(nn.Module):
     """Attention proper, on a stack of queries, keys and values: batch x heads x (3 * length) x width."""
 
-    def __init__(self, causal: bool, masked: bool) -> None:
+    def __init__(self, causal: bool, masked: bool, dropout: float) -> None:
         super().__init__()
-        self.causal, self.masked = causal, masked
+        self.causal, self.masked, self.dropout = causal, masked, dropout
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = x.chunk(3, dim=2)
         mask = torch.zeros(q.shape[-2], k.shape[-2], device=x.device, dtype=x.dtype) if self.masked else None
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=self.causal)
 
 
 class Projected(nn.Module):
@@ -42,14 +43,37 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
+    return _draw_encoder(random) if random.random() < 0.15 else _draw_attention(random)
+
+
+def _draw_encoder(random: Random) -> Branch:
+    """The fused layer of ``nn.TransformerEncoder``, which only inference takes."""
+    heads, width, factor = random.choice((2, 4, 8)), random.choice((8, 16, 32, 64)), random.choice((1, 2, 4))
+    batch, length, model = log_int(random, 1, 256), log_int(random, 2, 512), heads * width
+    activation, first = random.choice(("relu", "gelu")), random.random() < 0.5
+    tokens = float(batch * length)
+    return Branch(
+        f"encoder layer {batch}x{length}x{model} heads {heads} feed-forward {factor * model}",
+        lambda: nn.TransformerEncoderLayer(
+            model, heads, factor * model, activation=activation, batch_first=True, norm_first=first
+        ),
+        lambda grad: tensor(batch, length, model),
+        tokens * model * (8.0 * model + 4.0 * factor * model + 4.0 * length),
+        4.0 * tokens * (8 * model + heads * length),
+        trains=False,
+    )
+
+
+def _draw_attention(random: Random) -> Branch:
     batch, heads = log_int(random, 1, 64), log_int(random, 1, 16)
     length, width = log_int(random, 2, 1024), random.choice((8, 16, 32, 64, 64, 96, 128))
     causal = random.random() < 0.3
     masked = not causal and random.random() < 0.4
+    dropout = 0.1 if random.random() < 0.35 else 0.0
     flops = 4.0 * batch * heads * length * length * width + 20.0 * batch * heads * length * length
     moved = 16.0 * batch * heads * length * width
-    name = f"attention {batch}x{heads}x{length}x{width}{' causal' * causal}{' masked' * masked}"
-    if not masked and random.random() < 0.6:
+    name = f"attention {batch}x{heads}x{length}x{width}{' causal' * causal}{' masked' * masked}{' dropout' * bool(dropout)}"
+    if not masked and not dropout and random.random() < 0.6:
         return Branch(
             name,
             lambda: Projected(heads, causal),
@@ -59,7 +83,7 @@ def _draw(random: Random) -> Branch:
         )
     return Branch(
         name,
-        lambda: Attention(causal, masked),
+        lambda: Attention(causal, masked, dropout),
         lambda grad: tensor(batch, heads, 3 * length, width, grad=grad),
         flops,
         moved,

@@ -34,6 +34,9 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "gather": lambda t, i: t.gather(0, _expanded(i, t)), "index_add": _pooled_rows,
     "scatter_add": lambda t, i: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
     "scatter": lambda t, i: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
+    "scatter_add_": lambda t, i: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
+    "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
+    "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4), mode="mean"),
     "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip
 

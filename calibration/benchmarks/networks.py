@@ -50,9 +50,9 @@ class Residual(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head self-attention with projections of its own, on batch x length x width."""
 
-    def __init__(self, width: int, heads: int, fused_projection: bool) -> None:
+    def __init__(self, width: int, heads: int, fused_projection: bool, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, dropout
         self.inputs = nn.ModuleList(
             [nn.Linear(width, 3 * width)] if fused_projection else [nn.Linear(width, width) for _ in range(3)]
         )
@@ -62,7 +62,7 @@ class SelfAttention(nn.Module):
         projected = [layer(x) for layer in self.inputs]
         q, k, v = projected if len(projected) == 3 else projected[0].chunk(3, -1)
         split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
-        mixed = F.scaled_dot_product_attention(*split)
+        mixed = F.scaled_dot_product_attention(*split, dropout_p=self.dropout if self.training else 0.0)
         result: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return result
 
@@ -232,9 +232,19 @@ def _transformer(random: Random) -> tuple[Layers, Tensor]:
     else:
         x = tensor(batch, length, width)
     drop = random.random() < 0.5
+    inner = 0.1 if drop and random.random() < 0.6 else 0.0
+    if heads > 1 and random.random() < 0.25:  # torch's own layers, fused in inference
+        for _ in range(log_int(random, 1, 6)):
+            layers.add(
+                nn.TransformerEncoderLayer(width, heads, factor * width, dropout=inner, batch_first=True),
+                flops=tokens * width * (8.0 * width + 4.0 * factor * width + 4.0 * length),
+                elements=tokens * (width * (4 + factor) + heads * length),
+            )
+        layers.add(nn.Linear(width, log_int(random, 1, 256)), flops=100.0 * tokens * width)
+        return layers, x
     for _ in range(log_int(random, 1, 6)):
         feed: list[nn.Module] = [nn.Linear(width, factor * width), activation(), nn.Linear(factor * width, width)]
-        attention: list[nn.Module] = [SelfAttention(width, heads, fused)]
+        attention: list[nn.Module] = [SelfAttention(width, heads, fused, inner)]
         if drop:
             feed.append(nn.Dropout(0.1))
             attention.append(nn.Dropout(0.1))

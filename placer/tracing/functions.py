@@ -14,6 +14,7 @@ from torch.utils._device import _device_constructors
 
 from placer.tracing import whole
 from placer.tracing.autocast import Autocast
+from placer.tracing.python_calls import PythonCalls, uncounted
 from placer.tracing.recorder import Recorder
 
 _WHOLE: dict[Any, Callable[..., Any]] = {
@@ -47,9 +48,10 @@ _REENTRANT = {F.multi_head_attention_forward: _reentrant(F.multi_head_attention_
 class FunctionMode(TorchFunctionMode):
     """Keep it active around forward, loss and backward (activation checkpointing runs forward again there)."""
 
-    def __init__(self, recorder: Recorder, autocast: torch.dtype | None) -> None:
+    def __init__(self, recorder: Recorder, autocast: torch.dtype | None, python_calls: PythonCalls) -> None:
         super().__init__()
         self.recorder = recorder
+        self.python_calls = python_calls
         self.autocast = Autocast(autocast) if autocast is not None else None
         self._constructors = _device_constructors()
 
@@ -59,13 +61,13 @@ class FunctionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.autocast is not None:
             args, kwargs = self.autocast.cast(func, args, kwargs)
-        handler = _WHOLE.get(func)
+        handler = _handler(func, args, kwargs)
         if handler is not None:
-            return handler(self.recorder, *args, **kwargs)
-        if func is F.dropout and whole.dropout_applies(*args, **kwargs):
-            return whole.dropout(self.recorder, *args, **kwargs)
-        if func in _MAX_POOL1D and whole.max_pool1d_applies(*args, **kwargs):
-            return whole.max_pool1d(self.recorder, *args, **kwargs)
+            with uncounted():
+                return handler(self.recorder, *args, **kwargs)
+        if type(func) is python_types.FunctionType:
+            # Entered a second time below: a function that offers itself to function modes was counted on its way here.
+            self.python_calls.count -= 1
         reentrant = _REENTRANT.get(func)
         if reentrant is not None:
             with self:
@@ -79,6 +81,15 @@ class FunctionMode(TorchFunctionMode):
         elif "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": "meta"}
         return func(*args, **kwargs)
+
+
+def _handler(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """What keeps this call whole, None where nothing does."""
+    if func is F.dropout:
+        return whole.dropout if whole.dropout_applies(*args, **kwargs) else None
+    if func in _MAX_POOL1D:
+        return whole.max_pool1d if whole.max_pool1d_applies(*args, **kwargs) else None
+    return _WHOLE.get(func)
 
 
 _MOVES = frozenset({Tensor.to, Tensor.cpu, Tensor.cuda})

@@ -124,8 +124,13 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._quiet or func.namespace in _UNSEEN:
             return func(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            return self._dispatch(func, args, kwargs)
+        listening = sys.getprofile()
+        sys.setprofile(None)  # Python entered from here on is tracing's own (see PythonCalls)
+        try:
+            with torch._C.DisableTorchFunction():
+                return self._dispatch(func, args, kwargs)
+        finally:
+            sys.setprofile(listening)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)

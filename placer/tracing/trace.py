@@ -110,6 +110,8 @@ class Trace:
     #: ``nn.Module.__call__`` entries, and autograd nodes run by backward.
     module_calls: int = 0
     autograd_nodes: int = 0
+    #: Python functions entered in forward and loss, ``nn.Module``'s own included.
+    python_calls: int = 0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
     #: Memory the step's tensors take and give back, in order.

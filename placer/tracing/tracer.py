@@ -15,6 +15,7 @@ from placer.tracing.encoder import install
 from placer.tracing.functions import FunctionMode
 from placer.tracing.isolation import isolated
 from placer.tracing.layers import Layers
+from placer.tracing.python_calls import PythonCalls
 from placer.tracing.recorder import Recorder, ValueUnknown, describe_layer
 from placer.tracing.trace import Trace
 
@@ -62,7 +63,8 @@ class _Step:
         self.buffers = tuple(layout.spec_of(b) for b in self.model.buffers())
         self.layers = Layers(self.model)
         self.recorder = Recorder(self.layers, floats)
-        self.functions = FunctionMode(self.recorder, workload.autocast)
+        self.python_calls = PythonCalls()
+        self.functions = FunctionMode(self.recorder, workload.autocast, self.python_calls)
         install(original, self.model, self.recorder, workload.autocast is not None)
 
     def _copied_loss(self, loss: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -75,11 +77,12 @@ class _Step:
         nodes = 0
         outputs: tuple[Any, ...] = ()
         with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions:
-            output = self.model(*self.args, **self.kwargs)
+            with self.python_calls.counting():
+                output = self.model(*self.args, **self.kwargs)
         self.layers.reset()
         recorder.end_phase("loss")
         if self.train:
-            with self._errors("loss"), recorder, self.functions:
+            with self._errors("loss"), recorder, self.functions, self.python_calls.counting():
                 loss = self._loss(output)
             del output
             recorder.end_phase("backward")
@@ -103,11 +106,19 @@ class _Step:
             peak_activation_bytes=recorder.liveness.peak,
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
             module_calls=self.layers.calls,
+            python_calls=self._entered(),
             autograd_nodes=nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.liveness.events),
             notes=tuple(notes),
         )
+
+    def _entered(self) -> int:
+        """Python functions the real forward and loss enter; a usual number where they could not be counted."""
+        if not self.python_calls.known:
+            return 4 * self.layers.calls + self.recorder.count
+        # A module with hooks, as all have while they are traced, enters one function more.
+        return max(self.python_calls.count - self.layers.calls, 0)
 
     def _loss(self, output: Any) -> Tensor:
         if self.loss is not None:

@@ -1,0 +1,79 @@
+"""Counts the Python functions a forward pass enters: the time between ops that no kernel explains.
+
+Two networks of equal ops differ by the Python around them; libraries of layers enter several functions per op. The
+count is the interpreter's own, taken while the step is traced, without what tracing itself enters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+_TORCH = os.path.dirname(torch.__file__)
+#: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python.
+_TRACING_ONLY = (
+    os.path.dirname(__file__),
+    contextlib.__file__,
+    functools.__file__,
+    "<string>",
+    *(os.path.join(_TORCH, *path) for path in (
+        ("overrides.py",), ("_ops.py",), ("_library",), ("utils", "_python_dispatch.py"), ("_jit_internal.py",),
+        ("compiler", "__init__.py"), ("utils", "_device.py"),
+    )),
+)  # fmt: skip
+
+
+class PythonCalls:
+    """``count`` is the number of Python functions entered inside ``counting()``.
+
+    Where somebody else listens to the interpreter (a debugger, a coverage tool) nothing is counted and ``known`` is
+    False: they would be cut off.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.known = sys.getprofile() is None
+        self._user_code: dict[CodeType, bool] = {}
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count from here on, in this thread."""
+        if not self.known:
+            yield
+            return
+        sys.setprofile(self._listen)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _listen(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        counts = self._user_code.get(code)
+        if counts is None:
+            counts = self._user_code[code] = not _only_traced(code)
+        self.count += counts
+
+
+def _only_traced(code: CodeType) -> bool:
+    return code.co_filename.startswith(_TRACING_ONLY)
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """What runs inside belongs to tracing, whatever it calls."""
+    listening = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(listening)
