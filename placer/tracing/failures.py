@@ -1,0 +1,28 @@
+"""Turns whatever the user's code raises into a TraceError that says where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placer.errors import TraceError, Unfollowed
+from placer.tracing.layers import Layers
+from placer.tracing.recorder import Recorder, describe_layer
+
+
+class Failures:
+    """A context around one phase of the step. Unfollowed, as a real run may get further than one without values."""
+
+    def __init__(self, phase: str, layers: Layers, recorder: Recorder) -> None:
+        self.phase, self.layers, self.recorder = phase, layers, recorder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        # A named boundary: the user's forward may raise anything. KeyboardInterrupt and TraceError pass.
+        if isinstance(error, Exception) and not isinstance(error, TraceError):
+            layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
+            op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
+            where = f"in {describe_layer(layer)}{op}"
+            message = str(error).strip().split("\n")[0]
+            raise Unfollowed(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error
