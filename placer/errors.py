@@ -8,7 +8,6 @@
     │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
     │   └── ProfileStale            the machine changed since calibration; names the fields that did
     ├── TraceError                  the workload could not be traced
-    │   └── Unfollowed              on tensors without values; a real run of a copy is tried next
     ├── CalibrationError            a measurement could not be taken
     │   └── TimerError              the clock stands still, or never settles
     ├── TargetError                 a command line TARGET could not be read
@@ -50,10 +49,6 @@ class ProfileStale(ProfileError):
 
 class TraceError(PlacerError):
     """The workload could not be traced."""
-
-
-class Unfollowed(TraceError):
-    """Tensors without values could not follow the step; a real run may. Users see the TraceError of that run."""
 
 
 class CalibrationError(PlacerError):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 
-from placer.errors import TraceError, Unfollowed
+from placer.errors import TraceError
 from placer.tracing import nests
+from placer.tracing.failures import Unfollowed
 
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]

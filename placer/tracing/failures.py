@@ -1,19 +1,34 @@
-"""Turns whatever the user's code raises into a TraceError that says where."""
+"""Ways a trace ends early, and where: whatever the user's code raises becomes a TraceError that says it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from placer.errors import TraceError, Unfollowed
-from placer.tracing.layers import Layers
-from placer.tracing.recorder import Recorder, describe_layer
+from placer.errors import TraceError
+
+if TYPE_CHECKING:
+    from placer.tracing.layers import Layers
+    from placer.tracing.recorder import Recorder
+
+
+class Unfollowed(TraceError):
+    """Tensors without values could not follow the step; a real run may. Never leaves the tracer."""
+
+
+class ValueUnknown(Unfollowed):
+    """The step reads a tensor's value that only a real run knows."""
+
+
+def describe_layer(path: str) -> str:
+    """The layer as an error message names it."""
+    return f"layer {path!r}" if path else "the step"
 
 
 class Failures:
-    """A context around one phase of the step. Unfollowed, as a real run may get further than one without values."""
+    """A context around one phase of the step, which raises ``kind``."""
 
-    def __init__(self, phase: str, layers: Layers, recorder: Recorder) -> None:
-        self.phase, self.layers, self.recorder = phase, layers, recorder
+    def __init__(self, phase: str, layers: Layers, recorder: Recorder, kind: type[TraceError] = TraceError) -> None:
+        self.phase, self.layers, self.recorder, self.kind = phase, layers, recorder, kind
 
     def __enter__(self) -> None:
         return None
@@ -25,4 +40,4 @@ class Failures:
             op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
             where = f"in {describe_layer(layer)}{op}"
             message = str(error).strip().split("\n")[0]
-            raise Unfollowed(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error
+            raise self.kind(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.errors import Unfollowed
 from placer.tracing import layout, rules
 from placer.tracing.arguments import (
     COUNTS,
@@ -26,6 +25,7 @@ from placer.tracing.arguments import (
     to_meta,
 )  # fmt: skip
 from placer.tracing.copying import CONCRETE_ELEMENTS, CONCRETE_FLOATS, keeps_values, meta_tensor
+from placer.tracing.failures import ValueUnknown, describe_layer
 from placer.tracing.formulas import Specs
 from placer.tracing.layers import Layers
 from placer.tracing.liveness import Liveness
@@ -41,10 +41,6 @@ _GROWING = frozenset({"mm", "bmm", "repeat", "repeat_interleave", "outer", "cart
 
 #: Factories of floating point values a step may read. Empty and zero tensors are there to be written to.
 _CONSTANTS = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor", "ones"})
-
-
-class ValueUnknown(Unfollowed):
-    """The step reads a tensor's value that only a real run knows."""
 
 
 class Recorder(TorchDispatchMode):
@@ -336,11 +332,6 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         self.record(info.name, inputs, (), plain)
         return result
-
-
-def describe_layer(path: str) -> str:
-    """The layer as an error message names it."""
-    return f"layer {path!r}" if path else "the step"
 
 
 def _asked_by_torch() -> bool:

@@ -13,7 +13,7 @@ from placer.errors import TraceError
 from placer.tracing import layout, nests, optimizers
 from placer.tracing.copying import Copies, meta_tensor, real_input, real_tensor
 from placer.tracing.encoder import install
-from placer.tracing.failures import Failures
+from placer.tracing.failures import Failures, Unfollowed
 from placer.tracing.functions import FunctionMode
 from placer.tracing.graph import nodes_of
 from placer.tracing.layers import Layers
@@ -38,6 +38,7 @@ class Step:
         real: Callable[[Layers], RealRecorder] | None = None,
     ) -> None:
         self.workload = workload
+        self.failure = Unfollowed if real is None else TraceError
         self.train = workload.mode == "train"
         if real is None:
             self.copies = Copies(partial(meta_tensor, floats=floats), meta_tensor)
@@ -129,7 +130,7 @@ class Step:
         return nodes
 
     def _errors(self, phase: str) -> Failures:
-        return Failures(phase, self.layers, self.recorder)
+        return Failures(phase, self.layers, self.recorder, self.failure)
 
 
 def _sum_of_floating(output: Any) -> Tensor | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from placer import machine
-from placer.errors import TraceError, Unfollowed
+from placer.errors import TraceError
 from placer.tracing.copying import unwrap
+from placer.tracing.failures import Unfollowed, ValueUnknown
 from placer.tracing.isolation import isolated
 from placer.tracing.real_run import LIMIT_SECONDS, RealRecorder
-from placer.tracing.recorder import ValueUnknown
 from placer.tracing.step import Step
 from placer.tracing.step_function import counts_hold, trace_function
 from placer.tracing.trace import Trace
@@ -69,7 +69,7 @@ def _real_run(
     clock: Callable[[], float],
 ) -> Trace:
     if any(p.is_meta for p in original.parameters()):
-        raise why  # nothing to run
+        raise TraceError(f"{why}, and a model on the meta device cannot run: give it values") from why
     _check_room(original, workload.mode == "train")
     undo.restore()
     step = Step(workload, original, undo, real=lambda layers: RealRecorder(layers, undo, clock, limit_seconds))

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placer.tracing import nests
@@ -98,7 +99,7 @@ class Undo:
         leaf = tensor.is_leaf
         memory, grad, wanted = tensor.detach(), tensor.grad if leaf else None, tensor.requires_grad
         place = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        version = None if tensor.is_inference() else torch.autograd._unsafe_preserve_version_counter(tensor)
+        version = None if tensor.is_inference() else _unsafe_preserve_version_counter(tensor)
 
         def put_back() -> None:
             if (tensor.data_ptr(), tensor.shape, tensor.stride()) != place:
