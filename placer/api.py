@@ -47,10 +47,11 @@ def choose(
     """Predict where the workload finishes first, move the model (and optimizer state) there in place, and say why.
 
     Args:
-        model: an ``nn.Module``, or a callable that performs one step (then ``modules`` names what to move).
+        model: an ``nn.Module``, or a callable that performs one step on the inputs, with its own loss, backward pass
+            and optimizers (then ``modules`` names what to move). It runs once; what it did to tensors is undone.
         batch_shape: one shape, or a sequence of shapes, of float32 inputs.
         example: instead of ``batch_shape``: a tensor or nest of tensors (a tuple: positional, a mapping: by keyword).
-        mode: ``"train"`` or ``"infer"``; None reads ``model.training``.
+        mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
         loss: a callable on the output; None: a sum over the floating outputs. Training only.
         optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
         steps: how many steps will follow; one-time costs are spread over them. None: a long run.

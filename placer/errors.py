@@ -7,7 +7,7 @@
     │   ├── ProfileTooNew           written by a newer placer: upgrade placer
     │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
     │   └── ProfileStale            the machine changed since calibration; names the fields that did
-    ├── TraceError                  the workload could not be traced without running it
+    ├── TraceError                  the workload could not be traced
     ├── CalibrationError            a measurement could not be taken
     │   └── TimerError              the clock stands still, or never settles
     ├── TargetError                 a command line TARGET could not be read
@@ -48,7 +48,7 @@ class ProfileStale(ProfileError):
 
 
 class TraceError(PlacerError):
-    """The workload could not be traced on meta tensors."""
+    """The workload could not be traced."""
 
 
 class CalibrationError(PlacerError):

@@ -146,16 +146,21 @@ def trace_workload(workload: Workload) -> Trace:
 def describe(workload: Workload, trace: Trace | None = None) -> dict[str, Any]:
     """A workload as plain values, for explanations and the history."""
     inputs = [_spec(tensor) for tensor in tensors((workload.args, workload.kwargs))]
+    mode, optimizer = workload.mode, workload.optimizer_name
+    parameters = sum(p.numel() for module in workload.modules for p in module.parameters())
+    if workload.is_step_function and trace is not None:  # what it is shows when it runs
+        mode, optimizer = trace.mode, trace.optimizer.lower() if trace.optimizer else None
+        parameters = sum(p.numel for p in trace.parameters)
     return {
         "target": _target_name(workload.target),
-        "mode": workload.mode,
+        "mode": mode,
         "inputs": inputs,
-        "optimizer": workload.optimizer_name,
+        "optimizer": optimizer,
         "loss": None if workload.loss is None else _target_name(workload.loss),
         "steps": workload.steps,
         "data": workload.data,
         "autocast": None if workload.autocast is None else str(workload.autocast).removeprefix("torch."),
-        "parameters": sum(p.numel() for module in workload.modules for p in module.parameters()),
+        "parameters": parameters,
         "op_calls": None if trace is None else len(trace.calls),
     }
 

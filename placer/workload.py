@@ -34,7 +34,8 @@ class Workload:
 
     ``args`` and ``kwargs`` hold the example input: the user's own tensors, or meta float32 tensors made from
     ``batch_shape``. ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step
-    function that was given none (it runs its own). ``modules`` are what a placement moves.
+    function that was given none (it runs its own). ``modules`` are what a placement moves. Whether a step function
+    trains shows when it is traced: ``Trace.mode`` says so, ``mode`` is a guess until then.
     """
 
     target: Callable[..., Any]

@@ -65,12 +65,11 @@ ENTRIES = (
         suites=frozenset({"quick", "reference", "full"}),
     ),
     Entry(
-        # Even with fixed steps torchdiffeq compares points in time as tensors to decide where it is.
         "neural_ode_rk4", "ode", lambda: Solved("rk4"), lambda n: torch.randn(n, 3), (1, 256), loss=mean_squared,
-        needs=("torchdiffeq",), suites=_REFERENCE, traceable=False,
+        needs=("torchdiffeq",), suites=_REFERENCE,
     ),
     Entry(
         "neural_ode_dopri5", "ode", lambda: Solved("dopri5"), lambda n: torch.randn(n, 3), (1, 256), loss=mean_squared,
-        needs=("torchdiffeq",), suites=_REFERENCE, traceable=False,
+        needs=("torchdiffeq",), suites=_REFERENCE,
     ),
 )  # fmt: skip

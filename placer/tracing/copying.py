@@ -1,4 +1,4 @@
-"""Copies on meta tensors: of models, of inputs, of optimizers. The originals are only read."""
+"""Copies of models, of inputs, of optimizers: on meta tensors, or real ones. The originals are only read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from placer.errors import TraceError
 from placer.tracing import nests
+from placer.tracing.failures import Unfollowed
 
 T = TypeVar("T")
+Convert = Callable[[Tensor], Tensor]
 
 #: Integer and boolean CPU tensors up to this many elements keep their values: lengths and masks steer control flow.
 CONCRETE_ELEMENTS = 262_144
@@ -59,15 +61,39 @@ def _sparse(tensor: Tensor) -> Tensor:
     try:
         return tensor.to(device="meta")
     except (RuntimeError, NotImplementedError) as error:
-        raise TraceError(f"a tensor with layout {tensor.layout} cannot be traced: {error}") from error
+        raise Unfollowed(f"a tensor with layout {tensor.layout} cannot be traced: {error}") from error
 
 
-class _CopyToMeta(TorchFunctionMode):
-    """Makes ``copy.deepcopy`` build meta tensors: tensors offer their ``__deepcopy__`` to function modes first."""
+def real_tensor(tensor: Tensor) -> Tensor:
+    """A copy with its values, on the CPU, in memory of its own: same shape, strides, dtype and ``requires_grad``."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if tensor.is_meta:
+            raise TraceError("the model is on the meta device: it has no values, which this step needs to go on")
+        if tensor.layout != torch.strided:
+            result = tensor.detach().clone().cpu()
+        else:
+            # Only the memory the tensor spans: it may be a small part of a data set.
+            span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+            flat = tensor.detach().as_strided((span if tensor.numel() else 0,), (1,))
+            result = flat.to("cpu", copy=True).as_strided(tuple(tensor.shape), tensor.stride())
+        return result.requires_grad_(tensor.requires_grad) if tensor.requires_grad else result
 
-    def __init__(self, floats: bool) -> None:
+
+def real_input(tensor: Tensor) -> Tensor:
+    """The same for an input; one that is only a shape is drawn at random (zeros make some ops faster than life)."""
+    if not tensor.is_meta:
+        return real_tensor(tensor)
+    drawn = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
+    drawn = drawn.normal_() if tensor.is_floating_point() or tensor.is_complex() else drawn.zero_()
+    return drawn.requires_grad_(tensor.requires_grad) if tensor.requires_grad else drawn
+
+
+class _CopyTensors(TorchFunctionMode):
+    """Makes ``copy.deepcopy`` convert tensors: they offer their ``__deepcopy__`` to function modes first."""
+
+    def __init__(self, convert: Convert, clone: Convert) -> None:
         super().__init__()
-        self.floats = floats
+        self.convert, self.clone = convert, clone
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -75,21 +101,17 @@ class _CopyToMeta(TorchFunctionMode):
         if func is Tensor.__deepcopy__:
             tensor, memo = args
             if id(tensor) not in memo:
-                memo[id(tensor)] = meta_tensor(tensor, self.floats)
+                memo[id(tensor)] = self.convert(tensor)
             return memo[id(tensor)]
         if func is Tensor.clone:  # nn.Parameter.__deepcopy__ clones its data
-            return meta_tensor(args[0])
+            return self.clone(args[0])
         return func(*args, **(kwargs or {}))
 
 
-def meta_parameter(parameter: Tensor, floats: bool = False) -> Tensor:
-    """A meta ``nn.Parameter`` (or buffer) standing for one of the user's."""
+def check_initialized(parameter: Tensor) -> None:
+    """Raise TraceError for a parameter whose shape is not known yet."""
     if isinstance(parameter, (UninitializedParameter, UninitializedBuffer)):
         raise TraceError("the model has uninitialized parameters: run one batch through its lazy modules first")
-    result = meta_tensor(parameter, floats)
-    if isinstance(parameter, nn.Parameter):
-        return nn.Parameter(result.detach(), requires_grad=parameter.requires_grad)
-    return result
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -106,26 +128,31 @@ def has_hooks(module: nn.Module) -> bool:
 class Copies:
     """The copies made for one trace. ``memo`` maps the id of each original to its copy.
 
-    With ``floats``, small floating point buffers and attributes keep their values too.
+    ``convert`` makes the copy of a tensor of the model, ``convert_input`` that of one of the inputs.
     """
 
-    def __init__(self, floats: bool = False) -> None:
-        self.floats = floats
+    def __init__(self, convert: Convert, convert_input: Convert, scripted: bool = False) -> None:
+        """With ``scripted``, TorchScript modules are copied as they are; else they are a TraceError."""
+        self.convert, self.convert_input, self.scripted = convert, convert_input, scripted
         self.memo: dict[int, Any] = {}
         self.notes: list[str] = []
         self._originals: list[Any] = []  # ids are only unique while the objects live
 
     def module(self, model: nn.Module) -> nn.Module:
-        """A meta copy of the module tree. Hooks that are not torch's own are dropped: they may reach user state."""
-        dropped = 0
+        """A copy of the module tree. Hooks that are not torch's own are dropped: they may reach user state."""
+        dropped, scripted = 0, list[nn.Module]()
         for module in model.modules():
             if isinstance(module, torch.jit.ScriptModule):
-                raise TraceError(f"{type(module).__name__} is a TorchScript module: its code cannot be traced")
+                if not self.scripted:
+                    name = getattr(module, "original_name", type(module).__name__)
+                    raise Unfollowed(f"{name} is a TorchScript module, which takes no tensors without values")
+                scripted.append(module)
+                continue
             state = module.__dict__
             for tensors in (state["_parameters"], state["_buffers"]):
                 for tensor in tensors.values():
                     if tensor is not None and id(tensor) not in self.memo:
-                        self.memo[id(tensor)] = meta_parameter(tensor, self.floats)
+                        self.memo[id(tensor)] = self.parameter(tensor)
             for name in _RUNNING_HOOKS:
                 hooks = state.get(name)
                 if hooks is not None:
@@ -137,21 +164,35 @@ class Copies:
                     self.memo[id(state[name])] = OrderedDict()
         if dropped:
             self.notes.append(f"{dropped} user hook{' was' if dropped == 1 else 's were'} left out of the trace")
-        return self.object(model, "the model")
+        result = self.object(model, "the model")
+        if scripted:
+            # TorchScript copies its tensors itself: on their device, and without a gradient of their own.
+            result.to("cpu")
+            for original, copied in zip(model.parameters(), result.parameters(), strict=True):
+                self.memo.setdefault(id(original), copied.requires_grad_(original.requires_grad))
+        return result
+
+    def parameter(self, parameter: Tensor) -> Tensor:
+        """An ``nn.Parameter`` (or buffer) standing for one of the user's."""
+        check_initialized(parameter)
+        result = self.convert(parameter)
+        if isinstance(parameter, nn.Parameter):
+            return nn.Parameter(result.detach(), requires_grad=parameter.requires_grad)
+        return result
 
     def object(self, original: T, what: str) -> T:
-        """A deep copy with meta tensors. TraceError when the object does not allow copying."""
+        """A deep copy with converted tensors. TraceError when the object does not allow copying."""
         self._originals.append(original)
         try:
-            with _CopyToMeta(self.floats):
+            with torch.no_grad(), _CopyTensors(self.convert, self.convert_input):
                 return copy.deepcopy(original, self.memo)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError, RecursionError, ValueError) as error:
             raise TraceError(f"{what} ({type(original).__name__}) could not be copied: {error}") from error
 
     def inputs(self, nest: T) -> T:
-        """The nest with meta tensors in place of its tensors; small integer tensors keep their values."""
+        """The nest with converted tensors."""
         self._originals.append(nest)
-        result: T = nests.map_tensors(nest, meta_tensor, self.memo)
+        result: T = nests.map_tensors(nest, self.convert_input, self.memo)
         return result
 
 

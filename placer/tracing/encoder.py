@@ -28,6 +28,9 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        def slow() -> Tensor:
+            return super(_EncoderLayer, self).forward(src, src_mask, src_key_padding_mask, is_causal)
+
         attn = self.self_attn
         weights = (
             attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight, attn.out_proj.bias,
@@ -35,7 +38,8 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
         )  # fmt: skip
         if (
-            torch.backends.mha.get_fastpath_enabled()
+            not self.placer_recorder.quiet
+            and torch.backends.mha.get_fastpath_enabled()
             and src.dim() == 3
             and not self.training
             and attn.batch_first
@@ -50,8 +54,8 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             output = layout.dense(src.shape, dtype_name(src.dtype))
             tensors = (src, *weights, src_mask, src_key_padding_mask)
             op = "aten::_transformer_encoder_layer_fwd"
-            return inference_call(self.placer_recorder, op, args, (output,), tensors)[0]
-        return super().forward(src, src_mask, src_key_padding_mask, is_causal)
+            return inference_call(self.placer_recorder, op, args, (output,), tensors, slow)[0]
+        return slow()
 
 
 class _Attention(nn.MultiheadAttention):
@@ -68,10 +72,16 @@ class _Attention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        def slow() -> tuple[Tensor, Tensor | None]:
+            return super(_Attention, self).forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
         if (
-            torch.backends.mha.get_fastpath_enabled()
+            not self.placer_recorder.quiet
+            and torch.backends.mha.get_fastpath_enabled()
             and query is key is value
             and query.dim() == 3
             and not self.training
@@ -94,11 +104,10 @@ class _Attention(nn.MultiheadAttention):
                 outputs.append(layout.dense((batch, *heads, length, length), dtype))
             args = (self.embed_dim, self.num_heads, need_weights, average_attn_weights)
             tensors = (query, *weights, *masks)
-            results = inference_call(self.placer_recorder, "aten::_native_multi_head_attention", args, outputs, tensors)
+            op = "aten::_native_multi_head_attention"
+            results = inference_call(self.placer_recorder, op, args, outputs, tensors, slow)
             return results[0], results[1] if need_weights else None
-        return super().forward(
-            query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-        )
+        return slow()
 
 
 def _needs_grad(tensors: tuple[Any, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types as python_types
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from torch.utils._device import _device_constructors
 
 from placer.tracing import whole
 from placer.tracing.autocast import Autocast
-from placer.tracing.python_calls import PythonCalls, uncounted
+from placer.tracing.python_calls import uncounted
 from placer.tracing.recorder import Recorder
 
 _WHOLE: dict[Any, Callable[..., Any]] = {
@@ -48,10 +49,9 @@ _REENTRANT = {F.multi_head_attention_forward: _reentrant(F.multi_head_attention_
 class FunctionMode(TorchFunctionMode):
     """Keep it active around forward, loss and backward (activation checkpointing runs forward again there)."""
 
-    def __init__(self, recorder: Recorder, autocast: torch.dtype | None, python_calls: PythonCalls) -> None:
+    def __init__(self, recorder: Recorder, autocast: torch.dtype | None) -> None:
         super().__init__()
         self.recorder = recorder
-        self.python_calls = python_calls
         self.autocast = Autocast(autocast) if autocast is not None else None
         self._constructors = _device_constructors()
 
@@ -61,13 +61,17 @@ class FunctionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.autocast is not None:
             args, kwargs = self.autocast.cast(func, args, kwargs)
-        handler = _handler(func, args, kwargs)
+        handler = _whole_handler(func, args, kwargs)
         if handler is not None:
-            with uncounted():
-                return handler(self.recorder, *args, **kwargs)
+            self.recorder.original = functools.partial(func, *args, **kwargs)
+            try:
+                with uncounted():
+                    return handler(self.recorder, *args, **kwargs)
+            finally:
+                self.recorder.original = None  # it holds tensors
         if type(func) is python_types.FunctionType:
             # Entered a second time below: a function that offers itself to function modes was counted on its way here.
-            self.python_calls.count -= 1
+            self.recorder.python_calls.count -= 1
         reentrant = _REENTRANT.get(func)
         if reentrant is not None:
             with self:
@@ -77,14 +81,19 @@ class FunctionMode(TorchFunctionMode):
         if func in self._constructors:
             # Never the device asked for: naming one could create its context. The recorder makes the result meta,
             # unless it is small and integer: then its values are as good as known.
-            kwargs = {**kwargs, "device": "cpu"}
+            device = self.recorder.constructor_device
+            kwargs = kwargs if device is None else {**kwargs, "device": device}
         elif "device" in kwargs and kwargs["device"] is not None:
-            kwargs = {**kwargs, "device": "meta"}
+            device = self.recorder.argument_device
+            kwargs = kwargs if device is None else {**kwargs, "device": device}
+        elif func is Tensor.tolist:
+            self.recorder.syncs += self.recorder.on_device(args[0])
+        else:
+            self.recorder.changing(func, args)
         return func(*args, **kwargs)
 
 
-def _handler(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-    """What keeps this call whole, None where nothing does."""
+def _whole_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     if func is F.dropout:
         return whole.dropout if whole.dropout_applies(*args, **kwargs) else None
     if func in _MAX_POOL1D:
@@ -98,13 +107,17 @@ _MOVES = frozenset({Tensor.to, Tensor.cpu, Tensor.cuda})
 def _move(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Everything lives on the one device being priced: moves are no-ops, except one to the host by name."""
     tensor, *rest = args
+    if recorder.constructor_device is None:  # a real run where the user's own tensors are
+        result = func(*args, **kwargs)
+        recorder.syncs += result.device.type == "cpu" and tensor.device.type != "cpu"
+        return result
     if func is not Tensor.to:
-        recorder.syncs += func is Tensor.cpu and tensor.is_meta
+        recorder.syncs += func is Tensor.cpu and recorder.on_device(tensor)
         return tensor
     if rest and isinstance(rest[0], Tensor):
         rest[0] = rest[0].dtype
     elif rest and (rest[0] is None or isinstance(rest[0], (str, int, torch.device))):
-        recorder.syncs += rest[0] == "cpu" and isinstance(rest[0], str) and tensor.is_meta
+        recorder.syncs += rest[0] == "cpu" and isinstance(rest[0], str) and recorder.on_device(tensor)
         del rest[0]
     kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "non_blocking")}
     rest = [r for r in rest if isinstance(r, torch.dtype)]

@@ -5,15 +5,19 @@ CUDA's random state is left alone on purpose: meta tensors never draw from it, a
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import importlib
 import random
 import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.modules import module as module_globals
+from torch.utils._python_dispatch import _disable_current_modes
 
 # Hooks registered for every module in the process: they are the user's, and would run on the copy.
 _GLOBAL_HOOKS = (
@@ -39,6 +43,7 @@ def isolated() -> Iterator[None]:
         threads = torch.get_num_threads()
         stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))
         stack.enter_context(_without_global_hooks())
+        stack.enter_context(_imports_unseen())
         # Python shows most warnings once per place: the tracer must not use up the user's.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -67,3 +72,36 @@ def _without_global_hooks() -> Iterator[None]:
         for hooks, entries in kept:
             hooks.clear()
             hooks.update(entries)
+
+
+@contextlib.contextmanager
+def _imports_unseen() -> Iterator[None]:
+    """What a module that the step imports computes as it loads is no part of the step, and outlives it.
+
+    Seen, the constants of a solver imported inside forward would be meta tensors from then on.
+    """
+
+    loading = threading.local()
+
+    def unseen(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(*args: Any, **kwargs: Any) -> Any:
+            if getattr(loading, "now", False):  # modules import others, and switching modes off imports too
+                return original(*args, **kwargs)
+            loading.now = True
+            try:
+                with _disable_current_modes(), torch._C.DisableTorchFunction():
+                    return original(*args, **kwargs)
+            finally:
+                loading.now = False
+
+        return load
+
+    places = ((builtins, "__import__"), (importlib, "import_module"))
+    originals = [(place, name, getattr(place, name)) for place, name in places]
+    for place, name, original in originals:
+        setattr(place, name, unseen(original))
+    try:
+        yield
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)

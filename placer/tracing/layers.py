@@ -21,6 +21,7 @@ class Layers:
 
     def __init__(self, model: nn.Module) -> None:
         self.calls = 0
+        self.paused = False  # modules entered while a whole op is computed are no part of the step
         self.stack: list[str] = [""]
         self._starts: list[int] = []
         self._paths: list[str] = []
@@ -29,8 +30,9 @@ class Layers:
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self._owners.setdefault(id(parameter), path)
-            module.register_forward_pre_hook(self._enter(path), prepend=True)
-            module.register_forward_hook(self._leave)
+            # TorchScript modules refuse hooks, but those Python calls do look them up.
+            nn.Module.register_forward_pre_hook(module, self._enter(path), prepend=True)
+            nn.Module.register_forward_hook(module, self._leave)
 
     @property
     def current(self) -> str:
@@ -63,12 +65,18 @@ class Layers:
 
     def _enter(self, path: str) -> Callable[[nn.Module, Any], None]:
         def enter(module: nn.Module, args: Any) -> None:
+            self.entered(path)
+
+        return enter
+
+    def entered(self, path: str) -> None:
+        """A module's call began."""
+        if not self.paused:
             self.calls += 1
             self.stack.append(path)
             self.mark(path)
 
-        return enter
-
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.stack.pop()
-        self.mark(self.stack[-1])
+        if not self.paused:
+            self.stack.pop()
+            self.mark(self.stack[-1])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from placer.errors import TraceError
 from placer.tracing import layout, nests
-from placer.tracing.copying import Copies, meta_parameter
+from placer.tracing.copying import Copies
 from placer.tracing.layers import Layers
 from placer.tracing.recorder import Recorder
 
@@ -54,7 +54,7 @@ def plan(optimizer: str | torch.optim.Optimizer, copies: Copies, model: nn.Modul
         parameters = []
         for parameter in group["params"]:
             if id(parameter) not in copies.memo:
-                copies.memo[id(parameter)] = meta_parameter(parameter)
+                copies.memo[id(parameter)] = copies.parameter(parameter)
             parameters.append(copies.memo[id(parameter)])
         groups.append((parameters, {k: v for k, v in group.items() if k != "params"}))
     result = Plan(type(optimizer).__name__, groups)

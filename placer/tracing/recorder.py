@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,29 +12,36 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.errors import TraceError
 from placer.tracing import layout, rules
+from placer.tracing.arguments import (
+    COUNTS,
+    MASKED_INDEXING,
+    READS,
+    as_sequence,
+    flatten,
+    mask_to_indices,
+    on_meta,
+    tensors_in,
+    to_meta,
+)  # fmt: skip
 from placer.tracing.copying import CONCRETE_ELEMENTS, CONCRETE_FLOATS, keeps_values, meta_tensor
+from placer.tracing.failures import ValueUnknown, describe_layer
 from placer.tracing.formulas import Specs
 from placer.tracing.layers import Layers
 from placer.tracing.liveness import Liveness
-from placer.tracing.schema import Operator, freeze, operator
+from placer.tracing.python_calls import PythonCalls
+from placer.tracing.schema import Operator, operator
 from placer.tracing.trace import OpCall, Phase, TensorSpec
+from placer.tracing.undo import Undo
 
 #: Bookkeeping of the profiler and of the dispatcher: no work of the step.
 _UNSEEN = frozenset({"profiler", "prim"})
-_READS = frozenset({"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"})
-_MASKED_INDEXING = frozenset({"index", "index_put", "_index_put_impl", "_unsafe_index"})
 #: Ops on tensors with values run for real only while their result stays small, and these may grow it.
 _GROWING = frozenset({"mm", "bmm", "repeat", "repeat_interleave", "outer", "cartesian_prod"})
 
 
 #: Factories of floating point values a step may read. Empty and zero tensors are there to be written to.
 _CONSTANTS = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor", "ones"})
-
-
-class ValueUnknown(TraceError):
-    """The step reads a tensor's value that only a real run knows."""
 
 
 class Recorder(TorchDispatchMode):
@@ -43,16 +51,19 @@ class Recorder(TorchDispatchMode):
     real.
     """
 
-    def __init__(self, layers: Layers, floats: bool = False) -> None:
+    def __init__(self, layers: Layers, undo: Undo, floats: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers
+        self.undo = undo  # protects tensors with values that the step writes and that are not its own
         self.floats = floats  # small floating point constants keep their values as well
         self.phase: Phase = "forward"
         self.syncs = 0
         self.last_op = ""
         self.notes: list[str] = []
+        self.original: Any = None  # the call a whole op stands for, as a functools.partial
         self._quiet = False
         self._unknown: dict[int, Any] = {}  # storages of tensors whose values a meta tensor was written into
+        self.python_calls = PythonCalls()
         self._calls: list[OpCall] = []
         self.liveness = Liveness(self._calls.__len__)
         self._kept: dict[int, int] = {}
@@ -105,16 +116,61 @@ class Recorder(TorchDispatchMode):
             layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
         self._calls.append(OpCall(op, inputs, outputs, args, self.phase, layer, view, in_place))
 
+    @property
+    def quiet(self) -> bool:
+        """Whether ops run unseen now."""
+        return self._quiet
+
+    @contextmanager
+    def silence(self, on: bool = True) -> Iterator[None]:
+        """Ops in the body are no part of the step; with ``on=False`` they are again."""
+        before, self._quiet = self._quiet, on
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    def set_quiet(self, on: bool) -> None:
+        """The same from here on, where begin and end are two functions."""
+        self._quiet = on
+
     def fresh(self, spec: TensorSpec) -> Tensor:
         """A tensor made by the call recorded last."""
-        quiet, self._quiet = self._quiet, True
-        try:
-            with torch._C.DisableTorchFunction():
-                result = _empty(spec)
-                self.liveness.track(result, len(self._calls) - 1, spec.stored_bytes)
-                return result
-        finally:
-            self._quiet = quiet
+        with self.silence(), torch._C.DisableTorchFunction():
+            result = _empty(spec)
+            self.liveness.track(result, len(self._calls) - 1, spec.stored_bytes)
+            return result
+
+    # --- ops kept whole: a real run computes them ---------------------------------------------------------------------
+
+    def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
+        """The outputs of the call recorded last, which has no gradient. ``compute`` or ``original`` would make them."""
+        return tuple(self.fresh(spec) for spec in specs)
+
+    def evaluate(
+        self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """The outputs of the call recorded last, and a tensor to save that leads to their gradients (or None)."""
+        return self.results(specs), None
+
+    def gradients(
+        self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients the ``_backward`` call recorded last makes; ``held`` is what ``evaluate`` gave."""
+        return tuple(None if spec is None else self.fresh(spec) for spec in wanted)
+
+    # --- what the function mode asks ----------------------------------------------------------------------------------
+
+    #: Where tensors are made whatever device the step names: naming one could create its context. None: as it says.
+    constructor_device: str | None = "cpu"
+    argument_device: str | None = "meta"
+
+    def on_device(self, tensor: Tensor) -> bool:
+        """Whether a real step has this tensor on the device being priced, so that reading it is a sync."""
+        return tensor.is_meta
+
+    def changing(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Called before a function that may set an attribute of a tensor."""
 
     # --- dispatch ---------------------------------------------------------------------------------------------------
 
@@ -135,23 +191,25 @@ class Recorder(TorchDispatchMode):
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)
         self.last_op = info.name
-        slots, plain, meta, real = _flatten(info, args, kwargs)
+        slots, plain, meta, real = flatten(info, args, kwargs)
         inputs = tuple([s for s in slots if type(s) is TensorSpec])
         if real and self._unknown:
-            lost = sum(self._is_unknown(t) for t in _tensors_in(args, kwargs))
+            lost = sum(self._is_unknown(t) for t in tensors_in(args, kwargs))
             meta, real = meta + lost, real - lost
-        if info.name in _READS:
+        if info.name in READS:
             return self._read(func, info, inputs, plain, meta, args, kwargs)
         if real or not meta:
             handled, result = self._with_values(func, info, inputs, plain, meta, real, args, kwargs)
             if handled:
                 return result
-            if real and meta and not self._unknown and info.base.rstrip("_") in _MASKED_INDEXING:
-                args, self.syncs = _mask_to_indices(args, self.syncs)
-                slots, plain, _, _ = _flatten(info, args, kwargs)
+            if real and meta and not self._unknown and info.base.rstrip("_") in MASKED_INDEXING:
+                args, self.syncs = mask_to_indices(args, self.syncs)
+                slots, plain, _, _ = flatten(info, args, kwargs)
                 inputs = tuple([s for s in slots if type(s) is TensorSpec])
         if info.returns_self and _fits(inputs):
             result = args[0] if args else kwargs["self"]
+            if not result.is_meta:
+                self.undo.tensor(result)  # not written, but autograd counts a version
             if meta and not result.is_meta:
                 storage = result.untyped_storage()
                 self._unknown[id(storage)] = storage
@@ -160,13 +218,13 @@ class Recorder(TorchDispatchMode):
         if info.functional:
             known = rules.look_up(func, info, slots, plain, args, kwargs)
             if known is None:
-                result = func(*_to_meta(args), **_to_meta(_on_meta(info, kwargs)))
+                result = func(*to_meta(args), **to_meta(on_meta(info, kwargs)))
                 known = rules.specs_of(result)
                 if known is not None:
                     rules.remember(func, slots, plain, known)
                 return self._made(info, inputs, plain, result)
             return self._make(info, inputs, plain, *known)
-        result = func(*_to_meta(args), **_to_meta(_on_meta(info, kwargs)))
+        result = func(*to_meta(args), **to_meta(on_meta(info, kwargs)))
         return self._made(info, inputs, plain, result)
 
     def _make(
@@ -187,7 +245,7 @@ class Recorder(TorchDispatchMode):
 
     def _made(self, info: Operator, inputs: tuple[TensorSpec, ...], plain: tuple[Hashable, ...], result: Any) -> Any:
         """Record an op that ran."""
-        tensors = [t for t in _as_sequence(result) if isinstance(t, Tensor)]
+        tensors = [t for t in as_sequence(result) if isinstance(t, Tensor)]
         specs = tuple([layout.spec_of(t) for t in tensors])
         self.record(info.name, inputs, specs, plain, info.view, info.in_place)
         if not (info.view or info.in_place):
@@ -222,8 +280,10 @@ class Recorder(TorchDispatchMode):
             limit = CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if constant else -1
             if result.numel() > limit:
                 return True, self._made(info, inputs, plain, result)
-            return True, self._made(info, inputs, plain, func(*args, **{**kwargs, "device": "cpu", "pin_memory": None}))
-        if any(not isinstance(t, Tensor) or not keeps_values(t, self.floats) for t in _tensors_in(args, kwargs)):
+            result = func(*args, **{**kwargs, "device": "cpu", "pin_memory": None})
+            self.undo.made(result, ())
+            return True, self._made(info, inputs, plain, result)
+        if any(not isinstance(t, Tensor) or not keeps_values(t, self.floats) for t in tensors_in(args, kwargs)):
             return False, None
         if info.pointwise and layout.numel_broadcast(inputs) > CONCRETE_ELEMENTS:
             return False, None
@@ -233,15 +293,16 @@ class Recorder(TorchDispatchMode):
             kwargs = {**kwargs, "device": "cpu" if kwargs.get("device") is None else kwargs["device"]}
             if torch.device(kwargs["device"]).type == "meta" or torch.device(kwargs["device"]).type != "cpu":
                 return False, None
-        if info.base == "nonzero":
-            self.syncs += 1
+        self.syncs += info.base in COUNTS
+        self.undo.before(func, args, kwargs)
         result = func(*args, **kwargs)
+        self.undo.made(result, args)
         self._made(info, inputs, plain, result)
         if info.view or info.in_place:
             return True, result
         small = [
             meta_tensor(t) if isinstance(t, Tensor) and not keeps_values(t, self.floats) else t
-            for t in _as_sequence(result)
+            for t in as_sequence(result)
         ]
         return True, small[0] if isinstance(result, Tensor) else type(result)(small)
 
@@ -280,11 +341,6 @@ class Recorder(TorchDispatchMode):
         return result
 
 
-def describe_layer(path: str) -> str:
-    """The layer as an error message names it."""
-    return f"layer {path!r}" if path else "the step"
-
-
 def _asked_by_torch() -> bool:
     """Whether the Python code that reads the value is one of PyTorch's own modules."""
     frame = sys._getframe(1)
@@ -301,99 +357,3 @@ def _fits(inputs: tuple[TensorSpec, ...]) -> bool:
 
 def _empty(spec: TensorSpec) -> Tensor:
     return torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta")
-
-
-def _flatten(
-    info: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], tuple[Hashable, ...], int, int]:
-    """Tensor arguments as specs (None where absent, a list's length before its items), the others hashable.
-
-    Then how many of the tensors are meta, and how many have values.
-    """
-    slots: list[Any] = []
-    plain: list[Hashable] = []
-    meta = real = 0
-    given = len(args)
-    for index, (name, holds_tensors, default, noise) in enumerate(info.parameters):
-        if index < given:
-            value = args[index]
-        elif name in kwargs:
-            value = kwargs[name]
-        else:
-            if holds_tensors:
-                slots.append(None)
-            elif not noise:
-                plain.append(default)
-            continue
-        if isinstance(value, Tensor):
-            slots.append(layout.spec_of(value))
-            if value.is_meta:
-                meta += 1
-            else:
-                real += 1
-        elif noise:
-            continue
-        elif value is None:
-            (slots if holds_tensors else plain).append(None)
-        elif holds_tensors and isinstance(value, (list, tuple)):
-            slots.append(len(value))
-            for item in value:
-                if item is None:
-                    slots.append(None)
-                    continue
-                slots.append(layout.spec_of(item))
-                if item.is_meta:
-                    meta += 1
-                else:
-                    real += 1
-        else:
-            plain.append(value if type(value) in _HASHABLE else freeze(value))
-    return tuple(slots), tuple(plain), meta, real
-
-
-_HASHABLE = frozenset({int, float, bool, str})
-
-
-def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, Tensor))
-    return found
-
-
-def _to_meta(value: Any) -> Any:
-    """Arguments with real tensors replaced: an op on mixed devices would refuse to run."""
-    if isinstance(value, Tensor):
-        return value if value.is_meta else value.to("meta") if value.layout is not torch.strided else _bare_meta(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_to_meta(v) for v in value])
-    if isinstance(value, dict):
-        return {k: _to_meta(v) for k, v in value.items()}
-    return value
-
-
-def _bare_meta(tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-def _on_meta(info: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {**kwargs, "device": torch.device("meta"), "pin_memory": None} if info.takes_device else kwargs
-
-
-def _mask_to_indices(args: tuple[Any, ...], syncs: int) -> tuple[tuple[Any, ...], int]:
-    """Boolean masks with known values as the integer indices they select: what the real op does, after a sync."""
-    indices: list[Any] = []
-    for index in args[1]:
-        if isinstance(index, Tensor) and not index.is_meta and index.dtype in (torch.bool, torch.uint8):
-            indices.extend(index.nonzero().unbind(1))
-            syncs += 1
-        else:
-            indices.append(index)
-    return (args[0], indices, *args[2:]), syncs
-
-
-def _as_sequence(result: Any) -> Any:
-    return result if isinstance(result, (list, tuple)) else (result,)

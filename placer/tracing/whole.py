@@ -43,20 +43,23 @@ class _Whole(torch.autograd.Function):
     def forward(ctx: Any, call: WholeCall, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         inputs = tuple(layout.spec_of(t) for t in tensors if t is not None)
         call.recorder.record(call.op, inputs, call.outputs, call.args)
-        outputs = tuple(call.recorder.fresh(spec) for spec in call.outputs)
+        outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.inputs = call, inputs
+        ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
         ctx.shapes = tuple(None if t is None else layout.spec_of(t) for t in tensors)
         if any(ctx.needs_input_grad):
             kept = (*tensors, *outputs) if call.keeps_inputs else ()
-            ctx.save_for_backward(*kept, *(call.recorder.fresh(spec) for spec in call.workspace))
+            workspace = (call.recorder.fresh(spec) for spec in call.workspace)
+            # First in, first out: what a real run computed may hold the memory of the others.
+            ctx.save_for_backward(*((held,) if held is not None else ()), *kept, *workspace)
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         call: WholeCall = ctx.call
-        kept = ctx.saved_tensors  # held until the gradients exist, as the real kernel does
+        held, *kept = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
+        # kept lives until the gradients exist, as in the real kernel
         wanted = [
             _gradient_spec(call, spec) if spec is not None and needed else None
             for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
@@ -65,7 +68,7 @@ class _Whole(torch.autograd.Function):
         reads = ctx.inputs if call.keeps_inputs else tuple(layout.spec_of(t) for t in kept)
         made = tuple(spec for spec in wanted if spec is not None)
         call.recorder.record(call.op + "_backward", (*reads, *given), made, call.args)
-        return None, *(None if spec is None else call.recorder.fresh(spec) for spec in wanted)
+        return None, *call.recorder.gradients(wanted, grads, held)
 
 
 def _gradient_spec(call: WholeCall, spec: TensorSpec) -> TensorSpec:
@@ -218,7 +221,8 @@ def max_pool1d(
 
 
 def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outputs: Sequence[TensorSpec],
-                   tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:  # fmt: skip
-    """A whole op that has no gradient: the encoder's fast path."""
+                   tensors: Sequence[Tensor | None], compute: Callable[[], Any] | None = None,
+                   ) -> tuple[Tensor, ...]:  # fmt: skip
+    """A whole op that has no gradient. ``compute`` gives its outputs; None: the function it was caught as does."""
     recorder.record(op, tuple(layout.spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
-    return tuple(recorder.fresh(spec) for spec in outputs)
+    return recorder.results(outputs, compute)

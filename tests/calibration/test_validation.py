@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,19 +209,22 @@ def test_a_network_that_cannot_be_built_is_shown() -> None:
     assert [cell.error for cell in report.cells] == ["ImportError: half installed"] * 4
 
 
-def test_values_in_control_flow_are_measured_but_not_predicted() -> None:
-    class Reads(nn.Module):
+def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
+    class Locked(nn.Module):
+        """Cannot be copied."""
+
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 1)
+            self.lock = threading.Lock()
 
         def forward(self, x: Tensor) -> Tensor:
             out: Tensor = self.linear(x)
-            return out * 2 if out.sum().item() > 0 else out
+            return out
 
-    report = measured(tiny(build=Reads, traceable=False))
+    report = measured(tiny(build=Locked, traceable=False))
     assert all(cell.predicted is None and cell.measured is not None for cell in report.cells)
-    assert all("value" in (cell.prediction_error or "") for cell in report.cells)
+    assert all("copied" in (cell.prediction_error or "") for cell in report.cells)
     shown = text_of(report)
     assert "as expected" in shown
 

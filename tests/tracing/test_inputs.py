@@ -129,18 +129,6 @@ def test_copies_to_the_host_and_known_values_are_syncs() -> None:
     assert traced.outputs[0].shape == (2, 4)
 
 
-@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x.tolist()])
-def test_reading_an_unknown_value_names_the_layer(read: Any) -> None:
-    class Reads(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            read(x)
-            return x
-
-    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Reads()))
-    with pytest.raises(TraceError, match=r"layer '1.0'"):
-        trace(make_workload(model, (3, 4), mode="infer"))
-
-
 def test_failures_say_where() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(3, 3)))
     with pytest.raises(TraceError, match=r"the forward failed in layer '1.0', after aten::") as caught:
@@ -155,9 +143,6 @@ def test_what_cannot_be_traced_is_said_clearly() -> None:
     frozen = nn.Linear(4, 2).requires_grad_(False)
     with pytest.raises(TraceError, match="does not depend on any parameter"):
         trace(make_workload(frozen, (5, 4), mode="train"))
-    model = nn.Linear(4, 2)
-    with pytest.raises(TraceError, match="step functions"):
-        trace(make_workload(lambda: model(torch.ones(1, 4)), modules=[model], mode="infer"))
 
 
 def test_sparse_embedding_gradients() -> None:
@@ -196,8 +181,7 @@ def test_values_overwritten_with_unknown_ones_are_unknown() -> None:
             best.copy_(x.argmax(0))
             return x * int(best.view(2, 2)[0, 0] + 1)
 
-    with pytest.raises(TraceError, match="reads a tensor's value"):
-        trace(make_workload(Overwrites(), (3, 4), mode="infer"))
+    assert "reads a tensor's value" in trace(make_workload(Overwrites(), (3, 4), mode="infer")).notes[0]
 
 
 def test_small_constants_may_be_read() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.tracing import rules
+from placer.tracing.arguments import flatten
 from placer.tracing.formulas import FORMULAS
 from placer.tracing.layout import elementwise_layout, spec_of
-from placer.tracing.recorder import _flatten
 from placer.tracing.schema import operator
 
 A = torch.ops.aten
@@ -22,7 +22,7 @@ A = torch.ops.aten
 
 def predicted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
     info = operator(func)
-    slots, plain, _, _ = _flatten(info, args, kwargs or {})
+    slots, plain, _, _ = flatten(info, args, kwargs or {})
     assert info.pointwise or info.base in FORMULAS
     if info.pointwise:
         return rules.look_up(func, info, slots, plain, args, kwargs or {})

@@ -1,0 +1,43 @@
+"""Ways a trace ends early, and where: whatever the user's code raises becomes a TraceError that says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import TraceError
+
+if TYPE_CHECKING:
+    from placer.tracing.layers import Layers
+    from placer.tracing.recorder import Recorder
+
+
+class Unfollowed(TraceError):
+    """Tensors without values could not follow the step; a real run may. Never leaves the tracer."""
+
+
+class ValueUnknown(Unfollowed):
+    """The step reads a tensor's value that only a real run knows."""
+
+
+def describe_layer(path: str) -> str:
+    """The layer as an error message names it."""
+    return f"layer {path!r}" if path else "the step"
+
+
+class Failures:
+    """A context around one phase of the step, which raises ``kind``."""
+
+    def __init__(self, phase: str, layers: Layers, recorder: Recorder, kind: type[TraceError] = TraceError) -> None:
+        self.phase, self.layers, self.recorder, self.kind = phase, layers, recorder, kind
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        # A named boundary: the user's forward may raise anything. KeyboardInterrupt and TraceError pass.
+        if isinstance(error, Exception) and not isinstance(error, TraceError):
+            layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
+            op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
+            where = f"in {describe_layer(layer)}{op}"
+            message = str(error).strip().split("\n")[0]
+            raise self.kind(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error

@@ -1,0 +1,145 @@
+"""One step of a model: forward, loss, backward, optimizer, on copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from placer.errors import TraceError
+from placer.tracing import layout, nests, optimizers
+from placer.tracing.copying import Copies, meta_tensor, real_input, real_tensor
+from placer.tracing.encoder import install
+from placer.tracing.failures import Failures, Unfollowed
+from placer.tracing.functions import FunctionMode
+from placer.tracing.graph import nodes_of
+from placer.tracing.layers import Layers
+from placer.tracing.real_run import RealRecorder
+from placer.tracing.recorder import Recorder
+from placer.tracing.trace import Trace
+from placer.tracing.undo import Undo
+
+if TYPE_CHECKING:
+    from placer.workload import Workload
+
+
+class Step:
+    """Copies of what takes part, and one step of it. ``real`` makes the recorder of a run on tensors with values."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        original: nn.Module,
+        undo: Undo,
+        floats: bool = False,
+        real: Callable[[Layers], RealRecorder] | None = None,
+    ) -> None:
+        self.workload = workload
+        self.failure = Unfollowed if real is None else TraceError
+        self.train = workload.mode == "train"
+        if real is None:
+            self.copies = Copies(partial(meta_tensor, floats=floats), meta_tensor)
+        else:
+            self.copies = Copies(real_tensor, real_input, scripted=True)
+        self.model = self.copies.module(original)
+        self.args, self.kwargs = self.copies.inputs((workload.args, workload.kwargs))
+        updates = self.train and workload.optimizer is not None
+        self.plan = optimizers.plan(workload.optimizer or "adam", self.copies, self.model) if updates else None
+        self.loss = self._copied_loss(workload.loss)
+        if original.training != self.train:
+            self.model.train(self.train)
+        self.batch = tuple(layout.spec_of(t) for t in nests.tensors((self.args, self.kwargs)))
+        self.parameters = tuple(layout.spec_of(p) for p in self.model.parameters())
+        self.buffers = tuple(layout.spec_of(b) for b in self.model.buffers())
+        undo.own_all((list(self.model.parameters()), list(self.model.buffers()), self.args, self.kwargs))
+        self.layers = Layers(self.model)
+        self.recorder = Recorder(self.layers, undo, floats) if real is None else real(self.layers)
+        self.functions = FunctionMode(self.recorder, workload.autocast)
+        install(original, self.model, self.recorder, workload.autocast is not None)
+
+    def _copied_loss(self, loss: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        return self.copies.module(loss) if isinstance(loss, nn.Module) else loss
+
+    def run(self) -> Trace:
+        recorder = self.recorder
+        self.layers.reset()
+        mode: Literal["train", "infer"] = "train" if self.train else "infer"
+        nodes = 0
+        outputs: tuple[Any, ...] = ()
+        with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions:
+            with recorder.python_calls.counting():
+                output = self.model(*self.args, **self.kwargs)
+        self.layers.reset()
+        recorder.end_phase("loss")
+        if self.train:
+            with self._errors("loss"), recorder, self.functions, recorder.python_calls.counting():
+                loss = self._loss(output)
+            del output
+            entered = recorder.python_calls.entered(self.layers.calls, recorder.count)
+            recorder.end_phase("backward")
+            nodes = self._backward(loss)
+            del loss
+            recorder.end_phase("optimizer")
+            if self.plan is not None:
+                optimizers.run(self.plan, recorder, self.layers)
+            recorder.end_phase("optimizer")
+        else:
+            entered = recorder.python_calls.entered(self.layers.calls, recorder.count)
+            outputs = tuple(layout.spec_of(t) for t in nests.tensors(output))
+        notes = [*self.copies.notes, *recorder.notes, *(self.plan.notes if self.plan else ())]
+        return Trace(
+            calls=recorder.op_calls(),
+            mode=mode,
+            parameters=self.parameters,
+            buffers=self.buffers,
+            batch=self.batch,
+            outputs=outputs,
+            optimizer=self.plan.name if self.plan else None,
+            peak_activation_bytes=recorder.liveness.peak,
+            optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
+            module_calls=self.layers.calls,
+            python_calls=entered,
+            autograd_nodes=nodes,
+            syncs=recorder.syncs,
+            memory=tuple(recorder.liveness.events),
+            notes=tuple(notes),
+        )
+
+    def _loss(self, output: Any) -> Tensor:
+        if self.loss is not None:
+            loss = self.loss(output)
+        else:
+            loss = getattr(output, "loss", None)
+            if not (isinstance(loss, Tensor) and loss.dtype.is_floating_point and loss.dim() == 0):
+                loss = _sum_of_floating(output)
+        if not isinstance(loss, Tensor) or not loss.requires_grad:
+            raise TraceError("the loss does not depend on any parameter that requires a gradient")
+        return loss
+
+    def _backward(self, loss: Tensor) -> int:
+        nodes = len(nodes_of([loss]))
+        liveness = self.recorder.liveness
+        handles = [
+            parameter.register_post_accumulate_grad_hook(lambda p: liveness.forget(p.grad))
+            for parameter in self.model.parameters()
+            if parameter.requires_grad
+        ]
+        with self._errors("backward"), self.recorder, self.functions:
+            loss.backward()
+        for handle in handles:
+            handle.remove()
+        return nodes
+
+    def _errors(self, phase: str) -> Failures:
+        return Failures(phase, self.layers, self.recorder, self.failure)
+
+
+def _sum_of_floating(output: Any) -> Tensor | None:
+    total: Tensor | None = None
+    for tensor in nests.tensors(output):
+        if tensor.dtype.is_floating_point and tensor.requires_grad:
+            total = tensor.sum() if total is None else total + tensor.sum()
+    return total

@@ -1,0 +1,154 @@
+"""Traces a step function: any callable that performs one step, with its own loss, backward pass and optimizers.
+
+What it closes over cannot be exchanged for copies, so it really runs, on the user's own modules, once. Everything it
+writes is put back afterwards, byte by byte (see ``undo``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from placer.tracing import layout, nests
+from placer.tracing.backward import Backward
+from placer.tracing.copying import real_input
+from placer.tracing.failures import Failures
+from placer.tracing.functions import FunctionMode
+from placer.tracing.isolation import isolated
+from placer.tracing.layers import Layers
+from placer.tracing.reach import Reach
+from placer.tracing.real_run import RealRecorder
+from placer.tracing.stepping import Stepping
+from placer.tracing.trace import TensorSpec, Trace
+from placer.tracing.undo import Undo
+
+if TYPE_CHECKING:
+    from placer.workload import Workload
+
+_NOTE = "traced a real run of the step function, and put back all tensors it wrote"
+
+
+def trace_function(workload: Workload, limit_seconds: float, clock: Callable[[], float]) -> Trace:
+    """One real call of the step function, on the device its modules are on.
+
+    Modules, optimizers, gradients, closures, random state: all as before, also when it raises. ``mode`` is train if it
+    ran a backward pass. Raises TraceError when it raises or takes longer than ``limit_seconds`` of ``clock``.
+    """
+    undo = Undo()
+    with isolated():
+        if torch.cuda.is_initialized():  # else nothing can draw from it, and reading it would create a context
+            undo.later(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+        try:
+            return _Run(workload, undo, limit_seconds, clock).trace()
+        finally:
+            undo.restore()
+
+
+def counts_hold(workload: Workload) -> str:
+    """What every trace of a real run says of itself."""
+    drawn = any(t.is_meta for t in nests.tensors((workload.args, workload.kwargs)))
+    return f"the op counts hold for inputs like {'the random ones drawn for it' if drawn else 'these'}"
+
+
+class _Run:
+    def __init__(self, workload: Workload, undo: Undo, limit_seconds: float, clock: Callable[[], float]) -> None:
+        self.workload = workload
+        self.reach = Reach(undo)
+        self.reach.add(workload.target, "step")
+        self.reach.add(list(workload.modules), "module")
+        self.reach.add(workload.optimizer, "optimizer")
+        self.layers = _SharedLayers(self.reach)
+        device = next((p.device.type for root in self.reach.modules.values() for p in root.parameters()), "cpu")
+        self.recorder = RealRecorder(self.layers, undo, clock, limit_seconds, device)
+        self.args, self.kwargs = self._inputs(device)
+
+    def _inputs(self, device: str) -> Any:
+        """Copies of the example where it lies; what is only a shape is drawn where the modules are."""
+
+        def convert(tensor: Tensor) -> Tensor:
+            copied = real_input(tensor).to(device if tensor.is_meta else tensor.device)
+            return copied.detach().requires_grad_(tensor.requires_grad)
+
+        copies = nests.map_tensors((self.workload.args, self.workload.kwargs), convert, {})
+        self.recorder.undo.own_all(copies)
+        return copies
+
+    def trace(self) -> Trace:
+        recorder, layers = self.recorder, self.layers
+        batch = _specs(nests.tensors((self.args, self.kwargs)))
+        backward, stepping = Backward(recorder), Stepping(recorder, layers, self.reach)
+        functions = FunctionMode(recorder, self.workload.autocast)
+        layers.reset()
+        with Failures("step function", layers, recorder), layers.watching(recorder), backward, stepping:
+            with recorder, functions:
+                output = self.workload.target(*self.args, **self.kwargs)
+            recorder.check_time()
+            recorder.end_phase("forward")
+        train = backward.passes > 0
+        held = [p for o in self.reach.optimizers for group in o.param_groups for p in group["params"]]
+        roots = self.reach.modules.values()
+        return Trace(
+            calls=recorder.op_calls(),
+            mode="train" if train else "infer",
+            parameters=_specs(nests.tensors([[list(m.parameters()) for m in roots], held])),
+            buffers=_specs(nests.tensors([list(m.buffers()) for m in roots])),
+            batch=batch,
+            outputs=() if train else _specs(nests.tensors(output)),
+            optimizer="+".join(stepping.names) or None,
+            peak_activation_bytes=recorder.liveness.peak,
+            optimizer_state_bytes=stepping.state_bytes,
+            module_calls=layers.calls,
+            python_calls=recorder.python_calls.entered(layers.calls, recorder.count),
+            autograd_nodes=backward.nodes,
+            syncs=recorder.syncs,
+            memory=tuple(recorder.liveness.events),
+            notes=(f"{_NOTE}; {counts_hold(self.workload)}", *recorder.notes),
+        )
+
+
+class _SharedLayers(Layers):
+    """Layers of modules that are the user's own: watched from outside, without a hook on any of them."""
+
+    def __init__(self, reach: Reach) -> None:
+        super().__init__(nn.Module())
+        self.reach = reach
+        self._names: dict[int, str] = {}
+        roots = reach.modules
+        for name, root in roots.items():
+            for path, module in root.named_modules():
+                full = path if len(roots) == 1 else f"{name}.{path}" if path else name
+                self._names.setdefault(id(module), full)
+                for parameter in module._parameters.values():
+                    if parameter is not None:
+                        self._owners.setdefault(id(parameter), full)
+
+    @contextlib.contextmanager
+    def watching(self, recorder: RealRecorder) -> Iterator[None]:
+        """Follow every module's call, and go back to the forward phase where one begins after a backward pass."""
+
+        def enter(module: nn.Module, args: Any) -> None:
+            if id(module) not in self._names:
+                with recorder.silence():
+                    self.reach.add(module, type(module).__name__)
+                self._names[id(module)] = type(module).__name__
+            if recorder.phase == "optimizer" and not recorder.quiet:
+                recorder.end_phase("forward")
+            self.entered(self._names[id(module)])
+
+        before = register_module_forward_pre_hook(enter)
+        after = register_module_forward_hook(self._leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+
+def _specs(tensors: Iterator[Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple(layout.spec_of(t) for t in tensors)

@@ -1,0 +1,256 @@
+"""Steps that read values are traced by a real run of a copy, which tells the same as meta tensors where both work."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from placer.calibration.suite import entries
+from placer.calibration.suite.conv1d import Conv1dRegressor
+from placer.errors import TraceError
+from placer.tracing import Trace, trace
+from placer.tracing.arguments import READS
+from placer.workload import make_workload
+
+
+class Reading(nn.Module):
+    """Whatever it wraps, after a look at a value: no meta tensor can follow."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.reads = True
+
+    def forward(self, *inputs: Any) -> Any:
+        if self.reads:
+            inputs[0].sum().item()
+        return self.inner(*inputs)
+
+
+def on_meta_and_for_real(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
+    reading = Reading(model)
+    real = trace(make_workload(reading, *args, **kwargs))
+    reading.reads = False
+    return trace(make_workload(reading, *args, **kwargs)), real
+
+
+def without_the_look(traced: Trace) -> Trace:
+    """The look is a sum and a read: two calls, a sync and a scalar that lives until the next call."""
+    assert [c.op for c in traced.calls[:2]] == ["aten::sum", "aten::_local_scalar_dense"]
+    scalar = traced.memory[0].buffer
+    memory = [e for e in traced.memory if e.buffer != scalar]
+    return dataclasses.replace(
+        traced,
+        calls=traced.calls[2:],
+        syncs=traced.syncs - 1,
+        memory=tuple(dataclasses.replace(e, call=e.call - 2, buffer=e.buffer - 1) for e in memory),
+        notes=traced.notes[1:],
+    )
+
+
+def mixed() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(8 * 64, 5), nn.Mish(), nn.LogSoftmax(1),
+    )  # fmt: skip
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any]]] = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3)), (16, 4), {}),
+    "cnn": (mixed, (4, 3, 16, 16), {}),
+    "lstm": (lambda: nn.LSTM(4, 8, 2, batch_first=True, dropout=0.1, bidirectional=True), (3, 7, 4), {}),
+    "gru": (lambda: nn.GRU(4, 8), (3, 7, 4), {}),
+    "cell": (lambda: nn.LSTMCell(4, 8), (3, 4), {}),
+    "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (3, 7, 16), {}),
+    "attention": (lambda: nn.MultiheadAttention(16, 2, batch_first=True), [(3, 7, 16)] * 3, {}),
+    "autocast": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (3, 7, 16), {"autocast": True}),
+    "conv1d": (Conv1dRegressor, (32, 84), {}),
+    "pool1d": (lambda: nn.Sequential(nn.Conv1d(1, 8, 3), nn.ELU(), nn.MaxPool1d(2)), (16, 1, 84), {}),
+}
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_real_run_tells_what_meta_tensors_tell(name: str, mode: str) -> None:
+    build, shape, settings = NETWORKS[name]
+    meta, real = on_meta_and_for_real(build(), shape, mode=mode, **settings)
+    assert meta.notes == ()
+    real = without_the_look(real)
+    for field in dataclasses.fields(Trace):
+        # A scalar's four bytes; and whole ops are entered in another way.
+        if field.name not in ("peak_activation_bytes", "python_calls"):
+            assert getattr(real, field.name) == getattr(meta, field.name), field.name
+    assert meta.python_calls > 0 and real.python_calls == pytest.approx(meta.python_calls, rel=0.5)
+    assert 0 <= real.peak_activation_bytes - meta.peak_activation_bytes <= 4
+
+
+def test_gradients_through_whole_ops_are_real() -> None:
+    class Checks(nn.Module):
+        """Reads gradients of an op kept whole, as a line search would."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(3, 5)
+            self.found: list[float] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_()
+            out, _ = self.layer(x)
+            found = F.scaled_dot_product_attention(out, out, out).square().sum()
+            (grad,) = torch.autograd.grad(found, x, create_graph=False)
+            raise ArithmeticError(repr(round(grad.sum().item(), 4)))
+
+    torch.manual_seed(3)
+    model, x = Checks(), torch.randn(4, 2, 3)
+    with pytest.raises(ArithmeticError) as plain:
+        model(x)
+    with pytest.raises(TraceError, match="ArithmeticError") as traced:
+        trace(make_workload(model, example=x, mode="train"))
+    assert str(plain.value) in str(traced.value)
+
+
+@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x.tolist()])
+def test_a_read_is_a_sync_and_the_notes_name_the_layer(read: Any) -> None:
+    class Reads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            read(x)
+            return x
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Reads()))
+    traced = trace(make_workload(model, (3, 4), mode="infer"))
+    assert traced.syncs == 1
+    assert "layer '1.0'" in traced.notes[0]
+    assert traced.notes[0].endswith("hold for inputs like the random ones drawn for it")
+
+
+def test_masks_and_items_follow_the_example() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.big, self.small = nn.Linear(4, 64), nn.Linear(4, 2)
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += len(x)
+            chosen = x[x[:, 0] > 0]
+            return self.big(chosen) if chosen.sum().item() > 10 else self.small(chosen)
+
+    model = Gated()
+    x = torch.tensor([[1.0, 2, 3, 4], [-1, 0, 0, 0], [2, 2, 2, 2]])
+    for factor, width in ((1.0, 64), (0.01, 2)):
+        traced = trace(make_workload(model, example=x * factor, mode="infer"))
+        assert traced.outputs[0].shape == (2, width)
+        assert traced.syncs == 2
+        assert traced.notes[0].endswith("the op counts hold for inputs like these")
+    assert model.seen == 0
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_solvers_of_ordinary_differential_equations(method: str) -> None:
+    pytest.importorskip("torchdiffeq")
+    entry = next(e for e in entries("full") if e.name == f"neural_ode_{method}")
+    assert entry.traceable
+    model, example = entry.build(), entry.example(4)
+    traced = trace(make_workload(model, example=example, mode="train", loss=entry.loss))
+    products = sum(c.op == "aten::addmm" for c in traced.calls)
+    assert products > 60
+    assert 0 < sum(c.op in READS for c in traced.calls) <= traced.syncs
+    # An adaptive solver decides by values how often; on the same values it decides the same.
+    again = trace(make_workload(model, example=example, mode="train", loss=entry.loss))
+    assert again.calls == traced.calls
+    assert traced.notes == () if method == "rk4" else "real run" in traced.notes[0]
+
+
+def test_a_library_imported_in_forward_keeps_its_constants(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "constants_of_a_solver.py").write_text("import torch\nTABLE = torch.tensor([0.5, 1.5])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    class Imports(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            import constants_of_a_solver
+
+            return x * constants_of_a_solver.TABLE
+
+    trace(make_workload(Imports(), (3, 2), mode="infer"))
+    assert torch.equal(sys.modules.pop("constants_of_a_solver").TABLE, torch.tensor([0.5, 1.5]))
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "inside"])
+def test_torchscript_runs_for_real(how: str) -> None:
+    plain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    model: nn.Module = torch.jit.script(plain) if how != "trace" else torch.jit.trace(plain, torch.ones(3, 4))
+    if how == "inside":
+        model = nn.Sequential(nn.Linear(4, 4), model)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    traced = trace(make_workload(model, (3, 4), mode="train", optimizer=optimizer))
+    assert sum(c.op == "aten::addmm" for c in traced.calls) == len(before) // 2
+    assert sum(c.op == "optimizer::SGD" for c in traced.calls) == len(before)
+    assert "TorchScript" in traced.notes[0]
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_tensors_a_loss_closes_over_are_put_back(reads: bool) -> None:
+    running, count, target = torch.zeros(()), torch.zeros((), dtype=torch.long), torch.ones(3, 2)
+
+    def loss(out: torch.Tensor) -> torch.Tensor:
+        value = F.mse_loss(out, target)
+        running.add_(value.detach())
+        count.add_(1)
+        return value * (2 if reads and value.item() > 0.5 else 1)
+
+    traced = trace(make_workload(nn.Linear(4, 2), (3, 4), mode="train", loss=loss))
+    assert sum(c.op == "aten::add_" for c in traced.calls) == 2
+    assert (running, running._version, count, count._version) == (0, 0, 0, 0)
+
+
+def test_a_step_that_raises_says_where() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.sum().item() == 6:
+                raise ValueError("six")
+            return x
+
+    model = nn.Sequential(nn.Identity(), Fails())
+    with pytest.raises(TraceError, match=r"forward failed in layer '1'.*ValueError: six"):
+        trace(make_workload(model, example=torch.tensor([1.0, 2.0, 3.0]), mode="infer"))
+
+
+class Clock:
+    """A second passes with every look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_a_step_that_takes_too_long_is_given_up() -> None:
+    model = Reading(nn.Sequential(*(nn.Linear(4, 4) for _ in range(20))))
+    workload = make_workload(model, (3, 4), mode="infer")
+    with pytest.raises(TraceError, match="takes longer than 10 s here; give a smaller batch"):
+        trace(workload, limit_seconds=10.0, clock=Clock())
+    assert trace(workload, limit_seconds=1000.0, clock=Clock()).calls
+
+
+def test_a_model_without_values_cannot_run() -> None:
+    with torch.device("meta"):
+        model = Reading(nn.Linear(4, 4))
+    with pytest.raises(TraceError, match="reads a tensor's value"):
+        trace(make_workload(model, (3, 4), mode="infer"))
+
+
+def test_a_model_larger_than_memory_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placer.machine.memory", lambda device: (100, 1000))
+    with pytest.raises(TraceError, match="GB of memory"):
+        trace(make_workload(Reading(nn.Linear(40, 40)), (3, 40), mode="infer"))

@@ -1,0 +1,390 @@
+"""Step functions are traced by running them on the user's own modules, which are afterwards as before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pictures import picture, same
+from torch import nn
+from torch.distributions import Categorical
+
+import placer
+from placer.errors import TraceError
+from placer.profile import Profile
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+
+def traced_untouched(step: Callable[..., Any], shape: Any, *watched: Any, **kwargs: Any) -> Trace:
+    """The trace, after checking that everything the function reaches is as it was."""
+    before = picture(*watched)
+    traced = trace(make_workload(step, shape, **kwargs))
+    after = picture(*watched)
+    assert {k for k in before if not same(before[k], after[k])} == set()
+    return traced
+
+
+def updates(traced: Trace) -> Counter[str]:
+    return Counter(c.op for c in traced.calls if c.op.startswith("optimizer::"))
+
+
+def classifier() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
+
+
+def test_a_step_like_the_models_own_is_traced_like_it() -> None:
+    model = classifier()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+        optimizer.step()
+
+    traced = traced_untouched(step, (16, 4), model, optimizer)
+    own = trace(make_workload(model, (16, 4), mode="train", optimizer=optimizer))
+    for name in ("parameters", "buffers", "batch", "module_calls", "autograd_nodes", "syncs", "optimizer", "mode",
+                 "optimizer_state_bytes", "memory", "peak_activation_bytes"):  # fmt: skip
+        assert getattr(traced, name) == getattr(own, name), name
+    # The function does not say where its loss begins.
+    plain = [(c.op, c.inputs, c.outputs, c.args, c.layer) for c in traced.calls]
+    assert plain == [(c.op, c.inputs, c.outputs, c.args, c.layer) for c in own.calls]
+    phases = [c.phase.replace("loss", "forward") for c in own.calls]
+    assert [c.phase for c in traced.calls] == phases
+    assert "put back" in traced.notes[0]
+
+
+def gan() -> tuple[Callable[..., Any], list[Any]]:
+    generator = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 6))
+    critic = nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(0.2), nn.Dropout(), nn.Linear(8, 1))
+    first = torch.optim.SGD(critic.parameters(), lr=0.1, momentum=0.9)
+    second = torch.optim.Adam(generator.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(second, 1)
+    losses: list[float] = []
+
+    def step(real: torch.Tensor) -> None:
+        ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+        fake = generator(torch.randn(len(real), 4))
+        first.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(critic(real), ones)
+        (loss + F.binary_cross_entropy_with_logits(critic(fake.detach()), zeros)).backward()
+        first.step()
+        for parameter in critic.parameters():
+            parameter.requires_grad_(False)
+        second.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(critic(fake), ones)
+        loss.backward()
+        second.step()
+        schedule.step()
+        losses.append(loss.item())
+        for parameter in critic.parameters():
+            parameter.requires_grad_(True)
+
+    return step, [generator, critic, first, second, schedule, losses]
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_gan_with_two_optimizers(steps_before: int) -> None:
+    step, watched = gan()
+    for _ in range(steps_before):
+        step(torch.randn(5, 6))
+    traced = traced_untouched(step, (5, 6), *watched, modules=watched[:2])
+    assert traced.mode == "train"
+    assert traced.optimizer == "SGD+Adam"
+    assert updates(traced) == {"optimizer::SGD": 4, "optimizer::Adam": 6}
+    assert traced.optimizer_state_bytes == 4 * (65 + 2 * 110) + 6 * 4
+    assert traced.syncs == 1
+    assert len(traced.parameters) == 10
+    layers = {c.layer.partition(".")[0] for c in traced.calls}
+    assert layers == {"", "generator", "critic"}
+    phases = [c.phase for c in traced.calls]
+    turns = [a for a, b in zip(phases, [*phases[1:], None], strict=True) if a != b]
+    assert turns == ["forward", "backward", "optimizer"] * 2 + ["forward"]
+    assert {c.phase for c in traced.calls if c.op.endswith("_backward")} == {"backward"}
+
+
+class Agent:
+    """An actor-critic on a small environment, as a class with a method that learns."""
+
+    def __init__(self) -> None:
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
+        self.policy, self.value = nn.Linear(16, 2), nn.Linear(16, 1)
+        parameters = [*self.body.parameters(), *self.policy.parameters(), *self.value.parameters()]
+        self.optimizer = torch.optim.RMSprop(parameters)
+        self.baseline = torch.zeros(())
+
+    def learn(self, states: torch.Tensor) -> float:
+        features = self.body(states)
+        chances = Categorical(logits=self.policy(features))
+        actions = chances.sample()
+        rewards = torch.where(actions == 0, 1.0, -1.0)
+        self.baseline = 0.9 * self.baseline + 0.1 * rewards.mean()
+        values = self.value(features).squeeze(-1)
+        advantage = rewards - values.detach() - self.baseline
+        loss = -(chances.log_prob(actions) * advantage).mean() + F.mse_loss(values, rewards)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+def test_an_actor_critic_update() -> None:
+    agent = Agent()
+    baseline = agent.baseline
+    modules = [agent.body, agent.policy, agent.value]
+    traced = traced_untouched(agent.learn, (32, 4), *modules, agent.optimizer, modules=modules)
+    assert agent.baseline is baseline
+    assert baseline == 0
+    assert updates(traced) == {"optimizer::RMSprop": 6}
+    assert "aten::multinomial" in {c.op for c in traced.calls}
+    assert {"body.0", "policy", "value"} <= {c.layer for c in traced.calls}
+
+
+def test_reinforce_over_an_episode() -> None:
+    policy = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(policy.parameters())
+
+    def step() -> None:
+        state, chances, rewards = torch.ones(3), [], []
+        for _ in range(5):
+            choice = Categorical(logits=policy(state))
+            action = choice.sample()
+            state = state + (0.1 if action.item() else -0.1)
+            rewards.append(float(state.sum()))
+            chances.append(choice.log_prob(action))
+        optimizer.zero_grad()
+        loss = -(torch.stack(chances) * torch.tensor(rewards)).sum()
+        loss.backward()
+        optimizer.step()
+
+    traced = traced_untouched(step, None, policy, optimizer, modules=policy)
+    assert traced.batch == ()
+    assert traced.module_calls == 5
+    assert traced.syncs >= 10
+    assert updates(traced) == {"optimizer::Adam": 2}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_clipping_and_updates_by_hand_are_the_optimizers(own: bool) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        model.train()
+        loss = F.mse_loss(model(x), y)
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if own:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+        else:
+            optimizer.step()
+        return loss
+
+    model.eval()
+    traced = traced_untouched(step, [(16, 4), (16, 3)], model, optimizer)
+    after = [c.op for c in traced.calls if c.phase == "optimizer"]
+    assert any("norm" in op for op in after)
+    assert after[-6:] == (["aten::mul", "aten::sub_"] * 3 if own else ["optimizer::SGD"] * 6)
+    assert "aten::dropout" in {c.op for c in traced.calls}
+    assert traced.optimizer == (None if own else "SGD")
+
+
+class Sign(torch.optim.Optimizer):
+    """Not in torch.optim: traced op by op."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state.setdefault("momentum", torch.zeros_like(parameter)).lerp_(parameter.grad, 0.1)
+                parameter.data = parameter.data - group["lr"] * state["momentum"].sign()
+
+
+def test_an_optimizer_of_the_users_own_is_traced_op_by_op() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = Sign(model.parameters())
+
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+        optimizer.step()
+
+    traced = traced_untouched(step, (3, 4), model, optimizer)
+    ops = [c.op for c in traced.calls if c.phase == "optimizer"]
+    assert ops == ["aten::zeros_like", "aten::lerp_", "aten::sign", "aten::mul", "aten::sub"] * 2
+    assert traced.optimizer == "Sign"
+    assert traced.optimizer_state_bytes == 10 * 4
+
+
+def test_a_closure_given_to_the_optimizer_is_seen() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def step(x: torch.Tensor) -> None:
+        def loss() -> torch.Tensor:
+            optimizer.zero_grad()
+            value = model(x).square().sum()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+
+    traced = traced_untouched(step, (8, 4), model, optimizer)
+    assert 1 <= traced.module_calls <= 4
+    assert sum(c.op == "aten::addmm" for c in traced.calls) == traced.module_calls
+    assert updates(traced) == {"optimizer::LBFGS": 2}
+
+
+def test_gradients_asked_for_by_name_are_a_backward_pass() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x = x.requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        torch.autograd.backward(slope.square().mean())
+        return slope
+
+    traced = traced_untouched(step, (5, 4), model)
+    assert traced.mode == "train"
+    assert traced.outputs == ()
+    assert Counter(c.phase for c in traced.calls)["backward"] > 10
+    assert torch.autograd.grad.__module__ == "torch.autograd"
+
+
+def test_without_a_backward_pass_it_infers() -> None:
+    model = classifier().eval()
+
+    @torch.no_grad()
+    def step(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"best": model(x).argmax(1)}
+
+    traced = traced_untouched(step, (16, 4), model)
+    assert traced.mode == "infer"
+    assert [o.dtype for o in traced.outputs] == ["int64"]
+    assert traced.autograd_nodes == 0
+
+
+SHARED = {"model": nn.Linear(4, 4), "count": 0}
+weights = torch.ones(4)
+
+
+def test_globals_and_tensors_of_the_function_are_put_back() -> None:
+    hidden = torch.zeros(2, 4)
+    generator = torch.Generator().manual_seed(1)
+
+    def step(x: torch.Tensor) -> None:
+        nonlocal hidden
+        global weights
+        SHARED["count"] = 1
+        weights.mul_(2)
+        weights = weights * 3
+        hidden += torch.rand(4, generator=generator)
+        hidden = SHARED["model"](x + hidden).detach()  # type: ignore[operator]
+
+    was, state, first = hidden, generator.get_state(), weights
+    traced = traced_untouched(step, (2, 4), SHARED["model"])
+    assert traced.calls
+    assert hidden is was
+    assert weights is first
+    assert torch.equal(hidden, torch.zeros(2, 4))
+    assert torch.equal(weights, torch.ones(4))
+    assert torch.equal(generator.get_state(), state)
+    assert SHARED["count"] == 0
+
+
+def test_a_pending_backward_pass_stays_possible() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    pending = model(torch.ones(2, 4)).sum()
+
+    def step(x: torch.Tensor) -> None:
+        model(x).sum().backward()
+        optimizer.step()
+
+    traced_untouched(step, (2, 4), model, optimizer)
+    pending.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_hooks_are_no_obstacle_and_the_example_is_not_written() -> None:
+    model, seen = nn.Linear(4, 4), list[int]()
+    model.register_forward_hook(lambda *_: seen.append(1))
+    example = torch.ones(2, 4)
+
+    def step(x: torch.Tensor) -> None:
+        x.mul_(2)
+        model(x).sum().backward()
+
+    before = picture(model)
+    trace(make_workload(step, example=example))
+    assert same(before, picture(model))
+    assert torch.equal(example, torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "update"])
+def test_a_step_that_raises_says_where_and_leaves_everything_as_it_was(where: str) -> None:
+    step, watched = gan()
+    critic, first = watched[1], watched[2]
+
+    def fails(x: torch.Tensor) -> None:
+        step(x)
+        loss = critic(x).sum()
+        if where == "forward":
+            raise ValueError("deep inside")
+        loss.register_hook(lambda grad: grad.reshape(7)) if where == "backward" else None
+        loss.backward()
+        first.param_groups[0]["lr"] = None
+        first.step()
+
+    before = picture(*watched)
+    with pytest.raises(TraceError, match="the step function failed in "):
+        trace(make_workload(fails, (5, 6)))
+    assert same(before, picture(*watched))
+
+
+class Clock:
+    """A second passes with every look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_a_step_that_takes_too_long_is_given_up() -> None:
+    step, watched = gan()
+    before = picture(*watched)
+    with pytest.raises(TraceError, match="takes longer than 50 s here"):
+        trace(make_workload(step, (5, 6)), limit_seconds=50.0, clock=Clock())
+    assert same(before, picture(*watched))
+
+
+def test_lazy_modules_are_said_clearly() -> None:
+    model = nn.LazyLinear(3)
+    with pytest.raises(TraceError, match="uninitialized"):
+        trace(make_workload(lambda x: model(x), (2, 4)))
+    assert model.has_uninitialized_params()
+
+
+def test_choose_and_explain_take_a_step_function(calibrated: Profile) -> None:
+    step, watched = gan()
+    before = picture(*watched)
+    explanation = placer.explain(step, (5, 6), modules=watched[:2])
+    assert explanation.workload["mode"] == "train"
+    assert explanation.workload["optimizer"] == "sgd+adam"
+    assert explanation.workload["parameters"] == 175
+    assert any("real run" in note for note in explanation.notes)
+    placement = placer.choose(step, (5, 6), modules=watched[:2], devices=["cpu"])
+    assert placement.confidence is not None
+    assert same(before, picture(*watched))
