@@ -20,6 +20,7 @@ from placer.calibration.floors import fit_floor
 from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.costs import CostModel, floor_seconds, inputs_of, op_label
+from placer.gaussian_process import covariance, distances
 from placer.operators import feature_names
 from placer.predict import Z90
 from placer.profile import DeviceFit, FamilyFit, Sample
@@ -27,7 +28,7 @@ from placer.profile import DeviceFit, FamilyFit, Sample
 Array = NDArray[np.float64]
 
 #: Points the residual of one family is learnt from, at most: a price costs time proportional to it.
-MOST_POINTS = 320
+MOST_POINTS = 480
 #: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
 TIMING_ERROR = 1.5e-6
 #: A step whose repetitions spread by more than this counts less.
@@ -35,7 +36,9 @@ STEADY = 0.1
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
 SAME = 0.5
 #: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
-HYPERPARAMETER_POINTS = 110
+HYPERPARAMETER_POINTS = 140
+#: Standard deviations from what all others say of it at which a sample is left out.
+OUTLIER = 3.0
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
@@ -100,13 +103,16 @@ def _fit_family(
     ops = tuple(sorted(set(labels)))
     index = np.array([ops.index(label) for label in labels])
     x, y, index, own_noise = _merged(x, y, index, (TIMING_ERROR / floor) ** 2 + disturbed)
-    keep = spread_out(x, index, MOST_POINTS)
+    # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
+    keep = np.random.default_rng(0).permutation(len(x))[:MOST_POINTS]
     x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
     mean = float(np.median(y))
     if family not in tuned:
         some = slice(None, HYPERPARAMETER_POINTS)
         tuned[family] = _tune(x[some], index[some], y[some] - mean, own_noise[some])
     chosen = tuned[family]
+    keep = _undisturbed(x, index, y - mean, own_noise, chosen)
+    x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
     return FamilyFit(
         feature_names=("flops", "bytes", *feature_names(family)),
         ops=ops,
@@ -174,6 +180,22 @@ def _tune(x: Array, index: NDArray[np.int64], y: Array, own_noise: Array) -> Hyp
         signal=float(product.k1.constant_value),
         noise=float(white.noise_level),
     )
+
+
+def _undisturbed(
+    x: Array, index: NDArray[np.int64], y: Array, own_noise: Array, chosen: Hyperparameters
+) -> NDArray[np.bool_]:
+    """Points that the others do not contradict: one sample that a neighbour disturbed would bend everything around it.
+
+    Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
+    """
+    scales = np.asarray(chosen.length_scales)
+    k = covariance(distances(x, index, x, index, scales, chosen.op_scale), chosen.signal)
+    k[np.diag_indices_from(k)] += chosen.noise + own_noise + 1e-9 * chosen.signal
+    inverse = np.linalg.inv(k)
+    precision = np.diag(inverse)
+    kept: NDArray[np.bool_] = np.abs(inverse @ y) <= OUTLIER * np.sqrt(precision)
+    return kept
 
 
 def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:

@@ -7,7 +7,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import torch
 
 from placer import machine, malloc, profile
 from placer.calibration import fitting
+from placer.calibration.interference import Load
 from placer.calibration.journal import Journal
 from placer.calibration.measuring import Bench, with_threads
 from placer.calibration.plan import Planner, too_few
@@ -34,6 +35,8 @@ RATES_SHARE = 0.08
 LONGEST_STEP = 0.0012
 #: Samples kept in the profile per family, device and number of threads.
 KEPT_SAMPLES = 400
+#: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
+MOST_DISTURBED = 0.5
 #: Above these inter-quartile spreads a machine is called noisy, and very noisy.
 NOISY, VERY_NOISY = 0.12, 0.30
 
@@ -149,10 +152,11 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         seed = zlib.crc32(f"{target.device} {target.threads} {len(done)}".encode())
         planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))
         bench = Bench(target.device, target.threads)
+        disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds:
             probe = planner.next()
             shown.update(spent, probe.name)
-            start = time.perf_counter()
+            start, before = time.perf_counter(), Load.now()
             try:
                 # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
                 share = 1.0 if probe.family == "network" else 0.5
@@ -161,6 +165,11 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
                 # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
                 observation = None
             took = time.perf_counter() - start
+            if observation is not None and Load.now().disturbed_since(before):
+                disturbed += 1
+                # On a machine that is never idle, doubtful samples are better than none.
+                calm = disturbed < MOST_DISTURBED * len(journal.observations)
+                observation = None if calm else replace(observation, spread=max(observation.spread, 1.0))
             planner.learn(probe.family, observation, took)
             if observation is None:
                 journal.seconds[key] = spent + took
