@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from placer import history, machine, planning
+from placer import profile as profiles
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.decision import Decision, decide
 from placer.errors import PlacerError, PlacerWarning
@@ -182,7 +183,8 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew or ProfileTooOld.
     """
-    return planning.load_profile(source)
+    planning.check_source(source)
+    return profiles.load(source)
 
 
 def _plan(

@@ -27,7 +27,7 @@ _loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
 
 def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
-    """A profile, read from disk only when its file changed since the last time. Raises ProfileError."""
+    """A profile without its samples, read only when its file changed since the last time. Raises ProfileError."""
     if isinstance(source, Profile):
         return source
     check_source(source)
@@ -35,11 +35,11 @@ def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
     try:
         status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
     except (OSError, ValueError):
-        return profiles.load(source)  # nothing there: the loader knows what to say
+        return profiles.load(source, samples=False)  # nothing there: the loader knows what to say
     stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
     known = _loaded.get(path)
     if known is None or known[0] != stamp:
-        known = _loaded[path] = (stamp, profiles.load(source))
+        known = _loaded[path] = (stamp, profiles.load(source, samples=False))
     return known[1]
 
 
