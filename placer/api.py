@@ -232,7 +232,8 @@ def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
-    results = race(workload, tuple(competing))
+    with planning.cpu_threads(plan.predictions):
+        results = race(workload, tuple(competing))
     predictions: dict[str, Prediction] = dict(plan.predictions)
     for name, result in results.items():
         old = predictions[name]
@@ -247,7 +248,7 @@ def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
             total_seconds=total,
             components={**old.components, "not predicted": missed},
         )
-    decision = decide(predictions, workload.steps)
+    decision = planning.with_threads(decide(predictions, workload.steps), plan.decision.thread_options)
     note = "step times were measured on this machine; what they are made of is predicted"
     return replace(
         plan,

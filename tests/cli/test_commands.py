@@ -45,7 +45,7 @@ def test_the_options_are_those_of_the_contract() -> None:
         return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
 
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
-    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--device", "--profile",
+    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device", "--profile",
                                   "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--output", "--against"}
     group = main.get_command(click.Context(main), "profile")
