@@ -155,7 +155,7 @@ def thread_scenarios(cells: Iterable[Cell]) -> list[Scenario]:
     for cell in cells:
         if cell.measured is not None:
             groups[cell.network, cell.batch, cell.mode].append(cell)
-    found = []
+    found: list[Scenario] = []
     for group in groups.values():
         several = len({cell.device for cell in group}) > 1
         if len({cell.threads for cell in group if cell.device == "cpu"}) > 1:

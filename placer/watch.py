@@ -22,10 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-try:  # Not a public interface of torch: where it is missing, every look-up compares the whole architecture.
-    from torch._C._dynamo.guards import TensorGuards, dict_version
-except ImportError:  # pragma: no cover
-    TensorGuards = dict_version = None
+# Not a public interface of torch: where it is missing, every look-up compares the whole architecture.
+GUARDS: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+dict_version: Any = getattr(GUARDS, "dict_version", None)
 
 #: A model with more parts than this is compared as a whole.
 MAX_PARTS = 50_000
@@ -67,7 +66,7 @@ class Watch:
         self._contents = list(map(_content, parts.lists))
         # A tensor without sizes has no guard, and its model is never recognised.
         with contextlib.suppress(RuntimeError):
-            self._tensors = TensorGuards(*parts.tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+            self._tensors = GUARDS.TensorGuards(*parts.tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
             _watches.add(self)
 
     def unchanged(self, model: nn.Module) -> bool:
