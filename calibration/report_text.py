@@ -16,6 +16,7 @@ from placer.calibration.scoring import (
     error_of,
     group_by,
     score,
+    thread_decisions,
     time_band,
 )
 from placer.units import format_seconds
@@ -99,21 +100,21 @@ def _worst(cells: Sequence[Cell]) -> Table:
 
 
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
-    table = decisions(cells)
-    if not table:
-        return
-    yield Table(
-        f"Decisions over {table[0].scenarios} scenarios",
-        ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"),
-        tuple(_decision_row(row) for row in table),
-    )
-    confusion = table[0].confusion
-    devices = list(dict.fromkeys(device for pair in confusion for device in pair))
-    yield Table(
-        "What placer chose, by the device that was best",
-        ("best", *(f"chose {device}" for device in devices)),
-        tuple((best, *(str(confusion.get((best, chosen), 0)) for chosen in devices)) for best in devices),
-    )
+    for question, table in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
+        if not table:
+            continue
+        yield Table(
+            f"Decisions on the {question} over {table[0].scenarios} scenarios",
+            ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"),
+            tuple(_decision_row(row) for row in table),
+        )
+        confusion = table[0].confusion
+        places = sorted({place for pair in confusion for place in pair})
+        yield Table(
+            f"What placer chose, by the {question} that was best",
+            ("best", *(f"chose {place}" for place in places)),
+            tuple((best, *(str(confusion.get((best, chosen), 0)) for chosen in places)) for best in places),
+        )
 
 
 def _decision_row(row: DecisionScore) -> tuple[str, ...]:

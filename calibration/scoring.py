@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from placer.calibration.record import Cell
 from placer.calibration.timing import percentile
+from placer.threads import best_count
 
 #: Two devices whose measured times differ by less than this share are a tie: either choice is right.
 TIE = 0.10
@@ -113,7 +114,8 @@ class DecisionScore:
     confusion: Mapping[tuple[str, str], int]
 
 
-#: One scenario: the cells of one network, batch, mode and thread count, by device.
+#: One scenario: the cells of one network, batch and mode among which a choice is made, by the name of the place. A
+#: place is a device (all cells with the same number of threads), or a device with a number of threads.
 Scenario = Mapping[str, Cell]
 Rule = Callable[[Scenario], str]
 
@@ -142,6 +144,74 @@ def decisions(cells: Iterable[Cell], tie: float = TIE) -> list[DecisionScore]:
     for device in devices:
         rules[f"always {device}"] = _always(device)
     return [decide_by(name, rule, asked, tie) for name, rule in rules.items()]
+
+
+def thread_scenarios(cells: Iterable[Cell]) -> list[Scenario]:
+    """The cells that answer "with how many threads?": same network, batch and mode, measured with two counts or more.
+
+    Places with more threads come first, as that is how a process starts.
+    """
+    groups: dict[tuple[str, int, str], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        if cell.measured is not None:
+            groups[cell.network, cell.batch, cell.mode].append(cell)
+    found: list[Scenario] = []
+    for group in groups.values():
+        several = len({cell.device for cell in group}) > 1
+        if len({cell.threads for cell in group if cell.device == "cpu"}) > 1:
+            ordered = sorted(group, key=lambda cell: -cell.threads)
+            found.append({_place_name(cell, several): cell for cell in ordered})
+    return found
+
+
+def thread_decisions(cells: Iterable[Cell], tie: float = TIE) -> list[DecisionScore]:
+    """The table for (device, threads) places: what ``threads="tune"`` picks, then each baseline, then fixed rules.
+
+    Empty where the CPU was not measured with two numbers of threads.
+    """
+    asked = thread_scenarios(cells)
+    if not asked:
+        return []
+    rules: dict[str, Rule] = {"placer": _tuned}
+    for name in dict.fromkeys(name for scenario in asked for cell in scenario.values() for name in cell.baselines):
+        rules[name] = _by_baseline(name)
+    devices = list(dict.fromkeys(cell.device for scenario in asked for cell in scenario.values()))
+    for device in devices:
+        on = f"{device} with " if len(devices) > 1 else ""
+        fewest = min(cell.threads for scenario in asked for cell in scenario.values() if cell.device == device)
+        rules[f"always {on}all threads"] = _fixed_threads(device, max)
+        rules[f"always {on}{_count(fewest)}"] = _fixed_threads(device, min)
+    return [decide_by(name, rule, asked, tie) for name, rule in rules.items()]
+
+
+def _place_name(cell: Cell, several_devices: bool) -> str:
+    return f"{cell.device}, {_count(cell.threads)}" if several_devices else _count(cell.threads)
+
+
+def _count(threads: int) -> str:
+    return f"{threads} thread" if threads == 1 else f"{threads} threads"
+
+
+def _tuned(scenario: Scenario) -> str:
+    """As ``choose`` does in a process that has all threads: the best count of each device, then the best device."""
+    times = {name: cell.predicted for name, cell in scenario.items()}
+    known = {name: time for name, time in times.items() if time is not None}
+    if len(known) < len(times):
+        return _usual(scenario)
+    picked: dict[str, float] = {}
+    for device in dict.fromkeys(cell.device for cell in scenario.values()):
+        names = {cell.threads: name for name, cell in scenario.items() if cell.device == device}
+        count = best_count({threads: known[name] for threads, name in names.items()}, max(names))
+        picked[names[count]] = known[names[count]]
+    return min(picked, key=picked.__getitem__)
+
+
+def _fixed_threads(device: str, pick: Callable[[Iterable[int]], int]) -> Rule:
+    def rule(scenario: Scenario) -> str:
+        names = {cell.threads: name for name, cell in scenario.items() if cell.device == device}
+        return names[pick(names)] if names else _usual(scenario)
+
+    return rule
 
 
 def decide_by(name: str, rule: Rule, asked: Sequence[Scenario], tie: float = TIE) -> DecisionScore:
@@ -202,8 +272,8 @@ def _by_flops(limit: float) -> Rule:
 
 
 def _usual(scenario: Scenario) -> str:
-    """An accelerator if there is one."""
-    return next((device for device in scenario if device != "cpu"), "cpu")
+    """An accelerator if there is one, else what comes first."""
+    return next((name for name, cell in scenario.items() if cell.device != "cpu"), next(iter(scenario)))
 
 
 def _flops(scenario: Scenario) -> float | None:

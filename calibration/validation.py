@@ -138,9 +138,10 @@ def main(
     """What ``placer validate`` does: measure (or, with ``against``, replay a record) and print the tables.
 
     ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``devices`` None are those
-    that are both here and calibrated; when replaying, those of the record. Returns the exit code: 0, or 1 if not one
-    cell has both a prediction and a measurement. Raises the errors of ``placer.errors`` and ValueError for an argument
-    that is not accepted.
+    that are both here and calibrated; when replaying, those of the record. ``threads`` are the numbers of CPU threads
+    to run with (None: as the process has now) or, when replaying, those of the cells to keep. Returns the exit code: 0,
+    or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors`` and ValueError
+    for an argument that is not accepted.
     """
     from placer.calibration.report_text import render
 
@@ -153,6 +154,7 @@ def main(
         found = record.load(_record_path(against))
         kept = [cell for cell in found.cells if names is None or cell.network in names]
         kept = [cell for cell in kept if devices is None or cell.device in devices]
+        kept = [cell for cell in kept if threads is None or cell.threads in threads]
         report = replay(replace(found, cells=tuple(kept)), chosen, progress=say)
         if output is not None:
             record.save(report, Path(output))

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from placer import history, machine, planning
+from placer import profile as profiles
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.decision import Decision, decide
 from placer.errors import PlacerError, PlacerWarning
@@ -183,7 +184,8 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew or ProfileTooOld.
     """
-    return planning.load_profile(source)
+    planning.check_source(source)
+    return profiles.load(source)
 
 
 def _plan(
@@ -231,7 +233,8 @@ def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
-    results = race(workload, tuple(competing))
+    with planning.cpu_threads(plan.predictions):
+        results = race(workload, tuple(competing))
     predictions: dict[str, Prediction] = dict(plan.predictions)
     for name, result in results.items():
         old = predictions[name]
@@ -246,7 +249,7 @@ def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
             total_seconds=total,
             components={**old.components, "not predicted": missed},
         )
-    decision = decide(predictions, workload.steps)
+    decision = planning.with_threads(decide(predictions, workload.steps), plan.decision.thread_options)
     note = "step times were measured on this machine; what they are made of is predicted"
     return replace(
         plan,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.prediction import Prediction
+from placer.threads import ThreadOption
 from placer.units import format_bytes, format_seconds
 
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.
@@ -33,7 +34,8 @@ class Decision:
     ``threads`` is the number of CPU threads the choice was made for. ``confidence`` is the probability that the chosen
     device is faster than the best other one that fits (1.0 when there is no other, None when nothing was predicted).
     ``break_even_steps`` is how many steps repay the accelerator's one-time cost, None when none do or none need to.
-    ``speedup`` is the time on the best other device divided by the time on the chosen one.
+    ``speedup`` is the time on the best other device divided by the time on the chosen one. ``thread_options`` are the
+    numbers of CPU threads that were compared, ascending; empty unless that was asked for.
     """
 
     device: str
@@ -42,6 +44,7 @@ class Decision:
     reason: str
     break_even_steps: int | None = None
     speedup: float | None = None
+    thread_options: tuple[ThreadOption, ...] = ()
 
 
 def decide(predictions: Mapping[str, Prediction], steps: int | None) -> Decision:
@@ -156,8 +159,8 @@ def _reason(
             f"{_times(chosen, steps)}), but does not fit: it needs {format_bytes(left_out.peak_memory_bytes)} of memory"
         )
     if best_other is None:
-        only = "the only device that was compared" if len(predictions) == 1 else "the only device it fits on"
-        return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)} there"
+        only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
+        return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)}"
     if steps is not None and best_other.step_seconds < chosen.step_seconds:
         return _one_time_reason(chosen, best_other, steps)
     if steps is not None and _cost(chosen, steps) < _cost(best_other, steps) and _same_step(chosen, best_other):

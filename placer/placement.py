@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class Placement:
     """Where a workload runs, why, and how sure that is.
 
     ``predictions`` maps device names to a ``Prediction`` and is empty when nothing could be predicted; ``confidence``
-    is None then. ``threads`` is the number of CPU threads the choice was made for, ``times`` what ``step`` has seen.
+    is None then. ``threads`` is the number of CPU threads the choice was made for.
     """
 
     def __init__(
@@ -103,8 +104,6 @@ class Placement:
     ) -> None:
         self.decision = decision
         self.predictions: Mapping[str, Prediction] = predictions or {}
-        predicted = self.predictions.get(decision.device)
-        self.times = StepTimes(decision.device, None if predicted is None else predicted.step_seconds)
         self._pinned = pinned
         self._explain = explain
 
@@ -127,6 +126,12 @@ class Placement:
     @property
     def reason(self) -> str:
         return self.decision.reason
+
+    @cached_property
+    def times(self) -> StepTimes:
+        """What ``step`` has seen."""
+        predicted = self.predictions.get(self.device)
+        return StepTimes(self.device, None if predicted is None else predicted.step_seconds)
 
     def to(self, x: Any) -> Any:
         """``x`` with every tensor in it on the device: a tensor, module or any nest; other leaves stay as they are."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from placer import machine
 from placer import profile as profiles
+from placer import threads as thread_counts
 from placer.decision import Decision, decide
 from placer.errors import ProfileError, ProfileStale
 from placer.nest import tensors
 from placer.plans import Plan
 from placer.prediction import Prediction
 from placer.profile import Profile
+from placer.threads import ThreadOption
 from placer.tracing.trace import Trace
 from placer.workload import Workload
 
@@ -27,7 +30,7 @@ _loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
 
 def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
-    """A profile, read from disk only when its file changed since the last time. Raises ProfileError."""
+    """A profile without its samples, read only when its file changed since the last time. Raises ProfileError."""
     if isinstance(source, Profile):
         return source
     check_source(source)
@@ -35,11 +38,11 @@ def load_profile(source: Profile | str | os.PathLike[str] | None) -> Profile:
     try:
         status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
     except (OSError, ValueError):
-        return profiles.load(source)  # nothing there: the loader knows what to say
+        return profiles.load(source, samples=False)  # nothing there: the loader knows what to say
     stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
     known = _loaded.get(path)
     if known is None or known[0] != stamp:
-        known = _loaded[path] = (stamp, profiles.load(source))
+        known = _loaded[path] = (stamp, profiles.load(source, samples=False))
     return known[1]
 
 
@@ -90,24 +93,32 @@ def candidates(devices: Sequence[str] | None, profile: Profile, *, here: bool) -
 
 def predict_all(
     trace: Trace, workload: Workload, profile: Profile, devices: Sequence[str], threads: str
-) -> dict[str, Prediction]:
-    """A prediction per device; with ``threads="tune"``, the CPU at its best calibrated number of threads."""
+) -> tuple[dict[str, Prediction], tuple[ThreadOption, ...]]:
+    """A prediction per device, the CPU's with the number of threads it will run with; and the numbers compared.
+
+    With ``threads="tune"`` these are the calibrated ones and the one the process has, else none.
+    """
     from placer.predict import predict
 
     here = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if here else _own_threads(profile)
     found = predict(trace, profile, devices=devices, threads=now, data=workload.data, steps=workload.steps)
-    if here and threads == "keep" and "cpu" in found:
-        # Priced at the nearest calibrated count, but this is the one it will run with.
+    if "cpu" not in found:
+        return found, ()
+    if here:
+        # Priced at the nearest calibrated count, but this is the one it would run with.
         found["cpu"] = dataclasses.replace(found["cpu"], threads=torch.get_num_threads())
-    if threads == "tune" and "cpu" in found:
-        for count in profile.threads("cpu"):
-            tried = predict(trace, profile, devices=("cpu",), threads=count, data=workload.data, steps=workload.steps)[
-                "cpu"
-            ]
-            if tried.step_seconds < found["cpu"].step_seconds:
-                found["cpu"] = tried
-    return found
+    if threads != "tune":
+        return found, ()
+    current = found["cpu"].threads
+    tried = {current: found["cpu"]}
+    for count in profile.threads("cpu"):
+        if count not in tried:
+            other = predict(trace, profile, devices=("cpu",), threads=count, data=workload.data, steps=workload.steps)
+            tried[count] = other["cpu"]
+    best = thread_counts.best_count({count: p.step_seconds for count, p in tried.items()}, current)
+    found["cpu"] = tried[best]
+    return found, thread_counts.options(tried, current)
 
 
 def make_plan(
@@ -123,17 +134,40 @@ def make_plan(
     """Trace, price, decide. Raises TraceError or ProfileError."""
     chosen = candidates(devices, profile, here=here)
     trace = trace_workload(workload)
-    predictions = predict_all(trace, workload, profile, chosen, threads)
+    predictions, tried = predict_all(trace, workload, profile, chosen, threads)
     if what_if is not None:
         predictions.update(_hypothetical(trace, workload, what_if))
         notes = (*notes, f"{next(reversed(predictions))} is not on this machine: its numbers were measured elsewhere")
     return Plan(
-        decision=decide(predictions, workload.steps),
+        decision=with_threads(decide(predictions, workload.steps), tried),
         predictions=predictions,
         workload=describe(workload, trace),
         profile=profile,
         notes=(*notes, *profile_notes(profile)),
     )
+
+
+def with_threads(decision: Decision, tried: tuple[ThreadOption, ...]) -> Decision:
+    """The decision with the numbers of threads that were compared, and a word on them where the CPU was chosen."""
+    if not tried:
+        return decision
+    said = thread_counts.reason(decision.threads, tried) if decision.device == "cpu" else ""
+    return dataclasses.replace(decision, thread_options=tried, reason=decision.reason + said)
+
+
+@contextlib.contextmanager
+def cpu_threads(predictions: Mapping[str, Prediction]) -> Iterator[None]:
+    """The number of threads the CPU's prediction is for, restored afterwards."""
+    now = torch.get_num_threads()
+    wanted = predictions["cpu"].threads if "cpu" in predictions else now
+    if wanted == now:
+        yield
+        return
+    torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(now)
 
 
 def trace_workload(workload: Workload) -> Trace:

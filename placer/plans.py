@@ -1,7 +1,7 @@
 """What was decided before: a repeated question costs a look-up, not a trace.
 
-Two levels. The same model object is recognised by a quick walk over its modules and parameters; another instance of the
-same architecture by its full signature. Both are bounded, and neither keeps a model alive.
+Two levels. The same model object is recognised by its watch (``watch.py``); another instance of the same architecture
+by its full signature. Both are bounded, and neither keeps a model alive.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from placer.decision import Decision
 from placer.prediction import Prediction
 from placer.profile import Profile
 from placer.signature import module_signature
+from placer.watch import Watch
 
 #: Plans kept for one model object (batch sizes, modes), and for architectures in all.
 PER_MODEL = 32
@@ -39,16 +40,11 @@ class Plan:
 
 @dataclass
 class _Seen:
-    """What is known of one model object. ``changed`` is set when a module or parameter it had is gone.
+    """What is known of one model object in one state."""
 
-    The snapshot compares identities; an identity can only be reused once its owner is dead, which ``changed`` notices.
-    """
-
-    snapshot: list[Any]
+    watch: Watch
     device: torch.device | None
     plans: OrderedDict[Hashable, Plan] = field(default_factory=OrderedDict)
-    changed: bool = False
-    references: list[weakref.ref[Any]] = field(default_factory=list)
 
 
 class Plans:
@@ -62,9 +58,9 @@ class Plans:
     def get(self, model: nn.Module, question: Hashable) -> Plan | None:
         """The plan for this model and question, if it was made before."""
         seen = self._by_model.get(model)
-        if seen is not None and not seen.changed:
+        if seen is not None:
             plan = seen.plans.get(question)
-            if plan is not None and snapshot(model) == seen.snapshot:
+            if plan is not None and seen.watch.unchanged(model):
                 return plan
         with self._lock:
             key = (module_signature(model), question)
@@ -77,7 +73,7 @@ class Plans:
     def device_of(self, model: nn.Module) -> torch.device | None:
         """The one device a model was entirely on when ``get`` last recognised it; None if that is not known."""
         seen = self._by_model.get(model)
-        return None if seen is None or seen.changed else seen.device
+        return None if seen is None else seen.device
 
     def put(self, model: nn.Module, question: Hashable, plan: Plan) -> None:
         """Keep a plan; the least recently used ones make room."""
@@ -94,56 +90,15 @@ class Plans:
             self._by_signature.clear()
 
     def _remember(self, model: nn.Module, question: Hashable, plan: Plan) -> None:
-        now = snapshot(model)
         seen = self._by_model.get(model)
-        if seen is None or seen.changed or seen.snapshot != now:
-            seen = _Seen(now, device=_only_device(model))
-            watch(model, seen)
-            self._by_model[model] = seen
+        if seen is None or not seen.watch.unchanged(model):
+            seen = self._by_model[model] = _Seen(Watch(model), _only_device(model))
         seen.plans[question] = plan
         seen.plans.move_to_end(question)
         while len(seen.plans) > PER_MODEL:
             seen.plans.popitem(last=False)
 
 
-def snapshot(model: nn.Module) -> list[Any]:
-    """A quick picture of a model object that changes with its architecture, modes, dtypes, devices and frozen parts.
-
-    Plain attributes are compared on the model itself only (not on its submodules): this runs on every repeated call.
-    """
-    picture: list[Any] = [id(value) for key, value in model.__dict__.items() if key[0] != "_"]
-    add = picture.append
-    modules: list[Any] = [model]
-    for module in modules:  # grows as it goes
-        if module is None:
-            continue
-        attributes = module.__dict__
-        add(id(module))
-        add(attributes["training"])
-        for parameter in attributes["_parameters"].values():
-            if parameter is not None:
-                add(id(parameter))
-                add(parameter.dtype)
-                add(parameter.device)
-                add(parameter.requires_grad)
-        if children := attributes["_modules"]:
-            modules.extend(children.values())
-    return picture
-
-
 def _only_device(model: nn.Module) -> torch.device | None:
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     return devices.pop() if len(devices) == 1 else None
-
-
-def watch(model: nn.Module, seen: _Seen) -> None:
-    """Let ``seen`` know when a submodule or parameter dies, as its identity may then be given to another."""
-
-    def gone(_: object) -> None:
-        seen.changed = True
-
-    for module in model.modules():
-        if module is not model:
-            seen.references.append(weakref.ref(module, gone))
-    for parameter in model.parameters():
-        seen.references.append(weakref.ref(parameter, gone))

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 _SCALARS = (type(None), str, bytes, int, float, complex)
 _TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+#: Levels of nesting that are told apart.
+_DEEPEST = 20
 #: Optimizer options that change which kernels run.
 _SWITCHES = (
     "foreach", "fused", "capturable", "amsgrad", "momentum", "nesterov", "weight_decay", "centered", "maximize",
@@ -33,6 +35,9 @@ def signature(value: Any) -> Hashable:
 def _signature(value: Any, above: tuple[int, ...]) -> Hashable:
     if isinstance(value, Tensor):
         return tensor_signature(value)
+    kind = type(value)
+    if kind is dict or kind is tuple or kind is list:  # most values; what follows asks a dozen questions
+        return _nest_signature(value, above)
     if isinstance(value, _SCALARS):
         return (type(value), value)
     if isinstance(value, (*_TORCH_VALUES, type)):
@@ -45,19 +50,25 @@ def _signature(value: Any, above: tuple[int, ...]) -> Hashable:
         return (np.ndarray, value.shape, value.dtype.str)
     if isinstance(value, weakref.ReferenceType):
         return weakref.ReferenceType
-    if id(value) in above or len(above) > 20:
+    if isinstance(value, (Mapping, tuple, list, set, frozenset)):
+        return _nest_signature(value, above)
+    if id(value) in above or len(above) > _DEEPEST:
         return "…"
-    inside = (*above, id(value))
-    if isinstance(value, Mapping):
-        return (type(value), tuple((_name(key), _signature(item, inside)) for key, item in value.items()))
-    if isinstance(value, (tuple, list)):
-        return (type(value), tuple(_signature(item, inside) for item in value))
-    if isinstance(value, (set, frozenset)):
-        return (type(value), frozenset(_signature(item, inside) for item in value))
     attributes = getattr(value, "__dict__", None)
     if attributes:
-        return (type(value), tuple((key, _signature(item, inside)) for key, item in attributes.items()))
+        inside = (*above, id(value))
+        return (type(value), tuple([(key, _signature(item, inside)) for key, item in attributes.items()]))
     return object()
+
+
+def _nest_signature(value: Any, above: tuple[int, ...]) -> Hashable:
+    if id(value) in above or len(above) > _DEEPEST:
+        return "…"
+    inside = (*above, id(value))
+    if isinstance(value, (dict, Mapping)):
+        return (type(value), tuple([(_name(key), _signature(item, inside)) for key, item in value.items()]))
+    items = [_signature(item, inside) for item in value]
+    return (type(value), frozenset(items) if isinstance(value, (set, frozenset)) else tuple(items))
 
 
 def tensor_signature(value: Tensor) -> Hashable:

@@ -6,6 +6,7 @@ was given and what is accepted.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,6 +118,7 @@ def make_workload(
     )
 
 
+@functools.cache
 def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
     """The optimizers a name can stand for: lower-case name to class, from the installed ``torch.optim``."""
     return {

@@ -74,7 +74,7 @@ def test_a_placement_has_everything_the_contract_names(model: nn.Module, calibra
     assert placement.device == "cpu"
     assert placement.confidence == 1.0
     assert placement.threads == torch.get_num_threads()
-    assert placement.reason.startswith("cpu: the only device")
+    assert placement.reason.startswith("cpu: there is no other device to choose")
     prediction = placement.predictions["cpu"]
     assert 0 < prediction.low < prediction.step_seconds < prediction.high
     assert prediction.total_seconds == pytest.approx(prediction.one_time_seconds + 100 * prediction.step_seconds)
@@ -149,6 +149,46 @@ def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade
     tuned = choose(model, (32, 84), threads="tune")
     assert (tuned.threads, torch.get_num_threads()) == (before + 1, before + 1)
     assert tuned.predictions["cpu"].step_seconds < kept.predictions["cpu"].step_seconds
+    assert [(o.threads, o.current) for o in answered.decision.thread_options] == [(before, True), (before + 1, False)]
+    assert f", with {before + 1} threads: {before} would take" in answered.reason
+    assert kept.decision.thread_options == ()
+    # The setting is another question now, and its answer stays what it is.
+    assert choose(model, (32, 84), threads="tune").threads == before + 1
+    assert "the best of" in choose(model, (32, 84), threads="tune").reason
+
+
+def test_threads_tune_keeps_the_present_count_in_a_tie(model: nn.Module, handmade_profile: Profile) -> None:
+    fit = handmade_profile.fit("cpu")
+    near = dataclasses.replace(fit, threads=fit.threads + 1, rates={k: v * 1.03 for k, v in fit.rates.items()})
+    profile.save(dataclasses.replace(handmade_profile, fits=(fit, near)))
+    placement = choose(model, (256, 84), threads="tune")
+    assert placement.threads == torch.get_num_threads() == fit.threads
+    assert len(placement.decision.thread_options) == 2
+
+
+def test_explain_shows_the_numbers_of_threads(model: nn.Module, handmade_profile: Profile) -> None:
+    fit = handmade_profile.fit("cpu")
+    profile.save(dataclasses.replace(handmade_profile, fits=(fit, dataclasses.replace(fit, threads=fit.threads + 1))))
+    explanation = placer.explain(model, (32, 84), threads="tune")
+    assert "A step on the CPU by number of threads" in explanation.to_text()
+    rows = explanation.to_dict()["thread_counts"]
+    assert [(row["threads"], row["current"]) for row in rows] == [(fit.threads, True), (fit.threads + 1, False)]
+    assert placer.Explanation.from_dict(explanation.to_dict()) == explanation
+    assert "number of threads" not in placer.explain(model, (32, 84)).to_text()
+
+
+def test_the_race_runs_with_the_threads_that_were_chosen(
+    model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = torch.get_num_threads() + 1
+    seen: list[int] = []
+    model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    found = {n: dataclasses.replace(make_prediction(n, 1e-3), threads=count) for n in ("cpu", "cpu:0")}
+    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
+    placement = choose(model, (8, 84), measure="always", threads="tune", move=False)
+    assert placement.threads == count
+    assert set(seen) - {count - 1} == {count}  # tracing runs the hook-free copy, or with the present count
+    assert torch.get_num_threads() == count - 1
 
 
 def test_what_if_adds_the_accelerator_of_another_profile(
@@ -391,7 +431,7 @@ def test_a_lookup_is_much_cheaper_than_a_trace(model: nn.Module, calibrated: Pro
 def two_devices(make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two names of the CPU compete, within each other's interval; the second is predicted to be slower."""
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1.05e-3)}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: dict(found))
+    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
 
 
 @pytest.mark.parametrize(("measure", "measured"), [("never", False), ("unsure", True), ("always", True)])
@@ -408,7 +448,7 @@ def test_unsure_does_not_measure_what_is_clear(
     model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1e-1)}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: dict(found))
+    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
     assert not choose(model, (8, 84), measure="unsure", move=False).reason.endswith("(measured)")
     assert choose(model, (8, 84), measure="always", move=False).reason.endswith("(measured)")
 

@@ -23,7 +23,7 @@ def test_one_device_is_certain(make_prediction: Make) -> None:
         None,
         None,
     )
-    assert decision.reason == "cpu: the only device that was compared; a step takes 1.24 ms there"
+    assert decision.reason == "cpu: there is no other device to choose; a step takes 1.24 ms"
 
 
 def test_a_long_run_is_decided_by_the_step_alone(make_prediction: Make) -> None:

@@ -194,6 +194,29 @@ def test_a_name_is_not_a_path(name: str) -> None:
 # --- damage ---------------------------------------------------------------------------------------
 
 
+def test_without_samples_everything_else_is_there() -> None:
+    profile = make_profile(warnings=(',"samples":[', '"samples"'))
+    assert decode(encode(profile), "p", samples=False) == replace(profile, samples=())
+    # Another layout, or a key of that name elsewhere, is read as a whole.
+    other = json.dumps(json.loads(encode(profile)), indent=1).encode()
+    assert decode(other, "p", samples=False) == profile
+    named = replace(profile, fingerprint={"a": 1, "samples": [{}]})
+    document = json.loads(encode(named))
+    fingerprint = document.pop("fingerprint")
+    last = json.dumps({**document, "fingerprint": fingerprint}, separators=(",", ":")).encode()
+    assert decode(last, "p", samples=False) == named
+
+
+def test_damage_outside_of_the_samples_is_noticed_without_them_too() -> None:
+    data = encode(make_profile())
+    samples = data.index(b',"samples":[')
+    for cut in range(0, samples, 7):
+        with pytest.raises(ProfileDamaged):
+            decode(data[:cut] + data[cut + 1 :].replace(b"}", b"", 1), "p", samples=False)
+    with pytest.raises(ProfileDamaged, match="cut short"):
+        decode(data[:-20], "p", samples=False)
+
+
 def test_every_truncation_is_noticed() -> None:
     data = encode(make_profile()).rstrip()
     for cut in range(0, len(data), 7):

@@ -26,6 +26,8 @@ _HISTORY = 500
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]")
 @click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
               help="Where the batches live.")  # fmt: skip
+@click.option("--threads", type=click.Choice(["keep", "tune"]), default="keep", show_default=True,
+              help="tune: also compare the calibrated numbers of CPU threads.")  # fmt: skip
 @device_option("Compare this device only.")
 @click.option("--profile", metavar="FILE|NAME", help="Price with this profile instead of this machine's.")
 @click.option("--what-if", "what_if", metavar="NAME", help="Add the accelerator of another profile to the comparison.")
@@ -39,6 +41,7 @@ def command(
     optimizer: str | None,
     steps: int | None,
     data: str,
+    threads: str,
     devices: tuple[str, ...],
     profile: str | None,
     what_if: str | None,
@@ -71,8 +74,8 @@ def command(
 
     model = load_target(target)
     arguments: dict[str, Any] = {
-        "mode": mode, "optimizer": optimizer, "steps": steps, "data": data, "devices": devices or None,
-        "profile": profile, "what_if": what_if,
+        "mode": mode, "optimizer": optimizer, "steps": steps, "data": data, "threads": threads,
+        "devices": devices or None, "profile": profile, "what_if": what_if,
     }  # fmt: skip
     if sizes is None:
         from placer.api import explain
@@ -117,7 +120,7 @@ def last_decision() -> Explanation:
 
 def _no_workload_options(context: click.Context) -> None:
     """Without a TARGET nothing is priced, so options about the workload would be silently ignored."""
-    for name in ("batches", "mode", "optimizer", "steps", "data", "devices", "profile", "what_if", "sweep"):
+    for name in ("batches", "mode", "optimizer", "steps", "data", "threads", "devices", "profile", "what_if", "sweep"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p for p in context.command.params if p.name == name).opts[0]
             raise click.UsageError(f"{option} needs a TARGET", context)

@@ -51,14 +51,17 @@ class Sweep:
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """A table, and a sentence on where the choice turns."""
-        from placer.explanation.text import new_table, plain, sureness
+        from placer.explanation.text import new_table, plain
 
         devices = list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
-        table = new_table("Seconds of a step by batch size", ["batch", *devices, "choice", "sure"])
+        # How sure the choice is, is a question only where there was one.
+        compared = any(row.decision.speedup is not None for row in self.rows.values())
+        sure = ["sure"] if compared else []
+        table = new_table("Seconds of a step by batch size", ["batch", *devices, "choice", *sure])
         for size, row in self.rows.items():
             times = (format_seconds(row.devices[n].step_seconds) if n in row.devices else "-" for n in devices)
-            confidence = row.decision.confidence
-            table.add_row(f"{size:,}", *times, row.decision.device, "-" if confidence is None else sureness(confidence))
+            cells = [_sureness(row)] if compared else []
+            table.add_row(f"{size:,}", *times, row.decision.device, *cells)
         lines = [self._turns(), *(f"batch {size:,}: {reason}" for size, reason in self.failed.items())]
         return plain([table, *lines], width=width, color=color)
 
@@ -67,6 +70,13 @@ class Sweep:
         if not later:
             return f"{first} at every batch size."
         return f"{first} first; " + "; ".join(f"{device} from batch {size:,} on" for size, device in later) + "."
+
+
+def _sureness(row: Explanation) -> str:
+    from placer.explanation.text import sureness
+
+    decision = row.decision
+    return "-" if decision.confidence is None or decision.speedup is None else sureness(decision.confidence)
 
 
 def run(model: nn.Module, shapes: list[Shape], sizes: tuple[int, ...], arguments: dict[str, Any]) -> Sweep:

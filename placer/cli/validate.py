@@ -6,13 +6,17 @@ import click
 
 from placer.cli.options import usage_errors
 
+#: No machine has more; torch would start this many.
+MOST_THREADS = 4096
+
 
 @click.command("validate")
 @click.option("--suite", type=click.Choice(["quick", "reference", "full"]), default=None,
               help="Networks to run.  [default: quick; with --against, all of the record]")  # fmt: skip
+@click.option("--threads", metavar="1,2", help="Numbers of CPU threads to run with.  [default: as the process has]")
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
-def command(suite: str | None, output: str | None, against: str | None) -> None:
+def command(suite: str | None, threads: str | None, output: str | None, against: str | None) -> None:
     """Show predicted beside measured step times.
 
     Runs real networks; with --against, compares with an earlier record instead.
@@ -20,5 +24,14 @@ def command(suite: str | None, output: str | None, against: str | None) -> None:
     from placer.calibration import validation
 
     with usage_errors():
-        code = validation.main(suite=suite, output=output, against=against)
+        counts = None if threads is None else parse_counts(threads)
+        code = validation.main(suite=suite, threads=counts, output=output, against=against)
     raise click.exceptions.Exit(code)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """``"1,2"`` as numbers, duplicates dropped. Raises ValueError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= MOST_THREADS for part in parts):
+        raise ValueError(f"--threads takes numbers of at least 1, like 2 or 1,2,4, not {text!r}")
+    return tuple(dict.fromkeys(map(int, parts)))

@@ -9,11 +9,12 @@ from typing import Any
 
 from placer.decision import Decision
 from placer.errors import PlacerError
+from placer.threads import ThreadOption
 
 #: History of the JSON format. Readers refuse another number.
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
-#:   speedup, notes and machine, which a reader may ignore.
+#:   thread_counts, speedup, notes and machine, which a reader may ignore.
 SCHEMA = 1
 
 
@@ -112,6 +113,7 @@ class Explanation:
                 for row in self.ops
             ],
             "threads": self.decision.threads,
+            "thread_counts": [vars(option) for option in self.decision.thread_options],
             "speedup": self.decision.speedup,
             "notes": list(self.notes),
             "machine": dict(self.machine),
@@ -142,6 +144,8 @@ class Explanation:
                     reason=values["reason"],
                     break_even_steps=values["break_even_steps"],
                     speedup=values["speedup"],
+                    # Not there in an entry of the history that placer 0.1 wrote.
+                    thread_options=tuple(ThreadOption(**row) for row in values.get("thread_counts", ())),
                 ),
                 devices={name: DeviceRow(**row) for name, row in values["devices"].items()},
                 layers=tuple(LayerRow(**row) for row in values["layers"]),

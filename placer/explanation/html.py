@@ -29,7 +29,11 @@ th:first-child, td:first-child { text-align: left; }
 <table><tr><th></th>{% for name in devices %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for label, cells in made_of %}<tr><td>{{ label }}</td>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table>
-<h2>Layers</h2>
+{% if threads %}<h2>A step on the CPU by number of threads</h2>
+<table><tr><th>threads</th><th>step</th><th>90% from</th><th>90% to</th></tr>
+{% for row in threads %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</table>
+{% endif %}<h2>Layers</h2>
 <table><tr><th>layer</th>{% for name in devices %}<th>{{ name }}</th>{% endfor %}<th>share</th></tr>
 {% for row in layers %}<tr><td style="padding-left: {{ row.indent }}rem">{{ row.label }}</td>
 {% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}
@@ -63,6 +67,10 @@ def render(explanation: Explanation) -> str:
         workload=workload_line(explanation.workload),
         devices=devices,
         made_of=_made_of(explanation),
+        threads=[
+            (row.threads, *map(format_seconds, (row.step_seconds, row.low, row.high)))
+            for row in explanation.decision.thread_options
+        ],
         layers=_layers(explanation, devices),
         ops=[
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}

@@ -25,12 +25,16 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
 
     headline, *details = verdict(explanation)
     parts: list[Any] = [Text(headline, style="bold"), *details, workload_line(explanation.workload), ""]
-    parts += [table for table in (_devices(explanation), _layers(explanation), _families(explanation)) if table]
+    parts += [table for table in _tables(explanation) if table]
     if explanation.notes:
         parts += ["Notes", *(f"- {note}" for note in explanation.notes), ""]
     if explanation.machine:
         parts.append(f"Machine: {', '.join(machine_parts(explanation.machine))}.")
     return plain(parts, width=width, color=color)
+
+
+def _tables(explanation: Explanation) -> Iterable[Table | None]:
+    return _devices(explanation), _threads(explanation), _layers(explanation), _families(explanation)
 
 
 def plain(parts: Iterable[Any], *, width: int, color: bool = False) -> str:
@@ -151,6 +155,19 @@ def _devices(explanation: Explanation) -> Table | None:
     memory = (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names)
     table.add_row("memory", *memory)
     table.add_row("calibrated", *(f"{rows[name].coverage:.0%}" for name in names))
+    return table
+
+
+def _threads(explanation: Explanation) -> Table | None:
+    """One row per number of CPU threads that was compared."""
+    tried = explanation.decision.thread_options
+    if len(tried) < 2:
+        return None
+    table = new_table("A step on the CPU by number of threads", ["threads", "step", "90% from", "90% to"])
+    for option in tried:
+        times = _times((option.step_seconds, option.low, option.high))
+        chosen = explanation.decision.device == "cpu" and option.threads == explanation.decision.threads
+        table.add_row(f"{option.threads}", *times, style="bold" if chosen else None)
     return table
 
 

@@ -14,6 +14,8 @@ from placer.calibration.scoring import (
     group_by,
     scenarios,
     score,
+    thread_decisions,
+    thread_scenarios,
     time_band,
 )
 
@@ -142,3 +144,39 @@ def test_one_device_decides_nothing() -> None:
 def test_thread_counts_are_different_scenarios() -> None:
     cells = [*four(), *(replace(c, threads=1) for c in four())]
     assert len(scenarios(cells)) == 8
+
+
+def threaded(network: str, threads: int, predicted: float | None, measured: float, device: str = "cpu") -> Cell:
+    return replace(cell(network, device, predicted, measured), threads=threads)
+
+
+def test_thread_decisions_with_exact_numbers() -> None:
+    cells = [
+        threaded("small", 1, 1.0, 1.0), threaded("small", 2, 2.0, 1.6),  # right: 1 thread
+        threaded("large", 1, 9.0, 8.0), threaded("large", 2, 5.0, 4.0),  # right: 2 threads
+        threaded("tied", 1, 0.97, 0.5), threaded("tied", 2, 1.0, 1.0),  # within 5 %: all threads are kept, wrongly
+        threaded("unknown", 1, None, 2.0), threaded("unknown", 2, 1.0, 1.0),  # as the process starts
+        threaded("alone", 2, 1.0, 1.0),
+    ]  # fmt: skip
+    assert len(thread_scenarios(cells)) == 4
+    table = {row.rule: row for row in thread_decisions(cells)}
+    assert list(table) == ["placer", "always all threads", "always 1 thread"]
+    assert (table["placer"].scenarios, table["placer"].wrong) == (4, 1)
+    assert table["placer"].mean_regret == pytest.approx(2.0**0.25 - 1)
+    assert table["placer"].worst_regret == pytest.approx(1.0)
+    assert table["placer"].worst == "tied, batch 32, train: 2 threads instead of 1 thread"
+    assert (table["always all threads"].wrong, table["always 1 thread"].wrong) == (2, 2)
+    assert table["always all threads"].mean_regret == pytest.approx((1.6 * 2.0) ** 0.25 - 1)
+    assert thread_decisions(cells[-1:]) == []
+
+
+def test_places_are_devices_with_threads_beside_an_accelerator() -> None:
+    cells = [
+        threaded("a", 1, 1.0, 1.0), threaded("a", 2, 2.0, 2.0),
+        threaded("a", 1, 3.0, 4.0, "cuda"), threaded("a", 2, 3.0, 3.0, "cuda"),
+    ]  # fmt: skip
+    table = {row.rule: row for row in thread_decisions(cells)}
+    assert table["placer"].confusion == {("cpu, 1 thread", "cpu, 1 thread"): 1}
+    assert table["always cuda with all threads"].worst_regret == pytest.approx(2.0)
+    assert table["always cpu with all threads"].worst_regret == pytest.approx(1.0)
+    assert "always cuda with 1 thread" in table

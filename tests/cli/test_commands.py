@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from placer import __version__
 from placer.cli import main
 from placer.cli.group import _COMMANDS
+from placer.cli.validate import parse_counts
 
 Run = Callable[..., Result]
 
@@ -45,9 +46,9 @@ def test_the_options_are_those_of_the_contract() -> None:
         return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
 
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
-    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--device", "--profile",
-                                  "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
-    assert options("validate") == {"--suite", "--output", "--against"}
+    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
+                                  "--profile", "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
+    assert options("validate") == {"--suite", "--threads", "--output", "--against"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
     assert set(group.commands) == {"show", "list", "path", "export", "import"}
@@ -94,6 +95,15 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
 
 def test_validate_wrong_usage(run: Run) -> None:
     assert "--suite" in run("validate", "--suite", "huge", code=2).stderr
+
+
+@pytest.mark.parametrize("text", ["", "0", "two", "1,,2", "-1", "1.5", "99999"])
+def test_validate_refuses_wrong_thread_counts(run: Run, text: str) -> None:
+    assert "--threads takes numbers of at least 1" in run("validate", "--threads", text, code=2).stderr
+
+
+def test_thread_counts_are_read_once_each() -> None:
+    assert parse_counts("1, 2,2") == (1, 2)
 
 
 def test_validate_without_a_profile(run: Run) -> None:
