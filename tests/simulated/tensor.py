@@ -1,0 +1,119 @@
+"""Tensors of the simulated device: computed on the CPU at once, paid for on the device's clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from simulated import copies
+from simulated.costs import kernel_seconds, tensors_in
+from simulated.device import DEVICE
+from simulated.memory import Allocation
+
+aten = torch.ops.aten
+#: Ops whose result's shape, or whose result on the host, is only known once the device has run.
+WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"})
+#: Ops whose index operands may stay in host memory, as on real devices.
+HOST_INDICES = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
+
+
+class SimTensor(Tensor):
+    """A tensor on ``sim``; ``numbers`` is its content in host memory, ``allocation`` its share of the device's memory."""
+
+    numbers: Tensor
+    allocation: Allocation
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, allocation: Allocation) -> SimTensor:
+        result: SimTensor = Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
+            device=torch.device("sim", 0),
+        )  # fmt: skip
+        result.numbers = inner
+        result.allocation = allocation
+        return result
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    # With these two, Module.to swaps a parameter's content and keeps the Parameter object, as on built-in devices.
+    def __tensor_flatten__(self) -> tuple[list[str], Allocation]:
+        return ["numbers"], self.allocation
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], allocation: Allocation, size: Any, stride: Any) -> SimTensor:
+        return SimTensor(inner["numbers"], allocation)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"sim:{self.numbers!r}"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+
+def fresh(inner: Tensor) -> SimTensor:
+    """A new tensor with memory of its own."""
+    return SimTensor(inner, DEVICE.memory.take(inner.untyped_storage().nbytes()))
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one op that has a tensor of this device among its operands."""
+    name = func._overloadpacket.__name__
+    if func is aten.copy_.default:
+        return copies.copy_into(args[0], args[1], non_blocking=bool((*args, False)[2]))
+    if name == "_to_copy" and torch.device(kwargs.get("device") or "sim").type != "sim":
+        return copies.copy_out(args[0], kwargs)
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": None if kwargs["device"] is None else torch.device("cpu")}
+    operands = tensors_in((args, kwargs))
+    if name not in HOST_INDICES:
+        _check_devices(name, operands)
+    if name in WAITING:
+        DEVICE.synchronize()
+    inner_args, inner_kwargs = tree_map(_inner, (args, kwargs))
+    out = func(*inner_args, **inner_kwargs)
+    _pay(func, inner_args, inner_kwargs, operands, out)
+    mine = [operand for operand in operands if isinstance(operand, SimTensor)]
+    return tree_map(lambda leaf: _wrapped(leaf, mine) if isinstance(leaf, Tensor) else leaf, out)
+
+
+def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) -> None:
+    """The host's time for every op, the device's for those that compute something."""
+    inputs = [_inner(t) for t in operands]
+    spec = DEVICE.spec
+    if func.is_view or func is aten.detach.default or func is aten._unsafe_view.default or not tensors_in(out):
+        DEVICE.touch()
+        DEVICE.clock.spend(spec.view)
+        return
+    seconds = kernel_seconds(
+        func, args, kwargs, inputs, out, flops=spec.flops, flops_float64=spec.flops_float64,
+        bytes_per_second=spec.bytes_per_second,
+    )  # fmt: skip
+    DEVICE.launch(seconds)
+
+
+def _wrapped(result: Tensor, operands: list[SimTensor]) -> SimTensor:
+    """The operand itself where an op returns it, a tensor on the same memory for a view, else a new one."""
+    address = result.untyped_storage().data_ptr()
+    for operand in operands:
+        if operand.numbers is result:
+            return operand
+    for operand in operands:
+        if address and operand.numbers.untyped_storage().data_ptr() == address:
+            return SimTensor(result, operand.allocation)
+    return fresh(result)
+
+
+def _inner(leaf: Any) -> Any:
+    return leaf.numbers if isinstance(leaf, SimTensor) else leaf
+
+
+def _check_devices(name: str, operands: list[Tensor]) -> None:
+    for operand in operands:
+        if not isinstance(operand, SimTensor) and operand.dim() > 0:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {name} got one on sim and one on {operand.device}"
+            )
