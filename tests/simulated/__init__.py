@@ -6,3 +6,6 @@ the tests set. torch loads the device as it loads any backend that is not part o
 """
 
 from __future__ import annotations
+
+# First: torch imports these modules when it loads its backends, which must not happen halfway through one of them.
+import torch  # noqa: F401

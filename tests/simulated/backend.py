@@ -72,7 +72,12 @@ def register() -> None:
     """Make ``torch.device("sim")`` work in this process, for good. Torch calls it by the entry point."""
     if not supported() or _libraries:
         return
-    backend_registration._setup_privateuseone_for_python_backend("sim", backend_module=Backend())
+    from simulated.guard import Guard, raise_what_was_taken
+
+    backend_registration._setup_privateuseone_for_python_backend(
+        "sim", backend_module=Backend(), device_guard=Guard()
+    )
+    raise_what_was_taken()
     library = torch.library.Library("aten", "IMPL")
     library.impl("empty.memory_format", _empty, "PrivateUse1")
     library.impl("empty_strided", _empty_strided, "PrivateUse1")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_map
 
 from simulated import copies
@@ -66,6 +67,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return copies.copy_into(args[0], args[1], non_blocking=bool((*args, False)[2]))
     if name == "_to_copy" and torch.device(kwargs.get("device") or "sim").type != "sim":
         return copies.copy_out(args[0], kwargs)
+    if torch.Tag.inplace_view in func.tags:
+        return _reshape_in_place(func, args, kwargs)
     if "device" in kwargs:
         kwargs = {**kwargs, "device": None if kwargs["device"] is None else torch.device("cpu")}
     operands = tensors_in((args, kwargs))
@@ -93,6 +96,15 @@ def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) ->
         bytes_per_second=spec.bytes_per_second,
     )  # fmt: skip
     DEVICE.launch(seconds)
+
+
+def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``transpose_`` and its like: on the content, and on the tensor that stands for it."""
+    func(*tree_map(_inner, args), **kwargs)
+    with no_dispatch():
+        func(*args, **kwargs)
+    DEVICE.clock.spend(DEVICE.spec.view)
+    return args[0]
 
 
 def _wrapped(result: Tensor, operands: list[SimTensor]) -> SimTensor:
