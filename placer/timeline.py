@@ -99,13 +99,12 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
             if seconds > 0.0:
                 device = max(device, host + launch) + seconds
                 finished.append(device)
-        waits = trace.syncs + (1 if copy_out else 0)
-        if waits:
-            host = max(host, device) + waits * sync + copy_out
+        if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
+            host = max(host, device) + trace.syncs * sync + copy_out
             device = host
         marks.append(max(host, device))
     step = marks[-1] - marks[-2]
-    waiting = {"copy": copy_in + copy_out, "sync": sync * (trace.syncs + (1 if copy_out else 0))}
+    waiting = {"copy": copy_in + copy_out, "sync": sync * trace.syncs}
     compute = min(busy, step)
     rest = step - compute
     copy = min(waiting["copy"], rest)

@@ -121,7 +121,7 @@ def test_inference_brings_its_outputs_back() -> None:
         priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,)), fit(sync_seconds=1e-5, **COPIES), data="device"
     )
     assert step.components["copy"] == pytest.approx(2e-3 + 2e-5)
-    assert step.components["sync"] == pytest.approx(1e-5)
+    assert step.components["sync"] == 0.0  # the wait is part of what a copy was timed with
     assert_adds_up(step)
     training = on_accelerator(priced([1e-6], [1e-6], outputs=(MEGABYTE,)), fit(**COPIES), data="device")
     assert training.components["copy"] == 0.0

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 #: Ops that read only the indexed rows of their first operand.
@@ -44,7 +43,12 @@ def moved_bytes(func: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) 
 
 
 def tensors_in(nest: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(nest) if isinstance(leaf, Tensor)]
+    """The tensors of an op's operands or results: in lists and tuples, never deeper."""
+    if isinstance(nest, Tensor):
+        return [nest]
+    if isinstance(nest, (list, tuple)):
+        return [tensor for item in nest for tensor in tensors_in(item)]
+    return []
 
 
 def _stored(tensor: Tensor) -> int:

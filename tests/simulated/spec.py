@@ -27,12 +27,12 @@ class Spec:
     launch: float = 10e-6
     kernel: float = 3e-6
     sync: float = 8e-6
-    context: float = 0.2
+    context: float = 0.05
     flops: float = 2e11
     flops_float64: float = 5e10
     bytes_per_second: float = 4e10
     queue_depth: int = 1000
-    memory: int = 512 << 20
+    memory: int = 256 << 20
     copies: dict[tuple[str, str], Copy] = field(
         default_factory=lambda: {
             ("h2d", "pageable"): Copy(20e-6, 4e9),

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._pytree import tree_map
 
 from simulated import copies
 from simulated.costs import kernel_seconds, tensors_in
@@ -17,6 +16,7 @@ from simulated.memory import Allocation
 aten = torch.ops.aten
 #: Ops whose result's shape, or whose result on the host, is only known once the device has run.
 WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"})
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 #: Ops whose index operands may stay in host memory, as on real devices.
 HOST_INDICES = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
@@ -71,21 +71,32 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _reshape_in_place(func, args, kwargs)
     if "device" in kwargs:
         kwargs = {**kwargs, "device": None if kwargs["device"] is None else torch.device("cpu")}
-    operands = tensors_in((args, kwargs))
+    operands = tensors_in((args, tuple(kwargs.values())))
     if name not in HOST_INDICES:
         _check_devices(name, operands)
     if name in WAITING:
         DEVICE.synchronize()
-    inner_args, inner_kwargs = tree_map(_inner, (args, kwargs))
-    out = func(*inner_args, **inner_kwargs)
-    _pay(func, inner_args, inner_kwargs, operands, out)
+    plain = _mapped(_numbers, args)
+    plain_kwargs = {key: _mapped(_numbers, value) for key, value in kwargs.items()}
+    out = _computed(func, name, plain, plain_kwargs)
+    _pay(func, plain, plain_kwargs, operands, out)
     mine = [operand for operand in operands if isinstance(operand, SimTensor)]
-    return tree_map(lambda leaf: _wrapped(leaf, mine) if isinstance(leaf, Tensor) else leaf, out)
+    return _mapped(lambda leaf: _wrapped(leaf, mine) if isinstance(leaf, Tensor) else leaf, out)
+
+
+def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
+    if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
+        return func(*args, **kwargs)
+    if dtype == torch.float16:  # a device lacks a dtype here and there
+        raise NotImplementedError(f'"{name}" not implemented for \'Half\' on sim')
+    # In float32, as many CPUs take a hundred times longer for narrow products.
+    return func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs).to(dtype)
 
 
 def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) -> None:
     """The host's time for every op, the device's for those that compute something."""
-    inputs = [_inner(t) for t in operands]
+    inputs = [_numbers(t) for t in operands]
     spec = DEVICE.spec
     if func.is_view or func is aten.detach.default or func is aten._unsafe_view.default or not tensors_in(out):
         DEVICE.touch()
@@ -100,7 +111,7 @@ def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) ->
 
 def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``transpose_`` and its like: on the content, and on the tensor that stands for it."""
-    func(*tree_map(_inner, args), **kwargs)
+    func(*_mapped(_numbers, args), **kwargs)
     with no_dispatch():
         func(*args, **kwargs)
     DEVICE.clock.spend(DEVICE.spec.view)
@@ -119,7 +130,14 @@ def _wrapped(result: Tensor, operands: list[SimTensor]) -> SimTensor:
     return fresh(result)
 
 
-def _inner(leaf: Any) -> Any:
+def _mapped(function: Any, nest: Any) -> Any:
+    """``function`` of every leaf of an op's operands or results."""
+    if isinstance(nest, (list, tuple)):
+        return type(nest)(_mapped(function, item) for item in nest)
+    return function(nest)
+
+
+def _numbers(leaf: Any) -> Any:
     return leaf.numbers if isinstance(leaf, SimTensor) else leaf
 
 
