@@ -79,10 +79,8 @@ def _median(
     return statistics.median(times)
 
 
-def _cover(
-    device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]
-) -> torch.Tensor:
-    """A tensor whose negation in place keeps the device busy for ``wanted`` seconds, or the largest there is room for."""
+def _cover(device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]) -> torch.Tensor:
+    """A tensor whose negation in place keeps the device busy for ``wanted`` seconds, or the largest with room."""
     elements = _FIRST
     tensor = torch.ones(elements, device=device)
     while elements < _MOST:

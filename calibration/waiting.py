@@ -30,7 +30,7 @@ class WaitedCall:
 
 
 class WaitAfterEachOp(TorchDispatchMode):
-    """Waits after every op on a device of ``kind`` that may have launched a kernel, and keeps what it took in ``calls``.
+    """Waits after every op on a device of ``kind`` that may have launched a kernel; ``calls`` is what each took.
 
     With ``mark`` each op runs inside a recorder's event called ``OP_MARK``. The mode holds in autograd's threads too.
     """

@@ -1,8 +1,8 @@
 """What this machine is: cores, memory, accelerators, and the settings that change how fast torch runs on them.
 
-Nothing here but ``memory`` creates a device context to look at a device (seconds, and hundreds of MB on the card): torch
-counts devices without one, and of NVIDIA's, names, memory and utilization come from NVML directly. torch is imported inside the functions
-that need it, because ``placer profile path`` does not.
+Nothing here but ``memory`` creates a context to look at a device (seconds, and hundreds of MB on the card): torch
+counts devices without one, and names, memory and utilization of NVIDIA's come from NVML directly. torch is imported
+inside the functions that need it, because ``placer profile path`` does not.
 """
 
 from __future__ import annotations

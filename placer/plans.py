@@ -39,9 +39,9 @@ class Plan:
 
 @dataclass
 class _Seen:
-    """What is known of one model object. ``changed`` is set when a module or parameter it had is gone.
+    """What is known of one model object. ``changed`` is set when a module it had is gone.
 
-    The snapshot compares identities; an identity can only be reused once its owner is dead, which ``changed`` notices.
+    The snapshot compares identities; one can only be reused once its owner is dead, which ``changed`` notices.
     """
 
     snapshot: list[Any]
@@ -137,7 +137,12 @@ def _only_device(model: nn.Module) -> torch.device | None:
 
 
 def watch(model: nn.Module, seen: _Seen) -> None:
-    """Let ``seen`` know when a submodule or parameter dies, as its identity may then be given to another."""
+    """Let ``seen`` know when a submodule dies, as its identity may then be given to another.
+
+    Parameters are not watched: some devices are moved to by swapping a parameter's content, which torch refuses while
+    anybody holds a weak reference to it. One that replaces another in its module is made while that still lives, and so
+    has an identity of its own.
+    """
 
     def gone(_: object) -> None:
         seen.changed = True
@@ -145,5 +150,3 @@ def watch(model: nn.Module, seen: _Seen) -> None:
     for module in model.modules():
         if module is not model:
             seen.references.append(weakref.ref(module, gone))
-    for parameter in model.parameters():
-        seen.references.append(weakref.ref(parameter, gone))

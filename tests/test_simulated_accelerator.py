@@ -21,7 +21,5 @@ def test_everything_that_serves_accelerators_serves_a_simulated_one(
         sys.executable, "-m", "pytest", "-c", str(pytestconfig.inipath), "--rootdir", str(TESTS.parent), "-q",
         "-p", "no:cacheprovider", str(TESTS / "on_simulated"),
     ]  # fmt: skip
-    done = subprocess.run(
-        command, env=environment(tmp_path), capture_output=True, text=True, timeout=110, check=False
-    )
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -8,8 +8,6 @@ from simulated.device import Device
 from simulated.spec import SPEC
 
 from placer.calibration.measuring import Bench
-from placer.calibration.observation import OpObservation
-from placer.calibration.plan import Planner
 from placer.calibration.probe import Probe
 from placer.calibration.summary import render
 from placer.costs import CostModel
@@ -96,19 +94,3 @@ def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: Devic
     assert adam.host_seconds > 6 * SPEC.issue
     everything = sum((op.seconds or 0.0) * op.count for op in seen.ops)
     assert 0.9 * everything <= seen.seconds
-
-
-def test_what_a_device_cannot_run_is_not_tried_for_ever() -> None:
-    planner = Planner({"flops/float32": 1e11, "bytes_per_second": 1e10, "dispatch_seconds": 1e-6}, seed=0, longest_step=1e-3)
-    for _ in range(200):
-        probe = planner.next()
-        fails = probe.family == "recurrent"
-        planner.learn(probe.family, None if fails else _observed(probe.family), 1e-4 if fails else 1e-2)
-    assert planner.counts["recurrent"] < 20
-
-
-def _observed(family: str) -> object:
-    from placer.calibration.observation import StepObservation
-
-    op = OpObservation("elementwise", "aten::add", "float32", (1.0, 12.0, 1.0, 12.0, 1e6, 0, 0, 0, 0, 0), 2e-6, 0.0, 0.0, 1)
-    return StepObservation("sim", 1, family, "x", 1e-3, 0.0, {}, (op,))

@@ -49,14 +49,15 @@ NETWORKS: dict[str, Network] = {
 LARGEST = 4096
 
 
-def workload(network: Network, batch: int) -> Workload:
+def workload(network: Network, batch: int, data: str = "host") -> Workload:
     build, example, mode = network
-    return make_workload(build(), example=(example(batch),), mode=mode, optimizer="adam" if mode == "train" else None)
+    optimizer = "adam" if mode == "train" else None
+    return make_workload(build(), example=(example(batch),), mode=mode, optimizer=optimizer, data=data)
 
 
-def measured(network: Network, batch: int, device: str) -> float:
+def measured(network: Network, batch: int, device: str, data: str = "host") -> float:
     """Seconds of a step in a row of steps."""
-    work = workload(network, batch)
+    work = workload(network, batch, data)
     model = work.target.to(device)  # type: ignore[union-attr]
     step = Step(work, device, make_optimizer(model, "adam") if work.mode == "train" else None)
     step.prepare()
@@ -93,5 +94,16 @@ def test_predicted_crossovers_are_those_measured(name: str, device: Device, cali
 
     real = crossover(lambda batch: measured(network, batch, "sim"), cpu)
     expected = crossover(predicted, cpu)
-    print(f"{name}: {expected:.0f} predicted, {real:.0f} measured; at it {predicted(round(real)):.2e} {measured(network, round(real), 'sim'):.2e}")
     assert real / 1.5 < expected < real * 1.5
+
+
+@pytest.mark.parametrize("data", ["host", "pinned", "device"])
+@pytest.mark.parametrize("batch", [16, 2048])
+def test_steps_are_predicted_wherever_batches_live(
+    batch: int, data: str, device: Device, calibrated_sim: Profile
+) -> None:
+    """A step that waits for the host and one that waits for the device."""
+    network = NETWORKS["mlp"]
+    traced = trace(workload(network, batch, data))
+    predicted = predict(traced, calibrated_sim, devices=("sim",), data=data)["sim"]
+    assert predicted.step_seconds == pytest.approx(measured(network, batch, "sim", data), rel=0.1)

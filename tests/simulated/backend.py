@@ -74,9 +74,7 @@ def register() -> None:
         return
     from simulated.guard import Guard, raise_what_was_taken
 
-    backend_registration._setup_privateuseone_for_python_backend(
-        "sim", backend_module=Backend(), device_guard=Guard()
-    )
+    backend_registration._setup_privateuseone_for_python_backend("sim", backend_module=Backend(), device_guard=Guard())
     raise_what_was_taken()
     library = torch.library.Library("aten", "IMPL")
     library.impl("empty.memory_format", _empty, "PrivateUse1")

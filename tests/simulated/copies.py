@@ -32,7 +32,7 @@ def copy_out(source: Any, kwargs: dict[str, Any]) -> Tensor:
 
 
 def _pay(direction: str, host: Tensor, non_blocking: bool) -> None:
-    """A copy waits for what was issued before it, and the host for the copy; unless it may go on, from pinned memory."""
+    """A copy waits for what was issued before it, and the host for the copy; from pinned memory it need not."""
     spec, queue = DEVICE.spec, DEVICE.queue
     pinned = is_pinned(host)
     cost = spec.copies[direction, "pinned" if pinned else "pageable"]

@@ -60,4 +60,3 @@ def _stored(tensor: Tensor) -> int:
 
 def _elements(outputs: Sequence[Tensor]) -> int:
     return max((t.numel() for t in outputs), default=0)
-

@@ -15,14 +15,16 @@ from simulated.memory import Allocation
 
 aten = torch.ops.aten
 #: Ops whose result's shape, or whose result on the host, is only known once the device has run.
-WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"})
+WAITING = frozenset(
+    {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"}
+)
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 #: Ops whose index operands may stay in host memory, as on real devices.
 HOST_INDICES = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
 
 class SimTensor(Tensor):
-    """A tensor on ``sim``; ``numbers`` is its content in host memory, ``allocation`` its share of the device's memory."""
+    """A tensor on ``sim``: ``numbers`` is its content, in host memory, ``allocation`` its share of the device's."""
 
     numbers: Tensor
     allocation: Allocation
@@ -89,7 +91,7 @@ def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
         return func(*args, **kwargs)
     if dtype == torch.float16:  # a device lacks a dtype here and there
-        raise NotImplementedError(f'"{name}" not implemented for \'Half\' on sim')
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Half' on sim")
     # In float32, as many CPUs take a hundred times longer for narrow products.
     return func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs).to(dtype)
 
