@@ -69,7 +69,9 @@ def collect(
     _write(folder / "environment.json", environment(devices))
     say("calibrating")
     budget = max(CALIBRATION_SHARE * seconds, LEAST_CALIBRATION)
-    known = calibrate(budget=budget, devices=devices, path=folder / "profile.json", progress=False)
+    calibrate(budget=budget, devices=devices, path=folder / "profile.json", progress=False)
+    # As it was written: a run that goes on finds it under the same name, and keeps the predictions made with it.
+    known = profile.load(folder / "profile.json")
     costs = folder / "choose_cost.json"
     if not costs.exists():
         say("timing choose()")

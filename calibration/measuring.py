@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.in_place import RecorderCost, recorder_cost, time_step
+from placer.calibration.device_timing import time_step_waiting
+from placer.calibration.in_place import RecorderCost, StepTiming, recorder_cost, time_step
 from placer.calibration.observation import StepObservation, observe
 from placer.calibration.probe import Probe
 from placer.calibration.rates import synchronizer
 from placer.calibration.step import default_loss, make_optimizer
+from placer.calibration.timing import Clock
 from placer.tracing import trace
+from placer.tracing.trace import Trace
 from placer.workload import Workload
 
 #: Steps run before anything is timed: allocator, kernel selection and optimizer state settle.
 WARM_UP = 2
 #: An op stream of which less than this share was found among the events is not the one that was traced.
 LEAST_MATCHED = 0.5
+#: Devices whose kernels the recorder reports. All others are timed by waiting for them.
+REPORTED = ("cpu", "cuda")
 
 
 class Bench:
-    """Measures probes on one device at one number of threads."""
+    """Measures probes on one device at one number of threads.
 
-    def __init__(self, device: str, threads: int) -> None:
+    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        threads: int,
+        *,
+        rates: Mapping[str, float] | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         self.device = device
         self.threads = threads
+        self._rates = rates or {}
+        self._clock = clock
+        self._reported = torch.device(device).type in REPORTED
 
     @cached_property
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds here."""
-        return recorder_cost(self.device, synchronize=synchronizer(self.device))
+        return recorder_cost(self.device, synchronize=synchronizer(self.device), clock=self._clock)
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
@@ -58,12 +77,27 @@ class Bench:
         step = _step(module, args, probe)
         for _ in range(WARM_UP):
             step()
-        timing = time_step(step, traced, synchronize=synchronizer(self.device), seconds=seconds)
-        if timing.matched < LEAST_MATCHED:
+        timing = self._time(step, traced, seconds)
+        if timing is None or timing.matched < LEAST_MATCHED:
             return None
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
-            recorder=self.recorder,
+            recorder=self.recorder if self._reported else RecorderCost(0.0, 0.0),
+        )  # fmt: skip
+
+    def _time(self, step: Callable[[], None], traced: Trace, seconds: float) -> StepTiming | None:
+        synchronize = synchronizer(self.device)
+        if self._reported:
+            timing = time_step(step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock)
+            if synchronize is None or any(op.device_seconds > 0.0 for op in timing.ops):
+                return timing
+            # No kernel was seen: counters that only an administrator may read, or a torch built without them.
+            self._reported = False
+        assert synchronize is not None
+        overhead = self._rates.get("launch_seconds", 0.0) + self._rates.get("sync_seconds", 0.0)
+        return time_step_waiting(
+            step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
+            clock=self._clock,
         )  # fmt: skip
 
 

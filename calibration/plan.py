@@ -16,6 +16,8 @@ from placer.profile import DeviceFit
 
 #: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
 EFFICIENCY = 0.3
+#: Probes of a family that fail in a row before it is asked for more and more rarely: the device may lack its ops.
+PATIENCE = 4
 
 
 @dataclass
@@ -24,6 +26,7 @@ class _Family:
     residuals: list[float] = field(default_factory=list)
     spent: float = 0.0
     probes: int = 0
+    failed: int = 0
 
 
 class Planner:
@@ -47,18 +50,23 @@ class Planner:
         state.probes += 1
         state.spent += seconds
         if observation is None:
+            state.failed += 1
             return
+        state.failed = 0
         for op in observation.ops:
-            if op.seconds and (op.family in (family, "convolution_backward", "softmax", "encoder") or family == "network"):
+            own = op.family in (family, "convolution_backward", "softmax", "encoder")
+            if op.seconds and (own or family == "network"):
                 state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
 
     def _need(self, name: str) -> float:
         state = self._families[name]
         if state.probes < 2:
             return 1e6 * state.weight - state.probes
+        # A failure is quick: counted by time alone, a family that cannot run here would be tried for ever.
+        hope = 0.5 ** max(state.failed - PATIENCE, 0)
         varies = statistics.pstdev(state.residuals) if len(state.residuals) > 3 else 1.0
         # Each family's error falls like 1 / sqrt(time): the next second is worth its weight over time spent.
-        return state.weight * (0.5 + min(varies, 1.5)) / state.spent
+        return hope * state.weight * (0.5 + min(varies, 1.5)) / state.spent
 
     @property
     def counts(self) -> dict[str, int]:

@@ -7,79 +7,109 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from placer.calibration.timing import Timing, measure
+from placer import machine
+from placer.calibration.queueing import measure_queue
+from placer.calibration.timing import Clock, Timing, measure
+from placer.placement import synchronize
 
 #: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+#: On an accelerator no tensor made here takes more than this share of its free memory.
+MEMORY_SHARE = 1 / 16
+#: A matrix product of this many seconds leaves nothing of the launch to see: a larger one runs at the same rate.
+LONG_PRODUCT = 5e-3
+
+
 def synchronizer(device: str) -> Callable[[], None] | None:
     """Waits for the device's queue; None on the CPU, which has none."""
-    if device == "cpu":
-        return None
-    return lambda: torch.accelerator.synchronize(device)
+    return None if device == "cpu" else partial(synchronize, device)
 
 
-def measure_rates(device: str, *, seconds: float) -> tuple[dict[str, float], list[Timing]]:
-    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``."""
+def measure_rates(
+    device: str, *, seconds: float, clock: Clock = time.perf_counter
+) -> tuple[dict[str, float], list[Timing]]:
+    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
+
+    On an accelerator also ``memory_bytes``, and ``context_seconds`` where this call was the process's first use of it.
+    """
     sync = synchronizer(device)
     share = seconds / 13
     timings: list[Timing] = []
 
-    def time(fn: Callable[[], object], factor: float = 1.0, *, best: bool = False) -> float:
-        timing = measure(fn, synchronize=sync, max_seconds=share * factor)
+    def timed(fn: Callable[[], object], factor: float = 1.0, *, best: bool = False) -> float:
+        timing = measure(fn, synchronize=sync, max_seconds=share * factor, clock=clock)
         timings.append(timing)
         # A peak is what the device can do: threads that have not spread over the cores yet are not part of it.
         return timing.p10 if best else timing.median
 
-    rates: dict[str, float] = {}
+    rates = {} if sync is None else _first_use(device, sync, clock)
     for dtype in DTYPES:
-        rate = _peak(device, dtype, time)
+        rate = _peak(device, dtype, timed)
         if rate is not None:
             rates[f"flops/{str(dtype).removeprefix('torch.')}"] = rate
-    rates["bytes_per_second"] = _bandwidth(device, time)
-    tiny = torch.ones(8, device=device)
-    out = torch.empty_like(tiny)
-    rates["dispatch_seconds"] = time(lambda: torch.neg(tiny, out=out))
+    rates["bytes_per_second"] = _bandwidth(device, timed)
     if sync is None:
-        rates["fresh_seconds_per_byte"] = _fresh_memory(time)
+        tiny = torch.ones(8)
+        out = torch.empty_like(tiny)
+        rates["dispatch_seconds"] = timed(lambda: torch.neg(tiny, out=out))
+        rates["fresh_seconds_per_byte"] = _fresh_memory(timed)
     else:
-        rates.update(_queue(device, sync, share))
-        rates.update(_copies(device, time))
+        rates.update(measure_queue(device, sync, seconds=2.0 * share, clock=clock))
+        rates.update(_copies(device, timed))
     return rates, timings
 
 
-def _peak(device: str, dtype: torch.dtype, time: Callable[..., float]) -> float | None:
+def _first_use(device: str, sync: Callable[[], None], clock: Clock) -> dict[str, float]:
+    """Creates the device's context, if there is none yet, and asks for its memory, which needs one on most devices."""
+    new = not machine.has_context(device)
+    start = clock()
+    torch.ones(1, device=device)
+    sync()
+    took = clock() - start
+    rates = {"memory_bytes": float(machine.memory(device)[1])}
+    return {**rates, "context_seconds": took} if new else rates
+
+
+def _most_elements(device: str, wanted: int) -> int:
+    """``wanted`` float32 elements, or what the device has room for."""
+    return min(wanted, max(int(machine.memory(device)[0] * MEMORY_SHARE / 4), 1024))
+
+
+def _peak(device: str, dtype: torch.dtype, timed: Callable[..., float]) -> float | None:
     best = None
     for n in (256, 512, 1024) if device == "cpu" else (1024, 4096, 8192):
         try:
             a = torch.randn(n, n, device=device).to(dtype)
             b = torch.randn(n, n, device=device).to(dtype)
-            seconds = time(lambda a=a, b=b: torch.mm(a, b), 0.3, best=True)
+            seconds = timed(lambda a=a, b=b: torch.mm(a, b), 0.3, best=True)
         except RuntimeError:  # not implemented for this dtype here, or out of memory
             break
         rate = 2.0 * n**3 / seconds
         if best is not None and rate < best / 4:
             break
         best = max(rate, best or 0.0)
-        if seconds > 0.05:  # a slow dtype is known well enough
+        if seconds > (0.05 if device == "cpu" else LONG_PRODUCT):  # a slow dtype is known well enough
             break
     return best
 
 
-def _bandwidth(device: str, time: Callable[..., float]) -> float:
+def _bandwidth(device: str, timed: Callable[..., float]) -> float:
     """Of a copy far larger than any cache, counting bytes read and written (as STREAM does)."""
-    elements = 16 << 20 if device == "cpu" else 128 << 20
+    elements = 16 << 20 if device == "cpu" else _most_elements(device, 128 << 20)
     source = torch.ones(elements, device=device)
     target = torch.ones(elements, device=device)
-    return 2.0 * source.nbytes / time(lambda: target.copy_(source))
+    return 2.0 * source.nbytes / timed(lambda: target.copy_(source))
 
 
-def _fresh_memory(time: Callable[..., float]) -> float:
+def _fresh_memory(timed: Callable[..., float]) -> float:
     """What a byte costs more on pages the system has just given and takes back afterwards, in seconds."""
     nbytes = 64 << 20
     warm = torch.empty(nbytes // 4)
@@ -88,47 +118,34 @@ def _fresh_memory(time: Callable[..., float]) -> float:
         with contextlib.closing(mmap.mmap(-1, nbytes, **_PRIVATE)) as pages:
             torch.frombuffer(pages, dtype=torch.float32).fill_(1.0)
 
-    return max(time(fresh) - time(lambda: warm.fill_(1.0), 0.5), 0.0) / nbytes
+    return max(timed(fresh) - timed(lambda: warm.fill_(1.0), 0.5), 0.0) / nbytes
 
 
 #: Memory of this process alone, as ``malloc`` asks for it.
 _PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
-def _queue(device: str, sync: Callable[[], None], share: float) -> dict[str, float]:
-    """Time to issue a launch on an empty queue, the delay until a kernel starts, the cost of waiting for nothing."""
-    tiny = torch.ones(8, device=device)
-    idle = measure(sync, max_seconds=share / 2).median
-    burst = measure(lambda: [tiny.neg_() for _ in range(64)], synchronize=sync, max_seconds=share)
+def _copies(device: str, timed: Callable[..., float]) -> dict[str, float]:
+    """A cost per tensor and one per byte, for each direction, from pageable and from pinned memory.
 
-    def launch_and_wait() -> None:
-        tiny.neg_()
-        sync()
-
-    single = measure(launch_and_wait, max_seconds=share).median
-    per_launch = burst.median / 64
-    return {
-        "launch_seconds": max(single - idle - per_launch, 0.0),
-        "sync_seconds": idle,
-        "issue_seconds": burst.host_seconds / 64,
-    }
-
-
-def _copies(device: str, time: Callable[..., float]) -> dict[str, float]:
-    """A cost per tensor and one per byte, for each direction, from pageable and from pinned memory."""
+    Copies run as placer issues them: from pinned memory to the device without waiting, all others until they are done.
+    """
     rates: dict[str, float] = {}
-    small, large = 64, 16 << 20
+    small, large = 64, _most_elements(device, 16 << 20)
     for memory in ("pageable", "pinned"):
         for direction in ("h2d", "d2h"):
             seconds = {}
             for elements in (small, large):
-                try:
-                    host = torch.ones(elements, pin_memory=memory == "pinned")
-                except RuntimeError:  # no pinned memory on this accelerator
-                    return rates
+                host = torch.ones(elements)
+                if memory == "pinned":
+                    try:
+                        host = host.pin_memory()
+                    except RuntimeError:  # no pinned memory on this accelerator
+                        return rates
                 card = torch.ones(elements, device=device)
                 source, target = (host, card) if direction == "h2d" else (card, host)
-                seconds[elements] = time(lambda s=source, t=target: t.copy_(s), 0.5)
+                waits = memory == "pageable" or direction == "d2h"
+                seconds[elements] = timed(lambda s=source, t=target, w=waits: t.copy_(s, non_blocking=not w), 0.5)
             prefix = f"copy/{direction}/{memory}"
             rates[f"{prefix}/seconds_per_tensor"] = seconds[small]
             rates[f"{prefix}/bytes_per_second"] = 4.0 * (large - small) / max(seconds[large] - seconds[small], 1e-9)

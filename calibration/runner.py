@@ -15,12 +15,14 @@ import torch
 
 from placer import machine, malloc, profile
 from placer.calibration import fitting
+from placer.calibration.accelerator_fit import fit_accelerator
 from placer.calibration.interference import Load
 from placer.calibration.journal import Journal
 from placer.calibration.measuring import Bench, with_threads
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
+from placer.calibration.timing import Clock
 from placer.errors import CalibrationError, PlacerError, ProfileError
 from placer.profile import DeviceFit, Profile, Sample
 
@@ -57,11 +59,13 @@ def calibrate(
     progress: bool | Progress = True,
     path: str | PathLike[str] | None = None,
     quick: bool = False,
+    clock: Clock = time.perf_counter,
 ) -> Profile:
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
-    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found.
+    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found. ``clock`` is what an
+    accelerator is timed with and the budget is spent on.
 
     Raises ValueError for a budget or device that cannot be, CalibrationError when nothing could be measured.
     """
@@ -81,7 +85,7 @@ def calibrate(
     with shown:
         try:
             for target in _targets(wanted, quick):
-                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, quick)
+                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, clock)
         except KeyboardInterrupt:
             interrupted = True
             shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
@@ -134,7 +138,7 @@ def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
     return [Target(device, count, share / total) for device, count, share in shares]
 
 
-def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, quick: bool) -> None:
+def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> None:
     """Measure one target until its share of the budget, what an earlier run spent included, is used up."""
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
@@ -144,19 +148,19 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         shown.start(label, seconds, done=journal.seconds.get(key, 0.0))
         if key not in journal.rates:
             shown.stage(f"{label}: rates")
-            start = time.perf_counter()
-            rates, _ = measure_rates(target.device, seconds=seconds * RATES_SHARE)
-            journal.add_rates(*key, rates, time.perf_counter() - start)
+            start = clock()
+            rates, _ = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
+            journal.add_rates(*key, rates, clock() - start)
         done = journal.of(*key)
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {len(done)}".encode())
         planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))
-        bench = Bench(target.device, target.threads)
+        bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds:
             probe = planner.next()
             shown.update(spent, probe.name)
-            start, before = time.perf_counter(), Load.now()
+            start, before = clock(), Load.now()
             try:
                 # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
                 share = 1.0 if probe.family == "network" else 0.5
@@ -164,8 +168,8 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             except (PlacerError, RuntimeError, ValueError):
                 # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
                 observation = None
-            took = time.perf_counter() - start
-            if observation is not None and Load.now().disturbed_since(before):
+            took = clock() - start
+            if observation is not None and clock is time.perf_counter and Load.now().disturbed_since(before):
                 disturbed += 1
                 # On a machine that is never idle, doubtful samples are better than none.
                 calm = disturbed < MOST_DISTURBED * len(journal.observations)
@@ -189,7 +193,8 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) 
         if len(observations) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        fits.append(fitting.fit_device(observations, rates, device=device, threads=threads))
+        fit = fitting.fit_device if device == "cpu" else fit_accelerator
+        fits.append(fit(observations, rates, device=device, threads=threads))
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
         few = too_few(observations)

@@ -68,7 +68,8 @@ class Heap:
         self._starts: dict[int, int] = {}  # start of a free block -> its size
         self._ends: dict[int, int] = {}  # end of a free block -> its start
         if state.free:
-            self._keep(-state.free - PAGE, state.free)  # apart from the end: what was freed long ago lies between others
+            # Apart from the heap's end: what was freed long ago lies between other blocks.
+            self._keep(-state.free - PAGE, state.free)
 
     @property
     def trim_threshold(self) -> int:

@@ -1,8 +1,8 @@
 """What this machine is: cores, memory, accelerators, and the settings that change how fast torch runs on them.
 
-Nothing here creates a device context to look at a CUDA device (seconds, and hundreds of MB on the card): torch counts
-devices through NVML, and names, memory and utilization come from NVML directly. torch is imported inside the functions
-that need it, because ``placer profile path`` does not.
+Nothing here but ``memory`` creates a context to look at a device (seconds, and hundreds of MB on the card): torch
+counts devices without one, and names, memory and utilization of NVIDIA's come from NVML directly. torch is imported
+inside the functions that need it, because ``placer profile path`` does not.
 """
 
 from __future__ import annotations
@@ -94,6 +94,26 @@ def memory(device: str) -> tuple[int, int]:
 
     free, total = torch.get_device_module(torch.device(kind)).mem_get_info(index)
     return int(free), int(total)
+
+
+def known_free_memory(device: str) -> int | None:
+    """Free bytes, as far as they can be told without creating a context; None where only a context could tell.
+
+    Raises ValueError for a device that is not there.
+    """
+    kind, index = split_device(device)
+    if kind == "cuda" and (found := nvml.memory(index)) is not None:
+        return found[0]
+    return memory(device)[0] if kind in ("cpu", "mps") or has_context(device) else None
+
+
+def has_context(device: str) -> bool:
+    """Whether this process uses the accelerator already; False where its backend does not say, or is not there."""
+    import torch
+
+    module = getattr(torch, split_device(device)[0], None)
+    asked = getattr(module, "is_initialized", None)
+    return bool(asked()) if callable(asked) else False
 
 
 def utilization(device: str) -> float | None:

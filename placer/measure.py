@@ -83,7 +83,7 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
     batch = map_nest(_real, (workload.args, workload.kwargs))
     if workload.data == "device":
         batch = move(batch, target)
-    elif workload.data == "pinned" and target.type == "cuda":
+    elif workload.data == "pinned" and target.type != "cpu":
         batch = map_nest(lambda x: x.pin_memory(), batch)
     autocast = workload.autocast
 

@@ -171,8 +171,9 @@ def _pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]
 
 #: Ops that read rows of a table; the others write them.
 _READS_ROWS = frozenset(
-    f"aten::{name}" for name in "embedding index_select gather index take masked_select nonzero embedding_bag "
-    "_embedding_bag".split()
+    f"aten::{name}"
+    for name in ("embedding", "index_select", "gather", "index", "take", "masked_select", "nonzero", "embedding_bag",
+                 "_embedding_bag")
 )  # fmt: skip
 
 
@@ -225,8 +226,8 @@ def _encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]
     source = call.inputs[0]
     tokens, width = max(source.numel // source.shape[-1], 1), source.shape[-1]
     length = source.shape[-2] if len(source.shape) > 2 else tokens
-    weights = sum(t.numel for t in call.inputs[1:] if len(t.shape) == 2 and t.shape[-1] in (width, 4 * width)
-                  or len(t.shape) == 2 and t.shape[0] == width)  # fmt: skip
+    weights = sum(t.numel for t in call.inputs[1:] if (len(t.shape) == 2 and t.shape[-1] in (width, 4 * width))
+                  or (len(t.shape) == 2 and t.shape[0] == width))  # fmt: skip
     return 2.0 * tokens * weights + 4.0 * tokens * length * width, (tokens, length, width, weights), ()
 
 
@@ -380,7 +381,8 @@ _NAMES: Mapping[str, str] = {
     "upsample_linear1d",
     "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ "
     "index index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy "
-    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward nonzero index_fill "
+    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward "
+    "nonzero index_fill "
     "index_fill_ select_scatter slice_scatter select_backward slice_backward",
     "attention": "scaled_dot_product_attention scaled_dot_product_attention_backward",
     "encoder": "_transformer_encoder_layer_fwd _native_multi_head_attention",

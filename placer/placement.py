@@ -215,16 +215,15 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
 
 
 def synchronize(device: str) -> None:
-    """Wait for everything issued to an accelerator."""
-    kind = torch.device(device).type
-    if kind == "cuda":
-        torch.cuda.synchronize(device)
-    elif kind == "mps":
-        torch.mps.synchronize()
-    elif kind != "cpu":
-        accelerator = getattr(torch, "accelerator", None)
-        if accelerator is not None:
-            accelerator.synchronize(torch.device(device))
+    """Wait for everything issued to an accelerator, through its own device module; nothing to wait for on the CPU."""
+    target = torch.device(device)
+    if target.type == "cpu":
+        return
+    module = torch.get_device_module(target)
+    if target.type == "mps":  # there is only one, and its function takes none
+        module.synchronize()
+    else:
+        module.synchronize(target)
 
 
 def same_device(a: torch.device, b: torch.device) -> bool:

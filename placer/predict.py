@@ -55,7 +55,7 @@ def predict_on(
     step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
     sigma = log_sigma(priced, fit)
     one_time = one_time_seconds(trace, fit)
-    free = machine.memory(device)[0] if device in machine.available_devices() else None
+    free = free_memory(device, fit)
     return Prediction(
         device=device,
         threads=fit.threads,
@@ -70,6 +70,16 @@ def predict_on(
         coverage=coverage(priced),
         priced=priced,
     )
+
+
+def free_memory(device: str, fit: DeviceFit) -> int | None:
+    """Free bytes; all there is (as calibration saw it) where only a context could tell; None of a device elsewhere."""
+    if device not in machine.available_devices():
+        return None
+    free = machine.known_free_memory(device)
+    if free is None and "memory_bytes" in fit.rates:
+        return int(fit.rates["memory_bytes"])
+    return free
 
 
 def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:

@@ -79,10 +79,12 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
     trace = priced.trace
     launch = fit.rates.get("launch_seconds", 0.0)
     sync = fit.rates.get("sync_seconds", 0.0)
-    memory = "pinned" if data == "pinned" else "pageable"
-    copy_in = 0.0
+    pinned = data == "pinned"
+    copy_in = copy_issue = 0.0
     if data != "device":
-        copy_in = copy_seconds(tuple(t.stored_bytes for t in trace.batch), fit, "h2d", memory)
+        sizes = tuple(t.stored_bytes for t in trace.batch)
+        copy_in = copy_seconds(sizes, fit, "h2d", "pinned" if pinned else "pageable")
+        copy_issue = len(sizes) * fit.rates.get("issue_seconds", 0.0)
     copy_out = 0.0
     if trace.mode == "infer":
         copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
@@ -93,7 +95,12 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
     finished: list[float] = []
     marks: list[float] = []
     for _ in range(3):
-        host = max(host, device) + copy_in if copy_in and memory == "pageable" else host + copy_in
+        if copy_in and pinned:  # queued like a kernel: the host goes on
+            host += copy_issue
+            device = max(device, host + launch) + copy_in
+            finished.append(device)
+        elif copy_in:
+            host = max(host, device) + copy_in
         for seconds, issue in zip(priced.seconds, priced.host_seconds, strict=True):
             if len(finished) >= QUEUE_DEPTH:
                 host = max(host, finished[-QUEUE_DEPTH])
@@ -101,13 +108,12 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
             if seconds > 0.0:
                 device = max(device, host + launch) + seconds
                 finished.append(device)
-        waits = trace.syncs + (1 if copy_out else 0)
-        if waits:
-            host = max(host, device) + waits * sync + copy_out
+        if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
+            host = max(host, device) + trace.syncs * sync + copy_out
             device = host
         marks.append(max(host, device))
     step = marks[-1] - marks[-2]
-    waiting = {"copy": copy_in + copy_out, "sync": sync * (trace.syncs + (1 if copy_out else 0))}
+    waiting = {"copy": copy_in + copy_out, "sync": sync * trace.syncs}
     compute = min(busy, step)
     rest = step - compute
     copy = min(waiting["copy"], rest)

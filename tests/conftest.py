@@ -113,7 +113,7 @@ def handmade_profile() -> Profile:
         "issue_seconds": 5e-6, "sync_seconds": 1e-5, "context_seconds": 1.0, "first_call_seconds": 1e-3,
         "copy/h2d/pageable/bytes_per_second": 5e9, "copy/h2d/pageable/seconds_per_tensor": 1e-5,
         "copy/d2h/pageable/bytes_per_second": 5e9, "copy/d2h/pageable/seconds_per_tensor": 1e-5,
-    }, {}, {"host_forward_op": 1e-5}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    }, {}, {"forward_op": 1e-5}, {"base": 0.05, "ops": 0.0})  # fmt: skip
     return Profile(
         schema=SCHEMA, created="2026-01-02T03:04:05+00:00", fingerprint=machine.fingerprint(), samples=(),
         fits=(cpu, cuda), noise={}, warnings=(), complete=True, seconds=10.0,

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer import history
+from placer import history, machine
 from placer import placement as module
 from placer.decision import Decision, decide
 from placer.errors import PlacerError
@@ -103,12 +103,13 @@ def test_training_continues_on_the_accelerator_with_the_same_parameter_objects()
     model(torch.randn(8, 4)).sum().backward()
     optimizer.step()
     before = list(model.parameters())
-    move_modules([model], torch.device("cuda"))
-    move_optimizer(optimizer, torch.device("cuda"))
+    device = torch.device(machine.accelerators()[0])
+    move_modules([model], device)
+    move_optimizer(optimizer, device)
     assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
-    model(torch.randn(8, 4, device="cuda")).sum().backward()
+    model(torch.randn(8, 4, device=device)).sum().backward()
     optimizer.step()
-    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"cuda"}
+    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device.type}
 
 
 def test_modules_on_the_device_are_not_touched() -> None:

@@ -76,6 +76,18 @@ def test_models_are_not_kept_alive(plan: Plan) -> None:
     assert len(plans._by_model) == 0
 
 
+def test_a_known_model_can_still_be_moved_by_swapping(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    plans.put(model, "q", plan)
+    parameters = list(model.parameters())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.to("meta")
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+
+
 def test_memory_is_bounded(plan: Plan) -> None:
     plans, model = Plans(), net()
     for question in range(3 * plans_module.PER_PROCESS):

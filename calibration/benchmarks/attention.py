@@ -72,7 +72,8 @@ def _draw_attention(random: Random) -> Branch:
     dropout = 0.1 if random.random() < 0.35 else 0.0
     flops = 4.0 * batch * heads * length * length * width + 20.0 * batch * heads * length * length
     moved = 16.0 * batch * heads * length * width
-    name = f"attention {batch}x{heads}x{length}x{width}{' causal' * causal}{' masked' * masked}{' dropout' * bool(dropout)}"
+    kind = " causal" * causal + " masked" * masked + " dropout" * bool(dropout)
+    name = f"attention {batch}x{heads}x{length}x{width}{kind}"
     if not masked and not dropout and random.random() < 0.6:
         return Branch(
             name,

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-_TORCH = os.path.dirname(torch.__file__)
+_TORCH = Path(torch.__file__).parent
 #: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python.
 _TRACING_ONLY = (
-    os.path.dirname(__file__),
+    str(Path(__file__).parent),
     contextlib.__file__,
     functools.__file__,
     "<string>",
-    *(os.path.join(_TORCH, *path) for path in (
-        ("overrides.py",), ("_ops.py",), ("_library",), ("utils", "_python_dispatch.py"), ("_jit_internal.py",),
-        ("compiler", "__init__.py"), ("utils", "_device.py"),
+    *(str(_TORCH / path) for path in (
+        "overrides.py", "_ops.py", "_library", "utils/_python_dispatch.py", "_jit_internal.py", "compiler/__init__.py",
+        "utils/_device.py",
     )),
 )  # fmt: skip
 

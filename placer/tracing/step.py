@@ -69,9 +69,9 @@ class Step:
         mode: Literal["train", "infer"] = "train" if self.train else "infer"
         nodes = 0
         outputs: tuple[Any, ...] = ()
-        with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions:
-            with recorder.python_calls.counting():
-                output = self.model(*self.args, **self.kwargs)
+        counting = recorder.python_calls.counting()
+        with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions, counting:
+            output = self.model(*self.args, **self.kwargs)
         self.layers.reset()
         recorder.end_phase("loss")
         if self.train:

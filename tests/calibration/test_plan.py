@@ -78,3 +78,12 @@ def test_families_with_too_few_probes_are_named() -> None:
     assert too_few(enough) == ()
     assert too_few(enough[2:]) == (next(iter(PROPOSERS)),)
     assert set(too_few([])) == set(PROPOSERS)
+
+
+def test_a_family_that_cannot_run_here_is_not_tried_for_ever() -> None:
+    planner = Planner(RATES, seed=0, longest_step=1e-3)
+    for _ in range(100):
+        family = planner.next().family
+        fails = family == "recurrent"
+        planner.learn(family, None if fails else observation(family), 1e-5 if fails else 1e-2)
+    assert planner.counts["recurrent"] < 25

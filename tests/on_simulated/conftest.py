@@ -1,0 +1,65 @@
+"""What the tests on the simulated accelerator share. They are collected only where torch has loaded the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from simulated.clock import VirtualClock
+from simulated.device import DEVICE, Device
+from simulated.entry_point import FLAG
+
+from placer.calibration import plan
+from placer.calibration.runner import calibrate
+from placer.profile import DeviceFit, Profile
+
+collect_ignore_glob = [] if os.environ.get(FLAG) else ["test_*.py"]
+
+#: Seconds on the virtual clock: enough for several probes of every family below.
+BUDGET = 0.8
+#: What is measured, and its share of the time. The other families would only take longer.
+FAMILIES = {
+    "network": 3.0, "matmul": 3.0, "elementwise": 3.0, "convolution": 3.0, "normalization": 2.0, "reduction": 2.0,
+    "optimizer": 12.0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    """The device as in a new process, on a virtual clock."""
+    with DEVICE.on(VirtualClock()):
+        DEVICE.forget_context()
+        yield DEVICE
+
+
+@pytest.fixture(scope="session")
+def calibrated_sim(tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """What ``placer calibrate --device sim`` finds, on a virtual clock: the same numbers every time."""
+    path = tmp_path_factory.mktemp("calibrated") / "profile.json"
+    torch.manual_seed(0)
+    few = {name: (plan.PROPOSERS[name][0], weight) for name, weight in FAMILIES.items()}
+    with DEVICE.on(VirtualClock()) as clock, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "PROPOSERS", few)
+        DEVICE.forget_context()
+        return calibrate(budget=BUDGET, devices=("sim",), path=path, progress=False, clock=clock)
+
+
+@pytest.fixture
+def with_cpu(calibrated_sim: Profile) -> Profile:
+    """The same beside a CPU whose costs are set by hand."""
+    cpu = DeviceFit("cpu", torch.get_num_threads(), {
+        "dispatch_seconds": 2e-6, "flops/float32": 1e10, "bytes_per_second": 4e9,
+    }, {}, {}, {"base": 0.05, "ops": 0.0})  # fmt: skip
+    return replace(calibrated_sim, fits=(cpu, *calibrated_sim.fits))
+
+
+@pytest.fixture
+def profile_file(with_cpu: Profile, tmp_path: Path) -> Path:
+    """That profile on disk."""
+    from placer import profile
+
+    return profile.save(with_cpu, tmp_path / "both.json")

@@ -1,0 +1,96 @@
+"""Calibration of an accelerator without a profiler finds what the device was built with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from simulated.device import Device
+from simulated.spec import SPEC
+
+from placer.calibration.measuring import Bench
+from placer.calibration.probe import Probe
+from placer.calibration.summary import render
+from placer.costs import CostModel
+from placer.operators import Work
+from placer.profile import Profile
+
+TENTH = 0.1
+
+
+def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) -> None:
+    rates = calibrated_sim.fit("sim").rates
+    expected = {
+        "flops/float32": SPEC.flops,
+        "flops/bfloat16": SPEC.flops,
+        "flops/float64": SPEC.flops_float64,
+        "bytes_per_second": SPEC.bytes_per_second,
+        "issue_seconds": SPEC.issue,
+        "launch_seconds": SPEC.launch,
+        "dispatch_seconds": SPEC.kernel,
+        "sync_seconds": SPEC.sync,
+        "context_seconds": SPEC.context,
+        "memory_bytes": SPEC.memory,
+    }
+    for (direction, memory), cost in SPEC.copies.items():
+        expected[f"copy/{direction}/{memory}/seconds_per_tensor"] = cost.seconds_per_tensor
+        expected[f"copy/{direction}/{memory}/bytes_per_second"] = cost.bytes_per_second
+    assert rates == {name: pytest.approx(value, rel=TENTH) for name, value in expected.items()}
+    assert "flops/float16" not in rates  # refused by the device
+
+
+def price(profile: Profile, family: str, op: str, flops: float, moved: float, *sizes: float) -> float:
+    flags = {"matmul": 4, "elementwise": 5, "convolution": 6}[family]
+    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7), (0.0,) * flags)
+    return CostModel(profile.fit("sim")).price_works([work])[0][0]
+
+
+def test_the_fitted_ops_have_the_same_latency_and_rates(calibrated_sim: Profile) -> None:
+    n = 512.0
+    product = price(calibrated_sim, "matmul", "aten::mm", 2 * n**3, 12 * n**2, 1, n, n, n)
+    assert product - SPEC.kernel == pytest.approx(2 * n**3 / SPEC.flops, rel=TENTH)
+    size = float(1 << 20)
+    added = price(calibrated_sim, "elementwise", "aten::add", size, 12 * size, size, 12 * size)
+    assert added - SPEC.kernel == pytest.approx(12 * size / SPEC.bytes_per_second, rel=TENTH)
+    tiny = price(calibrated_sim, "elementwise", "aten::add", 8, 96, 8, 96)
+    assert tiny == pytest.approx(SPEC.kernel, rel=TENTH)
+    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7,), (0.0, 0.0))
+    assert CostModel(calibrated_sim.fit("sim")).price_works([view])[0] == [0.0]
+
+
+def test_the_hosts_time_is_known_apart(calibrated_sim: Profile) -> None:
+    framework = calibrated_sim.fit("sim").framework
+    assert framework["host/elementwise"] == pytest.approx(SPEC.issue, rel=TENTH)
+    assert framework["host/matmul"] == pytest.approx(SPEC.issue, rel=TENTH)
+    assert framework["host/view"] == pytest.approx(SPEC.view, rel=TENTH)
+
+
+def test_a_profile_of_it_can_be_read_by_people(calibrated_sim: Profile) -> None:
+    assert "launch          4.00 µs to issue, 10.0 µs until it starts" in render(calibrated_sim)
+    assert calibrated_sim.complete
+
+
+def test_ops_are_timed_in_place_and_whole_ops_with_what_is_in_them(device: Device) -> None:
+    class Layers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(256, 256)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.linear(x).unflatten(-1, (4, 64)).transpose(1, 2)
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    probe = Probe("network", "attention", Layers, lambda: (torch.randn(8, 32, 256),), "train", "adam")
+    rates = {"launch_seconds": SPEC.launch, "sync_seconds": SPEC.sync}
+    seen = Bench("sim", 2, rates=rates, clock=device.clock).measure(probe, seconds=0.01)
+    assert seen is not None
+    ops = {op.op: op for op in seen.ops if op.seconds}
+    product = ops["aten::addmm"]
+    assert product.seconds == pytest.approx(SPEC.kernel + product.work().flops / SPEC.flops, rel=TENTH)
+    assert product.host_seconds == pytest.approx(SPEC.issue, rel=TENTH)
+    for name in ("aten::scaled_dot_product_attention", "aten::scaled_dot_product_attention_backward"):
+        assert ops[name].seconds > 4 * SPEC.kernel
+    adam = ops["optimizer::Adam"]
+    assert adam.seconds > 6 * SPEC.kernel
+    assert adam.host_seconds > 6 * SPEC.issue
+    everything = sum((op.seconds or 0.0) * op.count for op in seen.ops)
+    assert 0.9 * everything <= seen.seconds

@@ -1,0 +1,145 @@
+"""Looking, choosing, moving and training beside the simulated accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from simulated.device import Device
+from simulated.spec import SPEC
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import placer
+from placer import PlacerWarning, history, machine
+from placer.measure import race
+from placer.placement import synchronize
+from placer.profile import Profile
+from placer.workload import make_workload
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def large() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def test_looking_creates_no_context(device: Device) -> None:
+    assert machine.accelerators() == ("sim",)
+    assert machine.available_devices() == ("cpu", "sim")
+    assert machine.fingerprint()["accelerators"][0]["device"] == "sim"
+    assert not machine.has_context("sim")
+    assert machine.known_free_memory("sim") is None
+    assert machine.utilization("sim") is None
+    assert device.contexts == 0
+    free, total = machine.memory("sim")  # only a context can tell
+    assert 0 < free <= total == SPEC.memory
+    assert device.contexts == 1
+    assert machine.known_free_memory("sim") == free
+    with pytest.raises(ValueError, match="no device 'sim:3' here; there is cpu, sim"):
+        machine.memory("sim:3")
+
+
+def test_choosing_the_cpu_creates_no_context(device: Device, profile_file: Path) -> None:
+    model = small()
+    placement = placer.choose(model, (4, 4), mode="train", profile=profile_file)
+    assert placement.device == "cpu"
+    assert set(placement.predictions) == {"cpu", "sim"}
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert placer.explain(model, (4, 4), mode="train", profile=profile_file).devices
+    loader = DataLoader(TensorDataset(torch.ones(4, 4)), batch_size=2)
+    assert placement.batches(loader) is loader
+    assert device.contexts == 0
+
+
+def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path) -> None:
+    model = large()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    placement = placer.choose(model, (512, 256), mode="train", optimizer=optimizer, profile=profile_file)
+    assert placement.device == "sim"
+    assert placement.confidence is not None
+    assert placement.confidence > 0.9
+    assert {p.device.type for p in model.parameters()} == {"sim"}
+    assert device.contexts == 1
+    data = TensorDataset(torch.randn(1024, 256), torch.randint(0, 10, (1024,)))
+    losses = []
+    for _ in range(6):
+        for x, y in placement.batches(DataLoader(data, batch_size=512)):
+            assert x.device.type == y.device.type == "sim"
+            with placement.step():
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+            losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert {v.device.type for v in optimizer.state[model[0].weight].values() if v.dim()} == {"sim"}  # type: ignore[index]
+    placement = placer.choose(model, (512, 256), mode="infer", profile=profile_file, devices=["cpu"])
+    assert placement.device == "cpu"
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+
+
+def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> None:
+    long = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False)
+    short = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False, steps=1)
+    assert (long.device, short.device) == ("sim", "cpu")
+    assert short.predictions["sim"].one_time_seconds > SPEC.context
+    assert device.contexts == 0
+
+
+def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> None:
+    model = nn.Linear(6000, 6000)  # 144 MB, four times over when trained with Adam
+    placement = placer.choose(model, (64, 6000), mode="train", profile=profile_file)
+    assert placement.device == "cpu"
+    assert not placement.predictions["sim"].fits
+    assert "does not fit" in placement.reason
+    assert device.contexts == 0
+    optimizer = torch.optim.Adam(model.to("sim").parameters())
+    with pytest.raises(torch.OutOfMemoryError):
+        _train(model, optimizer)
+
+
+def _train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(64, 6000, device="sim")).sum().backward()
+    optimizer.step()
+
+
+def test_without_a_profile_the_usual_rule_holds(device: Device) -> None:
+    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
+        assert placer.choose(small(), (4, 4), mode="train").device == "sim"
+    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
+        assert placer.choose(nn.Linear(6000, 6000), (4, 6000), mode="train").device == "cpu"
+
+
+def test_a_race_is_run_on_both_and_leaves_the_model_alone(device: Device) -> None:
+    model = large()
+    before = [p.clone() for p in model.parameters()]
+    state = torch.get_rng_state()
+    work = make_workload(model, (64, 256), mode="train", optimizer="adam", data="pinned")
+    seconds = race(work, ("cpu", "sim"), limit_seconds=1e-2, clock=device.clock)
+    assert seconds["sim"].step_seconds > 8 * SPEC.issue
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_steps_are_timed_with_the_device_waited_for(
+    device: Device, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[dict[str, Any]] = []
+    monkeypatch.setattr(history, "record", recorded.append)
+    placement = placer.choose(large(), (512, 256), mode="train", profile=replace(with_cpu))
+    placement.times._clock = device.clock
+    x = torch.ones(256, 256, device="sim")
+    for _ in range(64):
+        with placement.step():
+            x @ x
+    synchronize("sim")
+    work = 2 * 256**3 / SPEC.flops
+    assert placement.times.median() == pytest.approx(
+        SPEC.issue + SPEC.launch + SPEC.kernel + work + SPEC.sync, rel=0.01
+    )

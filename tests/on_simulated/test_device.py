@@ -1,0 +1,134 @@
+"""The simulated device itself: right numbers, its own time, its own memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from simulated.device import Device
+from simulated.spec import SPEC
+from torch import nn
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14, 4), nn.Dropout(0.2)
+    )
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_training_gives_the_numbers_of_the_cpu(device: Device, optimizer: type[torch.optim.Optimizer]) -> None:
+    model = network()
+    reference = copy.deepcopy(model)
+    parameters = list(model.parameters())
+    theirs = optimizer(reference.parameters(), lr=0.01)  # type: ignore[call-arg]
+    ours = optimizer(parameters, lr=0.01)  # type: ignore[call-arg]
+    model.to("sim")
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    for seed in range(3):
+        x = torch.randn(8, 3, 16)
+        for one, its, batch in ((reference, theirs, x), (model, ours, x.to("sim"))):
+            torch.manual_seed(seed)
+            its.zero_grad()
+            one(batch).pow(2).mean().backward()
+            its.step()
+    assert {p.device.type for p in model.parameters()} == {"sim"}
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=0, atol=0)
+
+
+def test_recurrent_and_attention_layers_run(device: Device) -> None:
+    layers = (nn.RNN(8, 8, batch_first=True, bidirectional=True), nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0))
+    for layer in layers:
+        reference = copy.deepcopy(layer)
+        x = torch.randn(2, 5, 8)
+        outputs = []
+        for one, batch in ((reference, x), (layer.to("sim"), x.to("sim"))):
+            out = one(batch)
+            out = out[0] if isinstance(out, tuple) else out
+            out[:, -1].sum().backward()
+            outputs.append(out.detach().cpu())
+        torch.testing.assert_close(outputs[0], outputs[1])
+
+
+def test_the_host_goes_on_while_the_device_computes(device: Device) -> None:
+    a = torch.randn(512, 512, device="sim")
+    torch.accelerator.synchronize()
+    start = device.clock.now
+    b = a @ a
+    assert device.clock.now - start == pytest.approx(SPEC.issue)
+    work = SPEC.kernel + 2 * 512**3 / SPEC.flops
+    assert device.queue.free_at - start == pytest.approx(SPEC.issue + SPEC.launch + work)
+    b @ a
+    assert device.queue.free_at - start == pytest.approx(SPEC.issue + SPEC.launch + 2 * work)
+    torch.accelerator.synchronize()
+    assert device.clock.now - start == pytest.approx(SPEC.issue + SPEC.launch + 2 * work + SPEC.sync)
+
+
+def test_reading_a_value_and_copying_wait(device: Device) -> None:
+    a = torch.randn(512, 512, device="sim")
+    for read in (lambda t: t.sum().item(), lambda t: t.cpu(), lambda t: bool(t.sum() > 0), lambda t: t.nonzero()):
+        (a @ a) @ a
+        ready = device.queue.free_at
+        assert device.clock.now < ready
+        read(a)
+        assert device.clock.now > ready
+
+
+def test_a_pinned_copy_does_not_wait(device: Device) -> None:
+    x = torch.randn(1 << 16)
+    assert not x.is_pinned()
+    pinned = x.pin_memory()
+    assert pinned.is_pinned()
+    a = torch.randn(512, 512, device="sim")
+    torch.accelerator.synchronize()
+    a @ a
+    there = pinned.to("sim", non_blocking=True)
+    assert device.clock.now < device.queue.free_at
+    x.to("sim")
+    assert device.clock.now >= device.queue.free_at
+    assert torch.equal(there.cpu(), x)
+
+
+def test_a_full_queue_stops_the_host(device: Device) -> None:
+    a = torch.randn(256, 256, device="sim")
+    torch.accelerator.synchronize()
+    start, first = device.clock.now, device.queue.launched
+    out = torch.empty_like(a)
+    for _ in range(2 * SPEC.queue_depth):
+        torch.add(a, a, out=out)
+    issued = (device.queue.launched - first) * SPEC.issue
+    assert device.clock.now - start > 1.02 * issued
+
+
+def test_memory_is_limited_and_given_back(device: Device) -> None:
+    gc.collect()
+    before = device.memory.used
+    x = torch.empty(1 << 20, device="sim")
+    assert device.memory.used == before + (4 << 20)
+    view = x[10:]
+    del x
+    assert device.memory.used == before + (4 << 20)
+    del view
+    assert device.memory.used == before
+    with pytest.raises(torch.OutOfMemoryError, match="sim out of memory"):
+        torch.empty(SPEC.memory, device="sim")
+
+
+def test_errors_of_a_backward_op_reach_the_caller(device: Device) -> None:
+    class Greedy(torch.autograd.Function):
+        @staticmethod
+        def forward(context: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(context: object, gradient: torch.Tensor) -> torch.Tensor:
+            return torch.empty(SPEC.memory, device="sim")
+
+    x = torch.ones(2, device="sim", requires_grad=True)
+    with pytest.raises(torch.OutOfMemoryError):
+        Greedy.apply(x).sum().backward()
+    with pytest.raises(RuntimeError, match="same device"):
+        x + torch.ones(2)
