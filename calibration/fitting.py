@@ -19,9 +19,8 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.floors import fit_floor
 from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation, StepObservation
-from placer.costs import CostModel, floor_seconds, inputs_of, op_label
+from placer.costs import CostModel, fitted_features, floor_seconds, inputs_of, op_label
 from placer.gaussian_process import covariance, distances
-from placer.operators import feature_names
 from placer.predict import Z90
 from placer.profile import DeviceFit, FamilyFit, Sample
 
@@ -114,7 +113,7 @@ def _fit_family(
     keep = _undisturbed(x, index, y - mean, own_noise, chosen)
     x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
     return FamilyFit(
-        feature_names=("flops", "bytes", *feature_names(family)),
+        feature_names=fitted_features(family),
         ops=ops,
         x=tuple(tuple(float(v) for v in row) for row in x),
         op_index=tuple(int(i) for i in index),

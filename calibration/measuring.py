@@ -104,12 +104,16 @@ class Bench:
 def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe) -> Callable[[], None]:
     """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out."""
     optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
-    leaves = [*module.parameters(), *(a for a in args if isinstance(a, Tensor) and a.requires_grad)]
+    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+    if optimizer is None:
+        leaves += module.parameters()
 
     def train() -> None:
         # A gradient left over would be added to, which is another op than the first write.
         for leaf in leaves:
             leaf.grad = None
+        if optimizer is not None:
+            optimizer.zero_grad()
         default_loss(module(*args)).backward()
         if optimizer is not None:
             optimizer.step()

@@ -23,6 +23,7 @@ from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
 from placer.calibration.timing import Clock
+from placer.costs import fitted_features
 from placer.errors import CalibrationError, PlacerError, ProfileError
 from placer.profile import DeviceFit, Profile, Sample
 
@@ -118,7 +119,9 @@ def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str]
         found = profile.load(path)
     except ProfileError:
         return None
-    same = not profile.stale_fields(found, fingerprint)
+    fits = [family for fit in found.fits for family in fit.families.items()]
+    current = all(fit.feature_names == fitted_features(name) for name, fit in fits)
+    same = current and not profile.stale_fields(found, fingerprint)
     covers = set(devices) <= set(found.devices())
     # What was asked for last time was spent up to the last probe: a few percent less is the same budget.
     thorough = found.seconds >= 0.9 * budget * (1 - FIT_SHARE)

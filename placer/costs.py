@@ -16,8 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from placer.allocator import HeapState, fresh_memory
+from placer.errors import ProfileError
 from placer.gaussian_process import Array, Residual
-from placer.operators import Work, amounts, describe_step, ops_inside
+from placer.operators import FAMILIES, Work, amounts, describe_step, feature_names, ops_inside
 from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
 from placer.timeline import framework_counts
@@ -27,6 +28,11 @@ from placer.tracing.trace import Trace
 FLOOR_SIGMA = math.log(3.0) / 1.645
 #: Rate relative to float32 assumed for a dtype that was never measured.
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
+
+
+def fitted_features(family: str) -> tuple[str, ...]:
+    """Names of the regression inputs of a family's residual, in order; () for a family this version does not know."""
+    return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
 
 
 def op_label(work: Work) -> str:
@@ -74,6 +80,13 @@ class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
     def __init__(self, fit: DeviceFit) -> None:
+        """Raises ProfileError for a fit of features other than this version of placer describes ops by."""
+        for family, found in fit.families.items():
+            if found.feature_names != fitted_features(family):
+                raise ProfileError(
+                    f"the profile was fitted by another version of placer (features of {family!r} differ): run placer "
+                    "calibrate, or load a profile of this version"
+                )
         self.fit = fit
 
     @cached_property

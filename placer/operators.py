@@ -135,8 +135,11 @@ def _elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, .
     name = call.op.removeprefix("aten::").rstrip("_")
     strided = any(not t.contiguous and 0 not in t.stride for t in call.inputs)
     broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
+    # One number for a whole row of the result: the loop cannot load them side by side.
+    row = call.outputs[0].shape[-1] if call.outputs and call.outputs[0].shape else 1
+    by_row = row > 1 and any(t.shape and t.numel > 1 and (t.shape[-1] == 1 or t.stride[-1] == 0) for t in call.inputs)
     flops = float(TRANSCENDENTAL.get(name, 1)) * out
-    return flops, (out, _bytes(call)), (float(strided), float(broadcast), float(call.in_place))
+    return flops, (out, _bytes(call)), (float(strided), float(broadcast), float(by_row), float(call.in_place))
 
 
 def _reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -226,9 +229,10 @@ def _encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]
     source = call.inputs[0]
     tokens, width = max(source.numel // source.shape[-1], 1), source.shape[-1]
     length = source.shape[-2] if len(source.shape) > 2 else tokens
-    weights = sum(t.numel for t in call.inputs[1:] if (len(t.shape) == 2 and t.shape[-1] in (width, 4 * width))
-                  or (len(t.shape) == 2 and t.shape[0] == width))  # fmt: skip
-    return 2.0 * tokens * weights + 4.0 * tokens * length * width, (tokens, length, width, weights), ()
+    # Weights only: a mask is as two-dimensional, but no side of it is the width.
+    weights = sum(t.numel for t in call.inputs[1:] if len(t.shape) == 2 and width in t.shape)
+    heads = call.args[1] if len(call.args) > 1 and type(call.args[1]) is int else 1
+    return 2.0 * tokens * weights + 4.0 * tokens * length * width, (tokens, length, width, weights, heads), ()
 
 
 def _recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -291,6 +295,20 @@ def _unfolded_bytes(work: Work) -> float:
     return 4.0 * n * cin * groups * kernel * positions
 
 
+#: Elements below which the CPU's loops stay on one core (``at::internal::GRAIN_SIZE``): a cliff in every thread count.
+GRAIN = 32768
+
+
+def _chunks(work: Work) -> float:
+    return max(math.ceil(work.sizes[0] / GRAIN), 1)
+
+
+#: What one of very many threads would do: everything while an op is too small to share, little of a large one.
+_CHUNKS: Mapping[str, Callable[[Work], float]] = {
+    "chunk_flops": lambda w: w.flops / _chunks(w),
+    "chunk_bytes": lambda w: w.bytes / _chunks(w),
+}
+
 FAMILIES: Mapping[str, Family] = {
     "view": Family((), (), _nothing),
     "matmul": Family(
@@ -311,10 +329,15 @@ FAMILIES: Mapping[str, Family] = {
         _convolution_backward,
         {"padding_flops": _padding_flops, "unfolded_bytes": _unfolded_bytes},
     ),
-    "elementwise": Family(("numel", "bytes"), ("strided", "broadcast", "in_place"), _elementwise),
-    "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), _reduction),
-    "softmax": Family(("numel", "row"), ("strided",), _rows),
-    "normalization": Family(("numel", "channels"), ("strided", "training"), _normalization),
+    "elementwise": Family(
+        ("numel", "bytes"),
+        ("strided", "broadcast", "by_row", "in_place"),
+        _elementwise,
+        {**_CHUNKS, "row_broadcast": lambda w: w.flags[2] * w.sizes[0]},
+    ),
+    "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), _reduction, _CHUNKS),
+    "softmax": Family(("numel", "row"), ("strided",), _rows, _CHUNKS),
+    "normalization": Family(("numel", "channels"), ("strided", "training"), _normalization, _CHUNKS),
     "pooling": Family(
         ("numel", "pooled", "window"), ("strided",), _pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}
     ),
@@ -335,10 +358,10 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "encoder": Family(
-        ("tokens", "length", "width", "weights"),
+        ("tokens", "length", "width", "weights", "heads"),
         (),
         _encoder,
-        {"scores": lambda w: w.sizes[0] * w.sizes[1], "activations": lambda w: w.sizes[0] * w.sizes[2]},
+        {"scores": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[4], "activations": lambda w: w.sizes[0] * w.sizes[2]},
     ),
     "recurrent": Family(
         ("length", "batch", "input", "hidden", "stacked"),
@@ -349,7 +372,7 @@ FAMILIES: Mapping[str, Family] = {
             "gated": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[3] * w.sizes[4],
         },
     ),
-    "random": Family(("numel", "bytes"), ("strided", "broadcast", "in_place"), _elementwise),
+    "random": Family(("numel", "bytes"), ("strided", "broadcast", "by_row", "in_place"), _elementwise),
     "sorting": Family(
         ("numel", "row"), ("strided",), _rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
     ),

@@ -82,6 +82,7 @@ def make_prediction() -> Callable[..., Prediction]:
             host_seconds=(0.0,) * 5,
             sigma=(0.1,) * 5,
             sources=values.pop("sources", ("calibrated",) * 5),
+            counts={"step": 1.0, "training_step": 1.0},
         )
         components = values.pop("components", {"compute": compute, "dispatch": step - compute})
         steps = values.pop("steps", None)

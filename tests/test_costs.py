@@ -17,7 +17,7 @@ RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11
 
 
 def matmul(n: int, dtype: str = "float32", op: str = "aten::mm") -> Work:
-    return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, (1, n, n, n, 1e6), (0, 0, 0, 0))
+    return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, (1, n, n, n, 1e6, 0), (0, 0, 0, 0))
 
 
 def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> DeviceFit:
@@ -103,7 +103,7 @@ def test_far_from_every_sample_only_the_floor_is_left() -> None:
 
 
 def test_prices_come_back_in_the_order_asked() -> None:
-    other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 1e6), (0, 0, 0, 0, 0))
+    other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 1e6, 0), (0, 0, 0, 0, 0, 0))
     fit = device({"matmul": family([matmul(64)], [math.log(2.0)], FLAT)})
     seconds, _, sources = CostModel(fit).price_works([other, matmul(64), other])
     assert sources == ["floor", "calibrated", "floor"]

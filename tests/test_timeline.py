@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
+from placer.operators import describe_step
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.timeline import StepTime, copy_seconds, framework_counts, framework_seconds, on_accelerator, on_cpu
@@ -21,8 +22,9 @@ def priced(
     values: dict[str, Any] = {"parameters": (), "buffers": (), "batch": (), "outputs": (), **totals}
     trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
     return PricedTrace(
-        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("floor",) * n
-    )
+        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("floor",) * n,
+        framework_counts(trace, describe_step(trace)),
+    )  # fmt: skip
 
 
 def fit(framework: dict[str, float] | None = None, **rates: float) -> DeviceFit:
@@ -51,14 +53,19 @@ def test_on_the_cpu_everything_adds_up() -> None:
 
 def test_what_the_framework_is_counted_by() -> None:
     phases: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
-    calls = tuple(OpCall("aten::add", (), (), phase=phase) for phase in phases)
-    trace = Trace(calls, "train", (), (), (), (), module_calls=4, autograd_nodes=6)
-    assert framework_counts(trace) == {
-        "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "module_call": 4,
+    small, large = TensorSpec((1,), (1,), "float32"), TensorSpec((1 << 24,), (1,), "float32")
+    tensors = (small, large, small, small, small)
+    calls = tuple(OpCall("aten::relu", (), (t,), phase=phase) for phase, t in zip(phases, tensors, strict=True))
+    trace = Trace(calls, "train", (), (), (), (), python_calls=14, autograd_nodes=6)
+    counts = framework_counts(trace, describe_step(trace))
+    near, far = counts.pop("cold_op"), counts.pop("flushed_op")
+    assert (near, far) == pytest.approx((1, 1), abs=1e-4)  # the one op that comes after the large one
+    assert counts == {
+        "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "python_call": 14,
         "updated_tensor": 1,
     }  # fmt: skip
-    assert framework_seconds(trace, {"module_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
-        4.6e-6
+    assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
+        14.6e-6
     )
 
 

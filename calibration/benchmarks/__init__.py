@@ -24,7 +24,7 @@ from placer.calibration.probe import Limit, Probe
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "network": (networks.propose, 6.0),
     "matmul": (matmul.propose, 3.0),
-    "elementwise": (elementwise.propose, 3.0),
+    "elementwise": (elementwise.propose, 4.0),
     "convolution": (convolution.propose, 4.0),
     "normalization": (normalization.propose, 1.5),
     "reduction": (reduction.propose, 1.5),

@@ -11,24 +11,27 @@ from torch import Tensor, nn
 
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
 
-#: Functions of one tensor; the most used first in line, since each proposal draws one.
+#: Functions of one tensor; the most used come first (see ``POPULAR``).
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
-    "mish": F.mish, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "exp": torch.exp, "log": lambda x: (x * x + 1).log(),
-    "softplus": F.softplus, "leaky_relu": F.leaky_relu, "elu": F.elu, "hardswish": F.hardswish, "sin": torch.sin,
+    "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
+    "scale": lambda x: x * 0.5, "by_row": lambda x: x * x[:, :1], "add_row": lambda x: x + x[:, :1],
+    "dropout": lambda x: F.dropout(x, 0.1), "cat": lambda x: torch.cat([x, x], -1), "exp": torch.exp,
+    "mish": F.mish, "leaky_relu": F.leaky_relu, "elu": F.elu, "pow2": lambda x: x**2,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log": lambda x: (x * x + 1).log(),
+    "softplus": F.softplus, "hardswish": F.hardswish, "sin": torch.sin,
     "cos": torch.cos, "sqrt": lambda x: (x * x + 1).sqrt(), "rsqrt": lambda x: (x * x + 1).rsqrt(),
-    "pow2": lambda x: x**2, "pow3": lambda x: x**3, "abs": torch.abs, "neg": torch.neg,
+    "pow3": lambda x: x**3, "abs": torch.abs, "neg": torch.neg,
     "clamp": lambda x: x.clamp(-1, 1), "reciprocal": lambda x: (x * x + 1).reciprocal(), "square": torch.square,
     "relu_": lambda x: F.relu_(x * 1.5), "tanh_": lambda x: (x * 1.5).tanh_(), "hardtanh": F.relu6,
-    "hardsigmoid": F.hardsigmoid, "log_sigmoid": F.logsigmoid, "erf": torch.erf, "dropout": lambda x: F.dropout(x, 0.1),
-    "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(), "scale": lambda x: x * 0.5,
+    "hardsigmoid": F.hardsigmoid, "log_sigmoid": F.logsigmoid, "erf": torch.erf,
+    "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(),
     "shift": lambda x: x + 1.0, "divide": lambda x: x / 3.0, "clone": torch.clone,
     "greater": lambda x: (x > 0).float() * x, "where": lambda x: torch.where(x > 0, x, -x),
     "masked_fill": lambda x: x.masked_fill(x > 1, 0.0), "noise": lambda x: x + torch.randn_like(x),
     "uniform": lambda x: x + torch.rand_like(x), "zeros": lambda x: x + torch.zeros_like(x),
     "ones": lambda x: x * torch.ones_like(x), "transpose": lambda x: x.transpose(0, -1).contiguous(),
     "transposed_add": lambda x: x + x.transpose(0, -1), "strided": lambda x: x[..., ::2] * 2.0,
-    "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1), "cat": lambda x: torch.cat([x, x], -1),
+    "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
     "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)), "flip": lambda x: x.flip(-1),
     "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
     "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
@@ -43,6 +46,8 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }  # fmt: skip
 
 
+#: So many of the first functions fill most networks: half of the proposals are theirs.
+POPULAR = 15
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
 ONCE = frozenset(("strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater"))
 
@@ -86,7 +91,8 @@ def _draw(random: Random) -> Branch:
         parameter = random.choice(((columns,), (rows, columns)))
         return Branch(f"{name} {rows}x{columns} {parameter}", lambda: WithParameter(BINARY[name], parameter),
                       lambda grad: tensor(rows, columns, grad=grad), 0.0, 12.0 * rows * columns)  # fmt: skip
-    name = random.choice(list(UNARY))
+    names = list(UNARY)
+    name = random.choice(names[:POPULAR] if random.random() < 0.5 else names)
     if name == "transposed_add":
         rows = columns = min(rows, columns)
     times = 1 if name in ONCE else random.choice((1, 3))

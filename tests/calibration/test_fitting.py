@@ -16,7 +16,7 @@ from placer.predict import Z90
 from placer.profile import DeviceFit
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
-FRAMEWORK = {"step": 2e-5, "forward_op": 1e-6, "module_call": 3e-6}
+FRAMEWORK = {"step": 2e-5, "forward_op": 1e-6, "python_call": 3e-6}
 NOISE = 0.02
 
 
@@ -25,13 +25,13 @@ def _op(random: np.random.Generator) -> OpObservation:
     if random.random() < 0.5:
         m, k, n = np.exp(random.uniform(np.log(8), np.log(1024), 3)).tolist()
         flops, moved = 2 * m * k * n, 4 * (m * k + k * n + m * n)
-        features = (flops, moved, 1.0, m, n, k, 1e6, 0.0, 0.0, 0.0, 0.0)
+        features = (flops, moved, 1.0, m, n, k, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0)
         seconds = (4e-6 + flops / 3e10 + moved / 2e10) * (1 + 0.5 * math.exp(-m / 100))
         family, op = "matmul", "aten::mm"
     else:
         numel = float(np.exp(random.uniform(np.log(64), np.log(1 << 20))))
         flops, moved = numel, 12 * numel
-        features = (flops, moved, numel, moved, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0)
+        features = (flops, moved, numel, moved, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         op = str(random.choice(["aten::add", "aten::exp"]))
         seconds = (2e-6 + moved / 8e9) * (2.0 if op == "aten::exp" else 1.0)
         family = "elementwise"
@@ -46,7 +46,7 @@ def steps(count: int, seed: int) -> list[StepObservation]:
     for i in range(count):
         ops = tuple(_op(random) for _ in range(int(random.integers(1, 9))))
         counts = {
-            "step": 1.0, "forward_op": float(sum(op.count for op in ops)), "module_call": float(random.integers(0, 30)),
+            "step": 1.0, "forward_op": float(sum(op.count for op in ops)), "python_call": float(random.integers(0, 30)),
         }  # fmt: skip
         own = sum(FRAMEWORK[name] * count for name, count in counts.items())
         total = sum((op.seconds or 0.0) * op.count for op in ops) + own
@@ -90,7 +90,7 @@ def test_nine_in_ten_lie_within_the_interval(fit: DeviceFit, unseen: list[StepOb
 
 
 def test_the_frameworks_share_is_recovered(fit: DeviceFit) -> None:
-    assert fit.framework["module_call"] == pytest.approx(FRAMEWORK["module_call"], rel=0.5)
+    assert fit.framework["python_call"] == pytest.approx(FRAMEWORK["python_call"], rel=0.5)
     assert min(fit.framework.values()) >= 0.0
 
 

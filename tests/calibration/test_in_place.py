@@ -11,7 +11,15 @@ from torch import nn
 from torch._C._autograd import DeviceType
 
 from placer.calibration import in_place
-from placer.calibration.in_place import BACKWARD_NODE, STEP_MARK, Event, OpTiming, StepTiming, time_step
+from placer.calibration.in_place import (
+    BACKWARD_NODE,
+    STEP_MARK,
+    Event,
+    OpTiming,
+    RecorderCost,
+    StepTiming,
+    time_step,
+)
 from placer.calibration.measuring import Bench
 from placer.calibration.probe import Probe
 from placer.tracing import trace
@@ -133,7 +141,7 @@ def test_a_whole_ops_backward_is_found_by_sequence_number() -> None:
     calls = [call("aten::lstm"), call("aten::sum", "loss"), call("aten::lstm_backward", "backward")]
     found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
     assert found[2] is not None
-    assert found[2].host_seconds == pytest.approx(3 + 5)
+    assert found[2].host_seconds == pytest.approx(25 - 14)  # the engine's time between its nodes is the op's as well
     assert found[2].inside == (1 + 1) + (2 + 1)
 
 
@@ -161,19 +169,24 @@ def test_an_optimizers_step_is_shared_evenly() -> None:
 
 def test_what_recording_added_is_taken_off() -> None:
     timing = OpTiming(call("aten::linear"), 10e-6, 3, 0.0)
-    assert timing.corrected(0.0) == 10e-6
-    assert timing.corrected(1e-6) == pytest.approx(10e-6 - 3.5e-6)
-    assert timing.corrected(1.0) == pytest.approx(1e-6)  # never below a tenth of what was seen
+    assert timing.corrected(RecorderCost(1.0, 0.0)) == 10e-6
+    added = in_place.NESTED_COST * 1e-6 * (3 + in_place.OWN_SHARE)
+    assert timing.corrected(RecorderCost(0.0, 1e-6)) == pytest.approx(10e-6 - added)
+    assert timing.corrected(RecorderCost(0.0, 1.0)) == pytest.approx(2.5e-6)  # never below a quarter of what was seen
 
 
-def test_the_recorders_cost_per_event() -> None:
-    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1.2e-3, events=100, ops=(), matched=1.0)
-    assert step.per_event == pytest.approx(2e-6)
-    assert step.per_event_known
-    noisy = StepTiming(seconds=1e-3, spread=0.2, recorded_seconds=1.2e-3, events=100, ops=(), matched=1.0)
-    assert not noisy.per_event_known
-    faster = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=0.9e-3, events=100, ops=(), matched=1.0)
-    assert faster.per_event == 0.0
+def test_ops_and_step_are_brought_to_one_speed() -> None:
+    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1.3e-3, events=100, ops=(), matched=1.0)
+    assert step.undisturbed_share(RecorderCost(1e-4, 1e-6)) == pytest.approx(1.0 / 1.1)
+    assert step.undisturbed_share(RecorderCost(1e-4, 2e-6)) == pytest.approx(1.0)
+    halted = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=9e-3, events=100, ops=(), matched=1.0)
+    assert halted.undisturbed_share(RecorderCost(0.0, 0.0)) == pytest.approx(1.0 / in_place.MOST_DRIFT)
+
+
+def test_what_recording_costs_is_found_from_two_lengths() -> None:
+    found = in_place.recorder_cost("cpu")
+    assert found.per_step >= 0.0
+    assert 0.0 <= found.per_event <= in_place.MOST_PER_EVENT
 
 
 def test_a_real_step_is_matched_almost_whole() -> None:
