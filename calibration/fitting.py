@@ -94,7 +94,8 @@ def _fit_family(
     seconds = np.array([op.seconds for op, _ in members])
     # A sample from a step that did not repeat itself says less.
     disturbed = np.array([min(spread, 1.0) for _, spread in members]) ** 2
-    parameters = fit_floor(works, seconds, empty.rates)
+    parallel = empty.device == "cpu" and empty.threads > 1
+    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
     x = np.array([inputs_of(work) for work in works])
     floor = np.array([floor_seconds(work, empty, parameters) for work in works])
     y = np.log(seconds / floor)

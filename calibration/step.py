@@ -58,7 +58,7 @@ class Step:
             batch = map_nest(lambda leaf: leaf.pin_memory(), batch)
         self.batch = batch
         self._cpu = torch.device("cpu")
-        # On the CPU a batch is there already: looking through it every time would be this harness's time, not the step's.
+        # A batch that is there already is not looked through every time: that would be the harness, not the step.
         self._stays = self.device.type == "cpu" or workload.data == "device"
 
     def prepare(self) -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from placer.allocator import SETTLED
 from placer.costs import FLOOR_SIGMA, CostModel, floor_seconds, inputs_of, op_label, roofline_seconds
+from placer.errors import ProfileError
 from placer.operators import Work, feature_names
 from placer.profile import DeviceFit, FamilyFit
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
 
@@ -95,7 +97,7 @@ def test_a_sampled_op_costs_what_it_was_measured_at() -> None:
 
 def test_far_from_every_sample_only_the_floor_is_left() -> None:
     fit = device({"matmul": family([matmul(16)], [math.log(3.0)], FLAT)})
-    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (1e30, 1e30, 1e30, 1e30, 1e60), (0, 0, 0, 0))
+    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (1e30, 1e30, 1e30, 1e30, 1e60, 0), (0, 0, 0, 0))
     (seconds,), (sigma,), (source,) = CostModel(fit).price_works([huge])
     assert source == "extrapolated"
     assert sigma > 0.9
@@ -130,3 +132,25 @@ def test_the_host_time_of_an_op_or_its_family_or_any() -> None:
     fit = replace(device(), device="cuda", framework={"host": 1e-6, "host/matmul": 2e-6, "host/aten::bmm": 3e-6})
     calls = (call("aten::add", 4, 4), call("aten::mm", 4, 4), call("aten::bmm", 4, 4))
     assert CostModel(fit).price(Trace(calls, "infer", (), (), (), ())).host_seconds == (1e-6, 2e-6, 3e-6)
+
+
+def test_a_fit_of_other_features_is_refused() -> None:
+    other = replace(family([matmul(64)], [0.0], FLAT), feature_names=("flops", "bytes", "m"))
+    with pytest.raises(ProfileError, match=r"another version of placer \(features of 'matmul' differ\).*calibrate"):
+        CostModel(device({"matmul": other}))
+    with pytest.raises(ProfileError, match="calibrate"):
+        CostModel(device({"no such family": other}))
+
+
+def test_fresh_pages_cost_the_op_that_writes_them_first() -> None:
+    nbytes = 100 << 20
+    calls = (call("aten::add", nbytes // 4, 1), call("aten::add", 64, 64))
+    trace = Trace(calls, "infer", (), (), (), (), memory=(MemoryEvent(0, 1, nbytes), MemoryEvent(1, 1, 0)))
+    model = CostModel(device(fresh_seconds_per_byte=1e-9))
+    settled, unknown = model.price(trace, SETTLED).seconds, model.price(trace).seconds
+    assert settled[0] - unknown[0] == pytest.approx(nbytes * 1e-9, rel=1e-3)
+    assert settled[1] == unknown[1]
+
+
+def test_in_place_is_not_another_op() -> None:
+    assert op_label(matmul(4, op="aten::add_")) == op_label(matmul(4, op="aten::add"))

@@ -11,9 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.operators import FAMILIES, Context, Work, amounts, describe, family_of, feature_names
+from placer.operators import (
+    FAMILIES,
+    GRAIN,
+    Context,
+    Work,
+    amounts,
+    describe,
+    describe_step,
+    family_of,
+    feature_names,
+)
 from placer.tracing import trace
-from placer.tracing.trace import OpCall, TensorSpec
+from placer.tracing.trace import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
 
 HERE = Context(footprint_bytes=1000, recording=True)
@@ -262,3 +272,63 @@ def test_every_family_names_all_its_features(family: str) -> None:
     assert len(set(names)) == len(names)
     assert names[len(FAMILIES[family].sizes)] == "footprint"
     assert names[-2:] == ("kept", "recording")
+
+
+def test_an_op_knows_what_went_through_the_caches_before_it() -> None:
+    large, small = spec(1 << 20), spec(4)
+    calls = [
+        OpCall("aten::relu", (small,), (small,)),
+        OpCall("aten::relu", (large,), (large,)),
+        OpCall("aten::view", (large,), (large,), view=True),
+        OpCall("aten::relu", (small,), (small,)),
+    ]
+    works = describe_step(Trace(tuple(calls), "infer", (), (), (), ()))
+    before = [feature(w, "previous") for w in works]
+    # Steps follow each other; a view moves nothing, and so leaves what was before it.
+    assert before == [32, 32, 8 << 20, 8 << 20]
+    assert works[0] is not works[3]
+
+
+def test_equal_work_in_equal_places_is_one_object() -> None:
+    calls = tuple(OpCall("aten::relu", (spec(8),), (spec(8),)) for _ in range(5))
+    assert len({id(w) for w in describe_step(Trace(calls, "infer", (), (), (), ()))}) == 1
+
+
+def test_a_loop_below_the_grain_stays_on_one_core() -> None:
+    def chunk(numel: int) -> float:
+        return amounts(work("aten::relu", [spec(numel)], [spec(numel)]))["chunk_bytes"]
+
+    assert chunk(GRAIN) == 8 * GRAIN
+    assert chunk(4 * GRAIN) == 8 * GRAIN
+    assert chunk(GRAIN + 2) == pytest.approx(8 * (GRAIN + 2) / 2)
+
+
+def test_one_number_for_a_whole_row() -> None:
+    assert feature(work("aten::mul", [spec(6, 4), spec(6, 1)], [spec(6, 4)]), "by_row") == 1
+    assert feature(work("aten::mul", [spec(6, 4), spec(4)], [spec(6, 4)]), "by_row") == 0
+    assert feature(work("aten::mul", [spec(6, 4), spec(6, 4, stride=(1, 0))], [spec(6, 4)]), "by_row") == 1
+
+
+def test_an_index_that_is_broadcast_over_rows_moves_whole_rows() -> None:
+    index = TensorSpec((50, 8), (1, 0), "int64")
+    found = work("aten::scatter_add_", [spec(10, 8), index, spec(50, 8)], [spec(10, 8)], 0, in_place=True)
+    assert found.family == "indexing"
+    assert found.sizes[:4] == (400, 80, 50, 8)
+    assert feature(found, "expanded") == 1
+
+
+def test_attention_with_dropout_has_no_fused_kernel() -> None:
+    q = spec(2, 4, 16, 8)
+    fused = work("aten::scaled_dot_product_attention", [q, q, q], [q], False, False, 0.0, False)
+    plain = work("aten::scaled_dot_product_attention", [q, q, q], [q], False, False, 0.1, False)
+    assert feature(fused, "dropout") == 0
+    assert amounts(plain)["dropped_scores"] == 2 * 4 * 16 * 16
+
+
+def test_the_fused_encoder_layer() -> None:
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    found = traced(layer, "aten::_transformer_encoder_layer_fwd", example=(torch.randn(3, 7, 16),), mode="infer")
+    weights = 16 * 48 + 16 * 16 + 2 * 16 * 32
+    assert found.family == "encoder"
+    assert found.sizes[:5] == (21, 7, 16, weights, 4)
+    assert found.flops == 2 * 21 * weights + 4 * 21 * 7 * 16

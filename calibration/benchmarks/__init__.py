@@ -22,7 +22,7 @@ from placer.calibration.probe import Limit, Probe
 
 #: Generators of probes by family, and the share of the budget each starts with.
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
-    "network": (networks.propose, 6.0),
+    "network": (networks.propose, 8.0),
     "matmul": (matmul.propose, 3.0),
     "elementwise": (elementwise.propose, 4.0),
     "convolution": (convolution.propose, 4.0),

@@ -34,11 +34,13 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 def _draw(random: Random) -> Branch:
     dtype = random.choice(DTYPES)
-    kind = random.choice(("linear", "linear", "linear", "linear_3d", "bmm", "vector", "square"))
+    kind = random.choice(("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "square"))
     m, k, n = log_int(random, 1, 16384), log_int(random, 1, 4096), log_int(random, 1, 4096)
     batch = log_int(random, 1, 256) if kind == "bmm" else 1
     if kind == "vector":
         m = 1
+    elif kind == "layer":  # as wide as layers are: of shapes drawn evenly, half are too thin for a fast kernel
+        m, k, n = log_int(random, 16, 16384), log_int(random, 24, 2048), log_int(random, 24, 2048)
     elif kind == "square":
         m = k = n
     flops = 2.0 * batch * m * k * n * SLOWER[dtype]

@@ -17,6 +17,9 @@ from placer.tracing.recorder import Recorder
 from placer.tracing.schema import dtype_name
 from placer.tracing.whole import inference_call
 
+#: Python functions a layer enters to find out that it may take the fast path (torch 2.13; most ask what a tensor is).
+_CHECKS = 100
+
 
 class _EncoderLayer(nn.TransformerEncoderLayer):
     placer_recorder: Recorder
@@ -54,6 +57,7 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             output = layout.dense(src.shape, dtype_name(src.dtype))
             tensors = (src, *weights, src_mask, src_key_padding_mask)
             op = "aten::_transformer_encoder_layer_fwd"
+            self.placer_recorder.entered_unseen(_CHECKS)
             return inference_call(self.placer_recorder, op, args, (output,), tensors, slow)[0]
         return slow()
 

@@ -134,6 +134,10 @@ class Recorder(TorchDispatchMode):
         """The same from here on, where begin and end are two functions."""
         self._quiet = on
 
+    def entered_unseen(self, functions: int) -> None:
+        """So many Python functions are entered by the real step, and not by its trace."""
+        self.python_calls.count += functions
+
     def fresh(self, spec: TensorSpec) -> Tensor:
         """A tensor made by the call recorded last."""
         with self.silence(), torch._C.DisableTorchFunction():

@@ -7,7 +7,7 @@ import pytest
 
 from placer.calibration.floors import fit_floor
 from placer.costs import floor_seconds
-from placer.operators import Work
+from placer.operators import GRAIN, Work
 from placer.profile import DeviceFit
 
 RATES = {"dispatch_seconds": 1e-7, "flops/float32": 1e11, "bytes_per_second": 1e11}
@@ -17,14 +17,14 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 def copies(n: int, seed: int = 0, op: str = "aten::add") -> list[Work]:
     sizes = np.exp(np.random.default_rng(seed).uniform(np.log(16), np.log(1 << 22), n))
-    return [Work("elementwise", op, "float32", s, 12 * s, (s, 12 * s, 1e6), (0, 0, 0, 0, 0)) for s in sizes]
+    return [Work("elementwise", op, "float32", s, 12 * s, (s, 12 * s, 1e6, 0), (0, 0, 0, 0, 0, 0)) for s in sizes]
 
 
 def products(n: int, seed: int = 0, op: str = "aten::mm") -> list[Work]:
     random = np.random.default_rng(seed)
     shapes = np.exp(random.uniform(np.log(4), np.log(2048), (n, 3)))
     return [
-        Work("matmul", op, "float32", 2 * a * b * c, 4 * (a * b + b * c + a * c), (1, a, b, c, 1e6), (0, 0, 0, 0))
+        Work("matmul", op, "float32", 2 * a * b * c, 4 * (a * b + b * c + a * c), (1, a, b, c, 1e6, 0), (0, 0, 0, 0))
         for a, b, c in shapes.tolist()
     ]
 
@@ -52,6 +52,18 @@ def test_costs_of_clean_samples_are_recovered() -> None:
     costs = fit_floor(works, true_seconds(works), RATES)
     assert costs["latency"] == pytest.approx(LATENCY, rel=0.02)
     assert costs["bytes"] + costs["flops"] / 12 == pytest.approx(PER_BYTE, rel=0.02)  # one FLOP for every 12 bytes
+    assert not any("chunk" in name for name in costs)
+
+
+def test_small_loops_on_one_core_and_large_ones_on_many() -> None:
+    works = copies(200)
+    numel = np.array([work.sizes[0] for work in works])
+    shared = LATENCY + PER_BYTE * 12 * numel / np.minimum(np.ceil(numel / GRAIN), 8)  # eight cores
+    costs = fit_floor(works, shared, RATES, parallel=True)
+    alone = fit_floor(works, shared, RATES)
+    errors = [float(np.mean(np.abs(np.log(price(works, c) / shared)))) for c in (costs, alone)]
+    assert errors[0] < 0.1
+    assert errors[0] < 0.5 * errors[1]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -39,8 +39,8 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
 
 
 def price(profile: Profile, family: str, op: str, flops: float, moved: float, *sizes: float) -> float:
-    flags = {"matmul": 4, "elementwise": 5, "convolution": 6}[family]
-    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7), (0.0,) * flags)
+    flags = {"matmul": 4, "elementwise": 6, "convolution": 6}[family]
+    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, 0.0), (0.0,) * flags)
     return CostModel(profile.fit("sim")).price_works([work])[0][0]
 
 

@@ -106,4 +106,4 @@ def test_steps_are_predicted_wherever_batches_live(
     network = NETWORKS["mlp"]
     traced = trace(workload(network, batch, data))
     predicted = predict(traced, calibrated_sim, devices=("sim",), data=data)["sim"]
-    assert predicted.step_seconds == pytest.approx(measured(network, batch, "sim", data), rel=0.1)
+    assert predicted.step_seconds == pytest.approx(measured(network, batch, "sim", data), rel=0.15)

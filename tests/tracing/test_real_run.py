@@ -88,7 +88,7 @@ def test_a_real_run_tells_what_meta_tensors_tell(name: str, mode: str) -> None:
         if field.name not in ("peak_activation_bytes", "python_calls"):
             assert getattr(real, field.name) == getattr(meta, field.name), field.name
     assert meta.python_calls > 0
-    assert real.python_calls == pytest.approx(meta.python_calls, rel=0.5)
+    assert real.python_calls == pytest.approx(meta.python_calls, rel=0.5, abs=40)
     assert 0 <= real.peak_activation_bytes - meta.peak_activation_bytes <= 4
 
 

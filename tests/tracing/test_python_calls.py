@@ -1,0 +1,83 @@
+"""The Python a forward pass enters, counted while it is traced."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from placer.tracing import trace
+from placer.tracing.python_calls import PythonCalls, uncounted
+from placer.workload import make_workload
+
+
+def entered(model: nn.Module, *args: Tensor) -> int:
+    """What the interpreter itself counts in a real forward pass."""
+    count = 0
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    with torch.no_grad():
+        model(*args)
+        sys.setprofile(listen)
+        try:
+            model(*args)
+        finally:
+            sys.setprofile(None)
+    return count
+
+
+class Talkative(nn.Module):
+    """Twenty Python functions around one op."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(20):
+            x = self.same(x)
+        return x * 2
+
+    def same(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2), nn.Softmax(-1)),
+        nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout()),
+        Talkative(),
+    ],
+    ids=["mlp", "normalized", "talkative"],
+)
+def test_as_many_as_really_run(model: nn.Module) -> None:
+    model.eval()
+    x = torch.randn(3, 4)
+    traced = trace(make_workload(model, example=x, mode="infer"))
+    assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
+
+
+def test_where_somebody_else_listens_a_usual_number_stands_in() -> None:
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        return None
+
+    sys.setprofile(listen)
+    try:
+        calls = PythonCalls()
+        with calls.counting():
+            pass
+        assert sys.getprofile() is listen
+    finally:
+        sys.setprofile(None)
+    assert not calls.known
+    assert calls.entered(3, 7) == 4 * 3 + 7
+
+
+def test_nothing_listens_afterwards() -> None:
+    calls = PythonCalls()
+    with calls.counting(), uncounted():
+        assert sys.getprofile() is None
+    assert sys.getprofile() is None
