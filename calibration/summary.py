@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from placer.predict import Z90
 from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds, three_digits
 
@@ -55,7 +58,8 @@ def _device_lines(fit: DeviceFit) -> list[str]:
     points = sum(len(family.y) for family in fit.families.values())
     rows.append(("cost model", f"{len(fit.families)} op families fitted on {points} points"))
     if "base" in fit.interval:
-        rows.append(("certainty", f"a step is known within about {fit.interval['base'] * 1.645:.0%} (90 % of steps)"))
+        error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
+        rows.append(("certainty", f"a step is known within about {error:.0%} (90 % of steps)"))
     return [f"  {name:<16}{text}" for name, text in rows]
 
 
