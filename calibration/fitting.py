@@ -111,8 +111,8 @@ def _fit_family(
         some = slice(None, HYPERPARAMETER_POINTS)
         tuned[family] = _tune(x[some], index[some], y[some] - mean, own_noise[some])
     chosen = tuned[family]
-    keep = _undisturbed(x, index, y - mean, own_noise, chosen)
-    x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
+    calm = _undisturbed(x, index, y - mean, own_noise, chosen)
+    x, y, index, own_noise = x[calm], y[calm], index[calm], own_noise[calm]
     return FamilyFit(
         feature_names=fitted_features(family),
         ops=ops,

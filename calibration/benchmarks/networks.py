@@ -61,8 +61,8 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         projected = [layer(x) for layer in self.inputs]
         q, k, v = projected if len(projected) == 3 else projected[0].chunk(3, -1)
-        split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
-        mixed = F.scaled_dot_product_attention(*split, dropout_p=self.dropout if self.training else 0.0)
+        q, k, v = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         result: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return result
 
