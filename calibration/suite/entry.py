@@ -33,8 +33,7 @@ class Entry:
     suites: frozenset[Suite] = frozenset({"full"})
     #: Import names of packages that torch alone does not bring.
     needs: tuple[str, ...] = ()
-    #: False where the model's Python looks at the values of tensors: no tracer without data can follow, and saying so
-    #: is the right answer.
+    #: False where no trace can be had, neither on meta tensors nor by running a copy: saying so is the right answer.
     traceable: bool = True
 
     def missing(self) -> tuple[str, ...]:
