@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from placer.operators import (
     FAMILIES,
-    GRAIN,
     Context,
     Work,
     amounts,
@@ -22,6 +21,7 @@ from placer.operators import (
     family_of,
     feature_names,
 )
+from placer.readers import GRAIN
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 from placer.workload import make_workload

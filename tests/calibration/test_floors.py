@@ -7,8 +7,9 @@ import pytest
 
 from placer.calibration.floors import fit_floor
 from placer.costs import floor_seconds
-from placer.operators import GRAIN, Work
+from placer.operators import Work
 from placer.profile import DeviceFit
+from placer.readers import GRAIN
 
 RATES = {"dispatch_seconds": 1e-7, "flops/float32": 1e11, "bytes_per_second": 1e11}
 LATENCY, PER_BYTE = 3e-6, 2e-10

@@ -1,0 +1,284 @@
+"""Reads the features of one op call: its arithmetic, and the sizes and flags its family is compared by.
+
+Every reader gives (FLOPs, sizes, flags) in the order ``operators.FAMILIES`` names them. The functions of a ``Work`` are
+amounts: what else than FLOPs and bytes the time of such an op is proportional to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from placer.tracing.trace import OpCall, TensorSpec
+
+if TYPE_CHECKING:
+    from placer.operators import Work
+
+
+def operand_bytes(call: OpCall) -> float:
+    """Bytes of all operands and results, each once."""
+    return float(sum(t.stored_bytes for t in call.inputs) + sum(t.stored_bytes for t in call.outputs))
+
+
+def largest(specs: tuple[TensorSpec, ...]) -> int:
+    """Elements of the largest tensor; 0 of none."""
+    return max((t.numel for t in specs), default=0)
+
+
+def matmul(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x batch x m x n x k; batch, m, n, k; which operand is transposed."""
+    # addmm, baddbmm and addmv carry the bias first.
+    a, b = call.inputs[-2:]
+    batch = a.shape[0] if len(a.shape) == 3 else 1
+    m = a.shape[-2] if len(a.shape) > 1 else 1
+    k = a.shape[-1] if a.shape else 1
+    n = b.shape[-1] if len(b.shape) > 1 else 1
+    flags = (float(_is_transposed(a)), float(_is_transposed(b)))
+    return 2.0 * batch * m * n * k, (batch, m, n, k), flags
+
+
+def _is_transposed(spec: TensorSpec) -> bool:
+    return len(spec.shape) > 1 and spec.stride[-1] != 1 and spec.shape[-1] != 1
+
+
+def _flag(call: OpCall) -> bool:
+    """Whether an argument is True: ``transposed`` of a convolution, ``training`` of a normalization; 1 is not."""
+    return any(argument is True for argument in call.args)
+
+
+def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
+    transposed = _flag(call)
+    kernel = math.prod(weight.shape[2:])
+    if transposed:
+        groups = max(out.shape[1] // max(weight.shape[1], 1), 1)
+        spatial = math.prod(image.shape[2:])
+    else:
+        groups = max(image.shape[1] // max(weight.shape[1], 1), 1)
+        spatial = math.prod(out.shape[2:])
+    cin, cout = image.shape[1] / groups, out.shape[1] / groups
+    return image.shape[0], cin, cout, groups, kernel, spatial, math.prod(image.shape[2:])
+
+
+def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec) -> tuple[float, ...]:
+    dims = len(weight.shape) - 2
+    return float(dims == 1), float(dims == 3), float(_flag(call)), float(not image.contiguous)
+
+
+def convolution(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x batch x in x out x kernel x positions, with the channels of one group."""
+    image, weight = call.inputs[:2]
+    geometry = _convolution_geometry(call, image, weight, call.outputs[0])
+    n, cin, cout, groups, kernel, spatial, _ = geometry
+    return 2.0 * n * cin * cout * groups * kernel * spatial, geometry, _convolution_flags(call, image, weight)
+
+
+def convolution_backward(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """The forward's FLOPs for the weight's gradient, and again for the input's where it is asked for."""
+    grad, image, weight = call.inputs[:3]
+    geometry = _convolution_geometry(call, image, weight, grad)
+    n, cin, cout, groups, kernel, spatial, _ = geometry
+    to_input = any(o.shape == image.shape for o in call.outputs)
+    flops = (4.0 if to_input else 2.0) * n * cin * cout * groups * kernel * spatial
+    return flops, geometry, (*_convolution_flags(call, image, weight), float(to_input))
+
+
+#: Arithmetic per element of the ops that are not a single instruction (polynomial or table evaluations, in FLOPs).
+TRANSCENDENTAL = {
+    "exp": 10, "log": 10, "tanh": 20, "sigmoid": 15, "gelu": 25, "silu": 18, "mish": 40, "softplus": 25, "erf": 20,
+    "sin": 15, "cos": 15, "pow": 20, "elu": 15, "log1p": 15, "expm1": 15, "tan": 25, "atan2": 30, "log_sigmoid": 25,
+    "gelu_backward": 35, "mish_backward": 50, "silu_backward": 25, "softplus_backward": 25, "elu_backward": 15,
+    "log_sigmoid_forward": 25, "log_sigmoid_backward": 25, "hardswish": 4, "logit": 20, "lgamma": 60, "digamma": 60,
+}  # fmt: skip
+
+
+def elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """One FLOP per element, more for functions that are not one instruction; how operands lie and broadcast."""
+    out = max(largest(call.outputs), largest(call.inputs) if call.in_place else 0)
+    name = call.op.removeprefix("aten::").rstrip("_")
+    strided = any(not t.contiguous and 0 not in t.stride for t in call.inputs)
+    broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
+    # One number for a whole row of the result: the loop cannot load them side by side.
+    row = call.outputs[0].shape[-1] if call.outputs and call.outputs[0].shape else 1
+    by_row = row > 1 and any(t.shape and t.numel > 1 and (t.shape[-1] == 1 or t.stride[-1] == 0) for t in call.inputs)
+    flops = float(TRANSCENDENTAL.get(name, 1)) * out
+    return flops, (out, operand_bytes(call)), (float(strided), float(broadcast), float(by_row), float(call.in_place))
+
+
+def reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """One FLOP per element read; elements in and out; whether the innermost dimension survives."""
+    source = max(call.inputs, key=lambda t: t.numel, default=None)
+    if source is None:
+        return 0.0, (0, 0), (0.0, 0.0)
+    out = largest(call.outputs)
+    # The innermost dimension survives when the reduction runs over an outer one: another access pattern.
+    kept = bool(call.outputs) and bool(source.shape) and bool(call.outputs[0].shape)
+    inner_survives = kept and out > 1 and call.outputs[0].shape[-1] == source.shape[-1] > 1
+    return float(source.numel), (source.numel, out), (float(inner_survives), float(not source.contiguous))
+
+
+def rows(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """12 FLOPs per element; elements and the row's length: softmax, sorting, scans."""
+    source = max(call.inputs, key=lambda t: t.numel)
+    inner = source.shape[-1] if source.shape else 1
+    return 12.0 * source.numel, (source.numel, inner), (float(not source.contiguous),)
+
+
+def normalization(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """8 FLOPs per element; elements and channels; whether statistics are taken."""
+    source = max(call.inputs, key=lambda t: t.numel)
+    channels = max((t.numel for t in call.inputs if len(t.shape) == 1), default=1)
+    return 8.0 * source.numel, (source.numel, channels), (float(not source.contiguous), float(_flag(call)))
+
+
+def pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """One FLOP per element of the larger side; both sides, and how many elements share a result."""
+    large = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+    small = call.outputs[0] if not call.op.endswith("backward") else call.inputs[0]
+    window = max(large.numel / max(small.numel, 1), 1.0)
+    return float(large.numel), (large.numel, small.numel, window), (float(not large.contiguous),)
+
+
+#: Ops that read rows of a table; the others write them.
+_READS_ROWS = frozenset(
+    f"aten::{name}"
+    for name in ("embedding", "index_select", "gather", "index", "take", "masked_select", "nonzero", "embedding_bag",
+                 "_embedding_bag")
+)  # fmt: skip
+
+
+def _indexed(call: OpCall) -> tuple[float, float, float]:
+    """(elements moved, elements of the table, distinct indices) of an op that reads or writes rows by number."""
+    index = max((t for t in call.inputs if _is_index(t)), key=lambda t: t.numel, default=None)
+    indices = index.stored_bytes / index.item_bytes if index is not None else 1.0
+    values = [t.numel for t in call.inputs if not _is_index(t)]
+    out = largest(call.outputs)
+    if call.op in _READS_ROWS:
+        return float(out), float(max(values, default=0)), indices
+    written = max(values[1:], default=values[0] if values else 0)
+    return float(written), float(out), indices
+
+
+def _is_index(spec: TensorSpec) -> bool:
+    return spec.dtype in ("int64", "int32", "bool", "uint8")
+
+
+def indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """No FLOPs; elements moved, the table, distinct indices, elements per index."""
+    moved, table, indices = _indexed(call)
+    # One index per row, broadcast over its elements: kernels move whole rows then.
+    expanded = any(0 in t.stride for t in call.inputs if _is_index(t))
+    return 0.0, (moved, table, indices, max(moved / max(indices, 1.0), 1.0)), (float(call.in_place), float(expanded))
+
+
+def indexing_bytes(call: OpCall) -> float:
+    """Rows read and written (read twice where they are added up), the indices, and a table that is made or copied."""
+    moved, table, _ = _indexed(call)
+    passes = 2.0 if call.op in _READS_ROWS else 3.0
+    made = 0.0 if call.op in _READS_ROWS or call.in_place else 8.0 * table
+    return 4.0 * passes * moved + made + sum(t.stored_bytes for t in call.inputs if _is_index(t))
+
+
+def attention(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x batch x length x source x (width + output width), 5 instead of 2 for the gradient."""
+    q, k, v = [t for t in call.inputs if len(t.shape) >= 3][:3]
+    batch = math.prod(q.shape[:-2])
+    length, width = q.shape[-2:]
+    source, out_width = k.shape[-2], v.shape[-1]
+    backward = call.op.endswith("_backward")
+    flops = (5.0 if backward else 2.0) * batch * length * source * (width + out_width)
+    masked = any(len(t.shape) >= 2 and t.shape[-2:] == (length, source) for t in call.inputs[3:])
+    causal = bool(call.args) and call.args[0] is True
+    # With dropout no fused kernel serves on the CPU: the scores are written out, masked and read again.
+    dropped = len(call.args) > 2 and isinstance(call.args[2], float) and call.args[2] > 0.0
+    return flops, (batch, length, source, width), (float(causal), float(masked), float(dropped))
+
+
+def encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x tokens x weights for the layer's products, 4 x tokens x length x width for its attention."""
+    source = call.inputs[0]
+    tokens, width = max(source.numel // source.shape[-1], 1), source.shape[-1]
+    length = source.shape[-2] if len(source.shape) > 2 else tokens
+    # Weights only: a mask is as two-dimensional, but no side of it is the width.
+    weights = sum(t.numel for t in call.inputs[1:] if len(t.shape) == 2 and width in t.shape)
+    heads = call.args[1] if len(call.args) > 1 and type(call.args[1]) is int else 1
+    return 2.0 * tokens * weights + 4.0 * tokens * length * width, (tokens, length, width, weights, heads), ()
+
+
+def recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x rows x all weights, twice that for the gradient; time steps, batch, widths, stacked layers."""
+    sequence = call.inputs[0]
+    cell = call.op.removesuffix("_backward").endswith("_cell")
+    rows = max(sequence.numel // max(sequence.shape[-1], 1), 1)
+    # A cell's state is as two-dimensional as its weights, but stands before them.
+    states = (2 if "lstm" in call.op else 1) if cell else 0
+    matrices = [t for t in call.inputs[1 + states :] if len(t.shape) == 2]
+    # Behind a cell's two weights stand the gradients of a backward; a layer's packed sequence is flat like its weights.
+    weights = matrices[:2] if cell else [t for t in matrices if t.shape != sequence.shape]
+    hidden = weights[1].shape[-1] if len(weights) > 1 else sequence.shape[-1]
+    length = 1 if cell else _time_steps(call)
+    stacked = max(len(weights) // 2, 1)  # layers x directions
+    backward = call.op.endswith("_backward")
+    flops = 2.0 * (2.0 if backward else 1.0) * rows * sum(w.numel for w in weights)
+    return flops, (length, max(rows // length, 1), sequence.shape[-1], hidden, stacked), (float(backward),)
+
+
+def _time_steps(call: OpCall) -> int:
+    """The tracer puts the number of time steps last."""
+    last = call.args[-1] if call.args else 1
+    return max(last, 1) if isinstance(last, int) else 1
+
+
+def optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """12 FLOPs per element of the parameter; the settings that add passes."""
+    settings = {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
+    flags = tuple(float(bool(settings.get(name))) for name in ("momentum", "weight_decay", "fused"))
+    return 12.0 * call.inputs[0].numel, (call.inputs[0].numel,), flags
+
+
+def other(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """One FLOP per element of the largest tensor: too few for most, and a floor all the same."""
+    return float(largest((*call.inputs, *call.outputs))), (largest(call.inputs), largest(call.outputs)), ()
+
+
+def nothing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """No work and no features: a view."""
+    return 0.0, (), ()
+
+
+def padding_flops(work: Work) -> float:
+    """Arithmetic on channels that are only there to fill vector registers (16 float32 in oneDNN's blocked layouts)."""
+    _, cin, cout, groups = work.sizes[:4]
+    return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
+
+
+def product_padding_flops(work: Work) -> float:
+    """The same of a matrix product, whose kernels work on tiles of the result."""
+    _, m, n, _ = work.sizes[:4]
+    return work.flops * (_filled(m) * _filled(n) - 1.0)
+
+
+def _filled(size: float) -> float:
+    """How much larger a dimension is once it is rounded up to whole vector registers."""
+    return math.ceil(size / 16) * 16 / size if size > 0 else 1.0
+
+
+def unfolded_bytes(work: Work) -> float:
+    """Memory of the kernel-sized patches around every position, which kernels that unfold the image write and read."""
+    n, cin, _, groups, kernel, positions = work.sizes[:6]
+    return 4.0 * n * cin * groups * kernel * positions
+
+
+#: Elements below which the CPU's loops stay on one core (``at::internal::GRAIN_SIZE``): a cliff in every thread count.
+GRAIN = 32768
+
+
+def _chunks(work: Work) -> float:
+    return max(math.ceil(work.sizes[0] / GRAIN), 1)
+
+
+#: What one of very many threads would do: everything while an op is too small to share, little of a large one.
+CHUNKS: Mapping[str, Callable[[Work], float]] = {
+    "chunk_flops": lambda w: w.flops / _chunks(w),
+    "chunk_bytes": lambda w: w.bytes / _chunks(w),
+}
