@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from placer.calibration.fitting import HELD_OUT, STEADY, fit_device
-from placer.calibration.observation import OpObservation, StepObservation
-from placer.costs import CostModel
-from placer.predict import Z90
+from placer.calibration.fitting import HELD_OUT, STEADY, fit_device, op_seconds
+from placer.calibration.observation import StepObservation
+from placer.costs import CostModel, host_seconds
+from placer.predict import Z90, doubt
 from placer.profile import DeviceFit
+from placer.timeline import framework_seconds
 
 Array = NDArray[np.float64]
 
@@ -63,10 +64,6 @@ def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
-def _issue(op: OpObservation, issue: Mapping[str, float]) -> float:
-    return issue.get(f"host/{op.op}", issue.get(f"host/{op.family}", issue.get("host", 0.0)))
-
-
 def _between_ops(
     observations: Sequence[StepObservation], issue: Mapping[str, float], fit: DeviceFit
 ) -> dict[str, float]:
@@ -75,25 +72,17 @@ def _between_ops(
     Least squares on relative errors, no coefficient below zero.
     """
     model = CostModel(fit)
-    steps = [s for s in observations if device_seconds(s, model) < HOST_BOUND * s.seconds]
+    steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
     names = list(observations[0].counts) if observations else []
     if len(steps) < 2 * len(names) or not names:
         return {}
     waits = _around(fit)
-    missing = [s.seconds - waits - sum(_issue(op, issue) * op.count for op in s.ops) for s in steps]
+    missing = [s.seconds - waits - sum(host_seconds(op.op, op.family, issue) * op.count for op in s.ops) for s in steps]
     weights = np.array([1.0 / s.seconds / math.hypot(1.0, s.spread / STEADY) for s in steps])
     rows: Array = np.array([[s.counts[name] for name in names] for s in steps])
     regression = LinearRegression(positive=True, fit_intercept=False)
     regression.fit(rows * weights[:, None], np.array(missing) * weights)
     return {name: float(value) for name, value in zip(names, regression.coef_, strict=True)}
-
-
-def device_seconds(step: StepObservation, model: CostModel) -> float:
-    """Time of a step's kernels: as measured, the price where nothing was."""
-    unknown = [op for op in step.ops if op.seconds is None]
-    priced, _, _ = model.price_works([op.work() for op in unknown])
-    measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None)
-    return measured + sum(p * op.count for p, op in zip(priced, unknown, strict=True))
 
 
 def _around(fit: DeviceFit) -> float:
@@ -105,16 +94,14 @@ def predict_alone(step: StepObservation, model: CostModel) -> tuple[float, float
     """(predicted seconds, sigma of its log from the ops alone) of an observed step: host or device, and the wait."""
     fit = model.fit
     seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
-    by_family: dict[str, float] = {}
-    for op, price, error in zip(step.ops, seconds, sigma, strict=True):
-        by_family[op.family] = by_family.get(op.family, 0.0) + price * op.count * error
-    device = sum(price * op.count for op, price in zip(step.ops, seconds, strict=True))
-    host = sum(_issue(op, fit.framework) * op.count for op in step.ops)
-    host += sum(fit.framework.get(name, 0.0) * count for name, count in step.counts.items())
+    prices = [price * op.count for op, price in zip(step.ops, seconds, strict=True)]
+    device = sum(prices)
+    host = sum(host_seconds(op.op, op.family, fit.framework) * op.count for op in step.ops)
+    host += framework_seconds(step.counts, fit.framework)
     total = max(host, device) + _around(fit)
     # While the device waits for the host, doubt about its kernels is none about the step.
     share = 1.0 if device >= host else device / host
-    return total, share * math.sqrt(sum(v * v for v in by_family.values())) / max(total, 1e-12)
+    return total, share * doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
 def _interval(held: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:

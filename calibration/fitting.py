@@ -21,8 +21,9 @@ from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.costs import CostModel, fitted_features, floor_seconds, inputs_of, op_label
 from placer.gaussian_process import covariance, distances
-from placer.predict import Z90
+from placer.predict import Z90, doubt
 from placer.profile import DeviceFit, FamilyFit, Sample
+from placer.timeline import framework_seconds
 
 Array = NDArray[np.float64]
 
@@ -211,7 +212,7 @@ def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> d
     names = list(observations[0].counts) if observations else []
     rows, targets, weights = [], [], []
     for step in observations:
-        missing = step.seconds - _op_seconds(step, model)
+        missing = step.seconds - op_seconds(step, model)
         rows.append([step.counts[name] for name in names])
         targets.append(missing)
         weights.append(1.0 / step.seconds / math.hypot(1.0, step.spread / STEADY))
@@ -229,7 +230,7 @@ def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> d
     return {name: float(value) for name, value in zip(names, solution, strict=True)}
 
 
-def _op_seconds(step: StepObservation, model: CostModel) -> float:
+def op_seconds(step: StepObservation, model: CostModel) -> float:
     """Time of a step's ops: as measured, the price where nothing was."""
     missing = [op for op in step.ops if op.seconds is None]
     priced, _, _ = model.price_works([op.work() for op in missing])
@@ -240,12 +241,9 @@ def _op_seconds(step: StepObservation, model: CostModel) -> float:
 def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]:
     """(predicted seconds, sigma of its log from the ops alone) of an observed step."""
     seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
-    by_family: dict[str, float] = {}
-    total = sum(model.fit.framework.get(name, 0.0) * count for name, count in step.counts.items())
-    for op, price, error in zip(step.ops, seconds, sigma, strict=True):
-        total += price * op.count
-        by_family[op.family] = by_family.get(op.family, 0.0) + price * op.count * error
-    return total, math.sqrt(sum(v * v for v in by_family.values())) / max(total, 1e-12)
+    prices = [price * op.count for op, price in zip(step.ops, seconds, strict=True)]
+    total = framework_seconds(step.counts, model.fit.framework) + sum(prices)
+    return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
 def _interval(held: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:

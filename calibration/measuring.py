@@ -129,13 +129,3 @@ def _moved(value: Any, device: str) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to(device).requires_grad_(value.requires_grad)
     return value
-
-
-def with_threads(threads: int, run: Callable[[], Any]) -> Any:
-    """``run()`` with torch's intra-op threads set to ``threads``, and back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        return run()
-    finally:
-        torch.set_num_threads(before)

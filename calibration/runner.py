@@ -18,14 +18,15 @@ from placer.calibration import fitting
 from placer.calibration.accelerator_fit import fit_accelerator
 from placer.calibration.interference import Load
 from placer.calibration.journal import Journal
-from placer.calibration.measuring import Bench, with_threads
+from placer.calibration.measuring import Bench
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
 from placer.calibration.timing import Clock
-from placer.costs import fitted_features
+from placer.costs import foreign_family
 from placer.errors import CalibrationError, PlacerError, ProfileError
 from placer.profile import DeviceFit, Profile, Sample
+from placer.threads import running_with
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
@@ -119,8 +120,7 @@ def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str]
         found = profile.load(path)
     except ProfileError:
         return None
-    fits = [family for fit in found.fits for family in fit.families.items()]
-    current = all(fit.feature_names == fitted_features(name) for name, fit in fits)
+    current = all(foreign_family(fit) is None for fit in found.fits)
     same = current and not profile.stale_fields(found, fingerprint)
     covers = set(devices) <= set(found.devices())
     # What was asked for last time was spent up to the last probe: a few percent less is the same budget.
@@ -183,7 +183,8 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             else:
                 journal.add(observation, took)
 
-    with_threads(target.threads, run)
+    with running_with(target.threads):
+        run()
 
 
 def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) -> Profile:

@@ -32,10 +32,9 @@ UPDATE_BUFFERS = {"SGD": 0, "Adam": 2, "AdamW": 2, "RMSprop": 1, "Adagrad": 1, "
 
 @dataclass(frozen=True)
 class FreshMemory:
-    """Bytes of fresh pages each call of a step writes to first, and bytes the step returns to the system."""
+    """Bytes of fresh pages each call of a step writes to first."""
 
     by_call: dict[int, int]
-    returned: int
 
     @property
     def total(self) -> int:
@@ -144,7 +143,6 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
         for block in held.values():
             heap.give(*block)
         held.clear()
-        heap.returned = 0
         by_call = {}
         for event in events:
             if event.nbytes:
@@ -154,9 +152,7 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
                     by_call[event.call] = by_call.get(event.call, 0) + fresh
             else:
                 heap.give(*held.pop(event.buffer))
-    for block in held.values():
-        heap.give(*block)
-    return FreshMemory(by_call, heap.returned)
+    return FreshMemory(by_call)
 
 
 def _with_updates(trace: Trace) -> list[MemoryEvent]:

@@ -35,6 +35,11 @@ def fitted_features(family: str) -> tuple[str, ...]:
     return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
 
 
+def foreign_family(fit: DeviceFit) -> str | None:
+    """A family fitted on other features than this version of placer describes ops by; None where there is none."""
+    return next((name for name, f in fit.families.items() if f.feature_names != fitted_features(name)), None)
+
+
 def op_label(work: Work) -> str:
     """The categorical name a residual is learnt under: float32 is the norm, any other dtype another op.
 
@@ -76,17 +81,22 @@ def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -
     return max(total, roofline_seconds(work, fit) / 3.0)
 
 
+def host_seconds(op: str, family: str, framework: Mapping[str, float]) -> float:
+    """Seconds to issue one call: known of the op itself, else of its family, else of any op; 0.0 where nothing is."""
+    return framework.get(f"host/{op}", framework.get(f"host/{family}", framework.get("host", 0.0)))
+
+
 class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
     def __init__(self, fit: DeviceFit) -> None:
         """Raises ProfileError for a fit of features other than this version of placer describes ops by."""
-        for family, found in fit.families.items():
-            if found.feature_names != fitted_features(family):
-                raise ProfileError(
-                    f"the profile was fitted by another version of placer (features of {family!r} differ): run placer "
-                    "calibrate, or load a profile of this version"
-                )
+        foreign = foreign_family(fit)
+        if foreign is not None:
+            raise ProfileError(
+                f"the profile was fitted by another version of placer (features of {foreign!r} differ): run placer "
+                "calibrate, or load a profile of this version"
+            )
         self.fit = fit
 
     @cached_property
@@ -162,5 +172,4 @@ class CostModel:
     def _host_seconds(self, work: Work) -> float:
         if self.fit.device == "cpu":
             return 0.0
-        hosts = self.fit.framework
-        return hosts.get(f"host/{work.op}", hosts.get(f"host/{work.family}", hosts.get("host", 0.0)))
+        return host_seconds(work.op, work.family, self.fit.framework)

@@ -158,16 +158,9 @@ def with_threads(decision: Decision, tried: tuple[ThreadOption, ...]) -> Decisio
 @contextlib.contextmanager
 def cpu_threads(predictions: Mapping[str, Prediction]) -> Iterator[None]:
     """The number of threads the CPU's prediction is for, restored afterwards."""
-    now = torch.get_num_threads()
-    wanted = predictions["cpu"].threads if "cpu" in predictions else now
-    if wanted == now:
+    wanted = predictions["cpu"].threads if "cpu" in predictions else torch.get_num_threads()
+    with thread_counts.running_with(wanted):
         yield
-        return
-    torch.set_num_threads(wanted)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(now)
 
 
 def trace_workload(workload: Workload) -> Trace:

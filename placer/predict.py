@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -107,14 +107,19 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
     The errors of one op repeat wherever it stands, so they add up linearly within a family and as squares between
     families; what composition adds on top was measured on generated networks (``fit.interval``).
     """
-    by_family: dict[str, float] = {}
-    for family, seconds, sigma in zip(priced.families, priced.seconds, priced.sigma, strict=True):
-        by_family[family] = by_family.get(family, 0.0) + seconds * sigma
     total = sum(priced.seconds) + timeline.framework_seconds(priced.counts, fit.framework)
     if total <= 0.0:
         return fit.interval.get("base", 0.0)
-    ops = math.sqrt(sum(v * v for v in by_family.values())) / total
+    ops = doubt(priced.families, priced.seconds, priced.sigma) / total
     return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops)
+
+
+def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:
+    """Seconds by which the sum of ops may be off (one standard deviation): linear in a family, squares between them."""
+    by_family: dict[str, float] = {}
+    for family, price, error in zip(families, seconds, sigma, strict=True):
+        by_family[family] = by_family.get(family, 0.0) + price * error
+    return math.sqrt(sum(v * v for v in by_family.values()))
 
 
 def one_time_seconds(trace: Trace, fit: DeviceFit) -> float:

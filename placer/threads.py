@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from placer.prediction import Prediction
 from placer.units import format_seconds
@@ -69,3 +72,17 @@ def _threads(count: int) -> str:
 def _listed(steps: Mapping[int, float]) -> str:
     *first, last = map(str, sorted(steps))
     return f"{', '.join(first)} and {last}"
+
+
+@contextlib.contextmanager
+def running_with(count: int) -> Iterator[None]:
+    """The body runs with ``count`` of torch's intra-op threads, whatever follows with as many as before."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -29,7 +29,7 @@ from placer.tracing.failures import ValueUnknown, describe_layer
 from placer.tracing.formulas import Specs
 from placer.tracing.layers import Layers
 from placer.tracing.liveness import Liveness
-from placer.tracing.python_calls import PythonCalls
+from placer.tracing.python_calls import PythonCalls, uncounted
 from placer.tracing.schema import Operator, operator
 from placer.tracing.trace import OpCall, Phase, TensorSpec
 from placer.tracing.undo import Undo
@@ -184,13 +184,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._quiet or func.namespace in _UNSEEN:
             return func(*args, **kwargs)
-        listening = sys.getprofile()
-        sys.setprofile(None)  # Python entered from here on is tracing's own (see PythonCalls)
-        try:
-            with torch._C.DisableTorchFunction():
-                return self._dispatch(func, args, kwargs)
-        finally:
-            sys.setprofile(listening)
+        with uncounted(), torch._C.DisableTorchFunction():
+            return self._dispatch(func, args, kwargs)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)

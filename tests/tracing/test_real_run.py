@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from ticking import Clock
 from torch import nn
 
 from placer.calibration.suite import entries
@@ -224,16 +225,6 @@ def test_a_step_that_raises_says_where() -> None:
     model = nn.Sequential(nn.Identity(), Fails())
     with pytest.raises(TraceError, match=r"forward failed in layer '1'.*ValueError: six"):
         trace(make_workload(model, example=torch.tensor([1.0, 2.0, 3.0]), mode="infer"))
-
-
-class Clock:
-    """A second passes with every look."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
 
 
 def test_a_step_that_takes_too_long_is_given_up() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pictures import picture, same
+from ticking import Clock
 from torch import nn
 from torch.distributions import Categorical
 
@@ -350,16 +351,6 @@ def test_a_step_that_raises_says_where_and_leaves_everything_as_it_was(where: st
     with pytest.raises(TraceError, match="the step function failed in "):
         trace(make_workload(fails, (5, 6)))
     assert same(before, picture(*watched))
-
-
-class Clock:
-    """A second passes with every look."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
 
 
 def test_a_step_that_takes_too_long_is_given_up() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pictures import picture, same
 from torch import nn
 
 from placer.errors import TraceError
@@ -45,33 +46,12 @@ class Stateful(nn.Module):
         return x + torch.randn(4)
 
 
-def picture(model: Stateful) -> dict[str, Any]:
+def picture_of(model: Stateful) -> dict[str, Any]:
     return {
-        "state": {k: v.clone() for k, v in model.state_dict().items()},
-        "grads": {k: None if p.grad is None else p.grad.clone() for k, p in model.named_parameters()},
-        "versions": {k: p._version for k, p in model.named_parameters()},
-        "identity": {k: (id(p), p.data_ptr()) for k, p in model.named_parameters()},
-        "flags": {k: m.training for k, m in model.named_modules()},
-        "classes": {k: type(m) for k, m in model.named_modules()},
-        "hooks": {k: (list(m._forward_hooks), list(m._forward_pre_hooks)) for k, m in model.named_modules()},
-        "attributes": {k: sorted(vars(m)) for k, m in model.named_modules()},
+        **picture(model),
         "history": model.history.clone(),
         "counts": (model.counts["calls"], list(model.counts["log"])),
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": repr(np.random.get_state()),  # noqa: NPY002
-        "grad_mode": torch.is_grad_enabled(),
-        "dtype": torch.get_default_dtype(),
-        "threads": torch.get_num_threads(),
     }
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    return bool(a == b)
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -82,7 +62,7 @@ def test_everything_is_as_before(mode: str, fails: bool, reads: bool) -> None:
     seen: list[str] = []
     model.first.register_forward_hook(lambda *_: seen.append("hook"))
     model.first.weight.grad = torch.ones(4, 4)
-    before = picture(model)
+    before = picture_of(model)
     workload = make_workload(model, (6, 4), mode=mode)
     if fails:
         with pytest.raises(TraceError, match=r"forward failed in the step.*ValueError: deep inside"):
@@ -92,7 +72,7 @@ def test_everything_is_as_before(mode: str, fails: bool, reads: bool) -> None:
         assert traced.calls
         assert traced.notes[-1] == "1 user hook was left out of the trace"
         assert len(traced.notes) == 1 + reads
-    after = picture(model)
+    after = picture_of(model)
     assert {k for k in before if not same(before[k], after[k])} == set()
     assert seen == []
 
