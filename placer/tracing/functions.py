@@ -15,7 +15,7 @@ from torch.utils._device import _device_constructors
 
 from placer.tracing import whole
 from placer.tracing.autocast import Autocast
-from placer.tracing.python_calls import uncounted
+from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
 
 _WHOLE: dict[Any, Callable[..., Any]] = {
@@ -65,7 +65,7 @@ class FunctionMode(TorchFunctionMode):
         if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:
-                with uncounted():
+                with Uncounted():
                     return handler(self.recorder, *args, **kwargs)
             finally:
                 self.recorder.original = None  # it holds tensors

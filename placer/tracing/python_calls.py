@@ -75,12 +75,14 @@ def _only_traced(code: CodeType) -> bool:
     return code.co_filename.startswith(_TRACING_ONLY)
 
 
-@contextlib.contextmanager
-def uncounted() -> Iterator[None]:
-    """What runs inside belongs to tracing, whatever it calls."""
-    listening = sys.getprofile()
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(listening)
+class Uncounted:
+    """A context: what runs inside belongs to tracing, whatever it calls. Entered for every op, so no generator."""
+
+    __slots__ = ("_listening",)
+
+    def __enter__(self) -> None:
+        self._listening = sys.getprofile()
+        sys.setprofile(None)
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(self._listening)

@@ -29,7 +29,7 @@ from placer.tracing.failures import ValueUnknown, describe_layer
 from placer.tracing.formulas import Specs
 from placer.tracing.layers import Layers
 from placer.tracing.liveness import Liveness
-from placer.tracing.python_calls import PythonCalls, uncounted
+from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.schema import Operator, operator
 from placer.tracing.trace import OpCall, Phase, TensorSpec
 from placer.tracing.undo import Undo
@@ -184,7 +184,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._quiet or func.namespace in _UNSEEN:
             return func(*args, **kwargs)
-        with uncounted(), torch._C.DisableTorchFunction():
+        with Uncounted(), torch._C.DisableTorchFunction():
             return self._dispatch(func, args, kwargs)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

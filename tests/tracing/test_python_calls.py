@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import trace
-from placer.tracing.python_calls import PythonCalls, uncounted
+from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.workload import make_workload
 
 
@@ -78,6 +78,6 @@ def test_where_somebody_else_listens_a_usual_number_stands_in() -> None:
 
 def test_nothing_listens_afterwards() -> None:
     calls = PythonCalls()
-    with calls.counting(), uncounted():
+    with calls.counting(), Uncounted():
         assert sys.getprofile() is None
     assert sys.getprofile() is None
