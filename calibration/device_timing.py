@@ -20,7 +20,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from placer.calibration import in_place
-from placer.calibration.in_place import Event, OpTiming, StepTiming
+from placer.calibration.in_place import Event, OpTiming, RawEvent, StepTiming
 from placer.calibration.timing import Clock
 from placer.calibration.waiting import OP_MARK, WaitAfterEachOp, waited_calls
 from placer.tracing.trace import Trace
@@ -82,13 +82,13 @@ def _whole(step: Callable[[], object], synchronize: Callable[[], None], clock: C
 class _Structure:
     """The recorder's events of one step in order of their start, and the ops timed in it by name and event number."""
 
-    raw: tuple[Any, ...]
+    raw: tuple[RawEvent, ...]
     names: list[str]
     numbers: list[int]
 
     def sums(self, seconds: list[float]) -> list[Event]:
         """The events, each with the sum of ``seconds`` (one number per timed op) inside it as its device time."""
-        nested = in_place._nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
+        nested = in_place.nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
         return [event for event in nested if event.name != OP_MARK]
 
 
@@ -102,8 +102,9 @@ def _structure(
         step()
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
-    raw = sorted(recorder.profiler.kineto_results.events(), key=lambda e: (e.start_ns(), -e.end_ns()))
-    numbers = [event.correlation_id() for event in raw if event.name() == OP_MARK]
+    events = map(RawEvent.of, recorder.profiler.kineto_results.events())
+    raw = sorted(events, key=lambda e: (e.start_ns, -e.end_ns))
+    numbers = [event.number for event in raw if event.name == OP_MARK]
     names = [call.name for call in mode.calls]
     # The mode notes a call when it is done, the recorder orders events by their start: the same for ops in a row, not
     # for an op that runs others through the mode again. Such a step is left to its whole time.

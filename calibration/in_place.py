@@ -15,8 +15,9 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ LOOK_AHEAD = 200
 #: What the events of autograd's nodes are called, up to the node's own name.
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 #: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
-MOST_ROUNDS, MOST_RECORDED = 20, 5
+MOST_ROUNDS, MOST_RECORDED = 20, 3
 #: Steps that last longer (seconds) repeat themselves well enough to be timed less often.
 LONG_STEP = 0.02
 #: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work.
@@ -113,12 +114,15 @@ def time_step(
     seconds: float = 0.1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTiming:
-    """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each)."""
+    """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
+
+    Another shape teaches more than another repetition of this one: repetitions are as few as a median allows.
+    """
     once = _timed(step, synchronize, clock)
-    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 3 if once < LONG_STEP else 2), MOST_ROUNDS))
+    rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     # Undisturbed steps on both sides of the recorded ones: a machine that drifts shifts both alike.
     whole = [once, *(_timed(step, synchronize, clock) for _ in range(rounds))]
-    recorded, steps = _record(step, min(rounds + 1, MOST_RECORDED), synchronize, clock)
+    recorded, steps = _record(step, MOST_RECORDED if once < LONG_STEP else 2, synchronize, clock)
     whole += [_timed(step, synchronize, clock) for _ in range(rounds // 2)]
     whole.sort()
     median = statistics.median(whole)
@@ -189,41 +193,59 @@ def _record(
     return seconds, list(_steps(recorder.profiler.kineto_results.events()))
 
 
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """What is read of one of the recorder's events, once: each of its answers is a call into C++."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    sequence: int
+    thread: int
+    number: int
+
+    @classmethod
+    def of(cls, event: Any) -> RawEvent:
+        return cls(event.name(), event.start_ns(), event.end_ns(), event.sequence_nr(), event.start_thread_id(),
+                   event.correlation_id())  # fmt: skip
+
+
 def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
     """The host events of each marked step, in order of their start, each with the device time of its kernels."""
     kernels: dict[int, float] = defaultdict(float)
     host = []
     for event in raw:
+        correlation = event.linked_correlation_id()
         if event.device_type() == DeviceType.CPU:
-            if event.linked_correlation_id() == 0:
-                host.append(event)
-        elif event.linked_correlation_id() > 0:
-            kernels[event.linked_correlation_id()] += event.duration_ns() * 1e-9
-    host.sort(key=lambda e: (e.start_ns(), -e.end_ns()))
-    marks = [e for e in host if e.name() == STEP_MARK]
-    for mark in marks:
-        begin, end = mark.start_ns(), mark.end_ns()
-        yield _nest([e for e in host if begin <= e.start_ns() < end and e.name() != STEP_MARK], kernels)
+            if correlation == 0:
+                host.append(RawEvent.of(event))
+        elif correlation > 0:
+            kernels[correlation] += event.duration_ns() * 1e-9
+    host.sort(key=lambda e: (e.start_ns, -e.end_ns))
+    for position, mark in enumerate(host):
+        if mark.name == STEP_MARK:
+            following = takewhile(lambda e, end=mark.end_ns: e.start_ns < end, host[position + 1 :])  # type: ignore[misc]
+            yield nest([e for e in following if e.name != STEP_MARK], kernels)
 
 
-def _nest(events: Sequence[Any], kernels: dict[int, float]) -> list[Event]:
-    """Counts what is nested in each event and sums its kernels' time.
+def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event]:
+    """Counts what is nested in each event and sums its kernels' time (``kernels``: seconds by event number).
 
     Threads interleave on accelerators, where backward has one of its own: nesting is kept per thread.
     """
     inside = [0] * len(events)
-    device = [kernels.get(e.correlation_id(), 0.0) for e in events]
+    device = [kernels.get(e.number, 0.0) for e in events]
     open_events: dict[int, list[int]] = defaultdict(list)
     for i, event in enumerate(events):
-        stack = open_events[event.start_thread_id()]
-        while stack and events[stack[-1]].end_ns() <= event.start_ns():
+        stack = open_events[event.thread]
+        while stack and events[stack[-1]].end_ns <= event.start_ns:
             stack.pop()
         for parent in stack:
             inside[parent] += 1
             device[parent] += device[i]
         stack.append(i)
     return [
-        Event(e.name(), e.start_ns() * 1e-9, e.end_ns() * 1e-9, e.sequence_nr(), n, d)
+        Event(e.name, e.start_ns * 1e-9, e.end_ns * 1e-9, e.sequence, n, d)
         for e, n, d in zip(events, inside, device, strict=True)
     ]
 
@@ -339,6 +361,6 @@ def _median_timing(seen: Sequence[OpTiming | None]) -> OpTiming | None:
     found = [t for t in seen if t is not None]
     if not found:
         return None
-    middle = sorted(found, key=lambda t: t.host_seconds)[len(found) // 2]
+    middle = sorted(found, key=lambda t: t.host_seconds)[(len(found) - 1) // 2]
     device = statistics.median(t.device_seconds for t in found)
     return OpTiming(middle.call, middle.host_seconds, middle.inside, device)

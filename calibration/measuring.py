@@ -22,7 +22,7 @@ from placer.tracing.trace import Trace
 from placer.workload import Workload
 
 #: Steps run before anything is timed: allocator, kernel selection and optimizer state settle.
-WARM_UP = 2
+WARM_UP = 1
 #: An op stream of which less than this share was found among the events is not the one that was traced.
 LEAST_MATCHED = 0.5
 #: Devices whose kernels the recorder reports. All others are timed by waiting for them.

@@ -27,9 +27,13 @@ class Limit:
     def share(self, part: float) -> Limit:
         return Limit(self.flops * part, self.bytes * part)
 
+    def taken(self, flops: float, moved: float) -> float:
+        """The share of this limit that both together take: a step half arithmetic and half traffic takes both times."""
+        return flops / self.flops + moved / self.bytes
+
     def admits(self, flops: float, moved: float) -> bool:
-        """Whether both together fit: a step half arithmetic and half traffic takes the time of both."""
-        return flops / self.flops + moved / self.bytes <= 1.0
+        """Whether both together fit."""
+        return self.taken(flops, moved) <= 1.0
 
 
 @dataclass(frozen=True)
@@ -85,25 +89,30 @@ class Apply(nn.Module):
 DRAWS = 200
 #: Branches that fit, of which the largest is taken.
 CANDIDATES = 5
+#: Shares of a step's limit that one branch may take, every octave between them equally likely: real steps spend their
+#: time in ops of microseconds as well as in ops a thousand times longer.
+LEAST_PART, MOST_PART = 3e-4, 0.6
 
 
 def block(
-    family: str, random: Random, limit: Limit, draw: Callable[[Random], Branch], *, most: int = 8, training: float = 0.6
+    family: str, random: Random, limit: Limit, draw: Callable[[Random], Branch], *, most: int = 16, training: float = 0.6
 ) -> Probe:
     """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``."""
     train = random.random() < training
     room = limit.share(1 / 3) if train else limit
-    wanted = random.randint(1, most)
-    # Half of the blocks are tiny as a whole: launches and dispatch are learnt there, rates in the others.
-    room = room if random.random() < 0.6 else room.share(0.03)
+    left = 1.0
     branches: list[Branch] = []
-    for _ in range(wanted):
-        allowed = room.share(log_uniform(random, 1e-3, 2.0) / wanted)
-        branch = _drawn(random, draw, allowed, train)
-        if branch is not None:
-            branches.append(branch)
+    for _ in range(random.randint(1, most)):
+        part = min(log_uniform(random, LEAST_PART, MOST_PART), left)
+        branch = _drawn(random, draw, room.share(part), train)
+        if branch is None:
+            continue
+        branches.append(branch)
+        left -= room.taken(branch.flops, branch.bytes)
+        if left < LEAST_PART:
+            break
     if not branches:  # nothing was small enough: the smallest of a few is
-        branches = [min((draw(random) for _ in range(20)), key=lambda b: b.flops / limit.flops + b.bytes / limit.bytes)]
+        branches = [min((draw(random) for _ in range(20)), key=lambda b: limit.taken(b.flops, b.bytes))]
         train = train and branches[0].trains
     gradients = [train and random.random() < 0.65 for _ in branches]
     if train and not any(gradients):
@@ -126,7 +135,7 @@ def _drawn(random: Random, draw: Callable[[Random], Branch], allowed: Limit, tra
             fitting.append(branch)
             if len(fitting) == CANDIDATES:
                 break
-    return max(fitting, key=lambda b: b.flops / allowed.flops + b.bytes / allowed.bytes, default=None)
+    return max(fitting, key=lambda b: allowed.taken(b.flops, b.bytes), default=None)
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:

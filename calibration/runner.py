@@ -166,7 +166,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             start, before = clock(), Load.now()
             try:
                 # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
-                share = 1.0 if probe.family == "network" else 0.5
+                share = 1.0 if probe.family == "network" else 0.2
                 observation = bench.measure(probe, seconds=share * min(0.06, 0.004 * seconds))
             except (PlacerError, RuntimeError, ValueError):
                 # Not every op exists for every dtype and device: the probe teaches nothing here, others will.

@@ -14,7 +14,7 @@ LAYERS = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d)
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of convolutions of random shapes."""
-    return block("convolution", random, limit, _draw, most=6)
+    return block("convolution", random, limit, _draw, most=12)
 
 
 def _draw(random: Random) -> Branch:

@@ -79,7 +79,7 @@ class WithParameter(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of elementwise ops, copies and random numbers on random shapes."""
-    return block("elementwise", random, limit, _draw, most=12)
+    return block("elementwise", random, limit, _draw, most=24)
 
 
 def _draw(random: Random) -> Branch:

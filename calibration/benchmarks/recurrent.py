@@ -34,7 +34,7 @@ class Unrolled(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of recurrent layers of random shapes."""
-    return block("recurrent", random, limit, _draw, most=3)
+    return block("recurrent", random, limit, _draw, most=5)
 
 
 def _draw(random: Random) -> Branch:
