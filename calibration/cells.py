@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from placer.calibration.interleaved import Measurement, measure_interleaved
+from placer.calibration.isolated import isolated_seconds
 from placer.calibration.record import Cell
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import Entry
@@ -101,7 +102,7 @@ def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, d
         flops=flops,
         decision_seconds=trace_seconds + seconds,
         prediction_error=None,
-        baselines=baselines,
+        baselines={**cell.baselines, **baselines},
     )
 
 
@@ -137,7 +138,22 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
         rounds=effort.rounds,
         seconds=effort.seconds,
     )
-    return [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
+    done = [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
+    if device != "cpu":
+        return done
+    return [_with_isolated(cell, step) for cell, step in zip(done, steps, strict=True)]
+
+
+def _with_isolated(cell: Cell, step: Step) -> Cell:
+    """With the baseline that is measured: the sum of the ops' times, each alone."""
+    if cell.measured is None:
+        return cell
+    step.prepare()
+    try:
+        seconds = isolated_seconds(step)
+    except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell
+        return cell
+    return replace(cell, baselines={**cell.baselines, "isolated_sum": seconds})
 
 
 def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
@@ -175,7 +191,8 @@ def _workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Workloa
 def unpredicted(cell: Cell, reason: str) -> Cell:
     """The cell without a prediction, and why."""
     return replace(
-        cell, predicted=None, low=None, high=None, coverage=None, flops=None, decision_seconds=None, baselines={},
+        cell, predicted=None, low=None, high=None, coverage=None, flops=None, decision_seconds=None,
+        baselines={name: time for name, time in cell.baselines.items() if name == "isolated_sum"},
         prediction_error=reason,
     )  # fmt: skip
 

@@ -41,6 +41,8 @@ HYPERPARAMETER_POINTS = 140
 OUTLIER = 3.0
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
+#: What a block says of the framework, next to a network: its branches stand side by side, and are larger than layers.
+BLOCK_TRUST = 0.1
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 
@@ -215,7 +217,8 @@ def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> d
         missing = step.seconds - op_seconds(step, model)
         rows.append([step.counts[name] for name in names])
         targets.append(missing)
-        weights.append(1.0 / step.seconds / math.hypot(1.0, step.spread / STEADY))
+        trust = 1.0 if step.family == "network" else BLOCK_TRUST
+        weights.append(trust / step.seconds / math.hypot(1.0, step.spread / STEADY))
     if len(rows) < 2 * len(names) or not names:
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)

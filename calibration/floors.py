@@ -60,7 +60,7 @@ def fit_floor(
     names = ("latency", *rows[0])
     matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])
-    prior = _family_prior(names, matrix, seconds, works[0], rates)
+    prior = _family_prior(names, matrix, seconds, works[0].family, rates)
     expected_flop = float(prior.mean[1])
     family = _fit(matrix, seconds, prior)
     result = dict(zip(names, np.exp(family).tolist(), strict=True))
@@ -74,7 +74,7 @@ def fit_floor(
             mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
             spread = np.full(len(names), OP_SPREAD)
             spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
-            costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work, rates))
+            costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work.family, _peak(work, rates)))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
@@ -83,13 +83,13 @@ def _peak(work: Work, rates: Mapping[str, float]) -> float:
     return rates.get(f"flops/{work.dtype}") or rates["flops/float32"]
 
 
-def _least_flop(work: Work, rates: Mapping[str, float]) -> float:
-    """Log of the least seconds a FLOP of this op can take."""
-    return -math.log(ABOVE_PEAK * _peak(work, rates)) if work.family in COUNTED else -math.inf
+def _least_flop(family: str, peak: float) -> float:
+    """Log of the least seconds a FLOP of this family can take, at a peak rate of FLOP/s."""
+    return -math.log(ABOVE_PEAK * peak) if family in COUNTED else -math.inf
 
 
-def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, work: Work, rates: Mapping[str, float]) -> Prior:
-    waste, held = LARGE_FLOP.get(work.family, (2.0, FAMILY_SPREAD["flops"]))
+def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, op_family: str, rates: Mapping[str, float]) -> Prior:
+    waste, held = LARGE_FLOP.get(op_family, (2.0, FAMILY_SPREAD["flops"]))
     expected = {
         "latency": 2.0 * rates["dispatch_seconds"],
         "flops": waste / rates["flops/float32"],
@@ -102,17 +102,17 @@ def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, work: Wor
         ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
         mean.append(math.log(expected.get(name, ratio)))
         spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
-    return _bounded(np.array(mean), np.array(spread), work, rates)
+    return _bounded(np.array(mean), np.array(spread), op_family, rates["flops/float32"])
 
 
-def _bounded(mean: Array, spread: Array, work: Work, rates: Mapping[str, float]) -> Prior:
+def _bounded(mean: Array, spread: Array, family: str, peak: float) -> Prior:
     """A prior whose counted FLOP has bounds: the peak rate below, one standard deviation above what is expected of it.
 
     However many small, inefficient shapes are sampled, they do not slow down the large ones.
     """
     least, most = np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
-    least[1] = _least_flop(work, rates)
-    if work.family in LARGE_FLOP:
+    least[1] = _least_flop(family, peak)
+    if family in LARGE_FLOP:
         most[1] = mean[1] + spread[1]
     return Prior(mean, spread, least, most)
 

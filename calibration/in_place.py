@@ -43,10 +43,9 @@ LONG_STEP = 0.02
 MOST_DRIFT = 1.5
 #: Seconds one event costs at most, wherever placer has run.
 MOST_PER_EVENT = 5e-6
-#: An event's own recording cost falls mostly before its start and after its end; this share lands inside.
-OWN_SHARE = 0.3
-#: What an op's event costs, in those of the average event: autograd's nodes put their names together first.
-NESTED_COST = 0.6
+#: What recording an event costs, in costs of the average one: of events nested in an op, of all others (ops carry their
+#: inputs' sequence, autograd's nodes put their names together first), and what of an op's own lands between its ends.
+NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
 #: Least share of an op's recorded time that is its own, however many events it holds.
 LEAST_SHARE = 0.25
 
@@ -82,7 +81,7 @@ class OpTiming:
 
     def corrected(self, recorder: RecorderCost) -> float:
         """Host seconds without what recording added, never less than a quarter of what was seen."""
-        added = NESTED_COST * recorder.per_event * (self.inside + OWN_SHARE)
+        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE)
         return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
 
@@ -102,7 +101,9 @@ class StepTiming:
 
         Ops are timed in recorded steps, the step in others; brought to one speed they add up.
         """
-        recorded = self.recorded_seconds - recorder.per_step - self.events * recorder.per_event
+        nested = min(sum(op.inside for op in self.ops), self.events)
+        added = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
+        recorded = self.recorded_seconds - recorder.per_step - added
         return min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT)
 
 

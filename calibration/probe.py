@@ -146,8 +146,11 @@ def log_uniform(random: Random, low: float, high: float) -> float:
 def log_int(random: Random, low: int, high: int) -> int:
     """An integer between ``low`` and ``high``, every octave equally likely; often a round number, as people choose."""
     value = log_uniform(random, low, high)
-    if random.random() < 0.5:
+    habit = random.random()
+    if habit < 0.45:
         value = 2.0 ** round(math.log2(value))
+    elif habit < 0.65:
+        value = 8.0 * round(value / 8.0) if value >= 12.0 else value
     return max(low, min(high, round(value)))
 
 

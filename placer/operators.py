@@ -63,20 +63,20 @@ class Family:
 FAMILIES: Mapping[str, Family] = {
     "view": Family((), (), readers.nothing),
     "matmul": Family(
-        ("batch", "m", "n", "k"),
-        ("a_transposed", "b_transposed"),
+        ("batch", "m", "n", "k", "left", "right", "product", "narrowest"),
+        ("a_transposed", "b_transposed", "row", "column"),
         readers.matmul,
         {"padding_flops": readers.product_padding_flops},
     ),
     "convolution": Family(
-        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
-        ("one_d", "three_d", "transposed", "strided"),
+        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights", "result"),
+        ("one_d", "three_d", "transposed", "strided", "dilated"),
         readers.convolution,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
     ),
     "convolution_backward": Family(
-        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions"),
-        ("one_d", "three_d", "transposed", "strided", "to_input"),
+        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights", "result"),
+        ("one_d", "three_d", "transposed", "strided", "dilated", "to_input"),
         readers.convolution_backward,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
     ),
@@ -94,9 +94,14 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "indexing": Family(
         ("moved", "table", "indices", "width"),
-        ("in_place", "expanded"),
+        ("in_place", "expanded", "wide"),
         readers.indexing,
-        {"moved": lambda w: w.sizes[0], "table": lambda w: w.sizes[1], "indices": lambda w: w.sizes[2]},
+        {
+            "moved": lambda w: w.sizes[0],
+            "moved_singly": lambda w: 0.0 if w.flags[2] else w.sizes[0],
+            "table": lambda w: w.sizes[1],
+            "indices": lambda w: w.sizes[2],
+        },
     ),
     "attention": Family(
         ("batch", "length", "source", "width"),
@@ -115,7 +120,7 @@ FAMILIES: Mapping[str, Family] = {
         {"scores": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[4], "activations": lambda w: w.sizes[0] * w.sizes[2]},
     ),
     "recurrent": Family(
-        ("length", "batch", "input", "hidden", "stacked"),
+        ("length", "batch", "input", "hidden", "stacked", "state", "weights"),
         ("backward",),
         readers.recurrent,
         {
@@ -137,7 +142,7 @@ CONTEXT_FLAGS = ("kept", "recording")
 
 _NAMES: Mapping[str, str] = {
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
-    "convolution": "convolution readers.convolution mkldnn_convolution cudnn_convolution conv2d conv1d conv3d",
+    "convolution": "convolution _convolution mkldnn_convolution cudnn_convolution conv2d conv1d conv3d",
     "convolution_backward": "convolution_backward",
     "reduction": "sum mean amax amin max min argmax argmin var std var_mean std_mean norm linalg_vector_norm prod "
     "any all logsumexp nansum count_nonzero nll_loss_forward nll_loss_backward mse_loss mse_loss_backward "

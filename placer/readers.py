@@ -27,15 +27,19 @@ def largest(specs: tuple[TensorSpec, ...]) -> int:
 
 
 def matmul(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """2 x batch x m x n x k; batch, m, n, k; which operand is transposed."""
+    """2 x batch x m x n x k; batch, m, n, k, elements of operands and product; operands transposed, one row or column.
+
+    One row or column runs in other kernels, and how thin the product is tells how well any of them does.
+    """
     # addmm, baddbmm and addmv carry the bias first.
     a, b = call.inputs[-2:]
     batch = a.shape[0] if len(a.shape) == 3 else 1
     m = a.shape[-2] if len(a.shape) > 1 else 1
     k = a.shape[-1] if a.shape else 1
     n = b.shape[-1] if len(b.shape) > 1 else 1
-    flags = (float(_is_transposed(a)), float(_is_transposed(b)))
-    return 2.0 * batch * m * n * k, (batch, m, n, k), flags
+    flags = (float(_is_transposed(a)), float(_is_transposed(b)), float(m == 1), float(n == 1))
+    elements = (batch * m * k, batch * k * n, batch * m * n)
+    return 2.0 * batch * m * n * k, (batch, m, n, k, *elements, min(m, n, k)), flags
 
 
 def _is_transposed(spec: TensorSpec) -> bool:
@@ -57,19 +61,30 @@ def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, o
         groups = max(image.shape[1] // max(weight.shape[1], 1), 1)
         spatial = math.prod(out.shape[2:])
     cin, cout = image.shape[1] / groups, out.shape[1] / groups
-    return image.shape[0], cin, cout, groups, kernel, spatial, math.prod(image.shape[2:])
+    return image.shape[0], cin, cout, groups, kernel, spatial, math.prod(image.shape[2:]), weight.numel, out.numel
 
 
 def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec) -> tuple[float, ...]:
     dims = len(weight.shape) - 2
-    return float(dims == 1), float(dims == 3), float(_flag(call)), float(not image.contiguous)
+    strided = float(not image.contiguous)
+    return float(dims == 1), float(dims == 3), float(_flag(call)), strided, float(_is_dilated(call))
+
+
+def _is_dilated(call: OpCall) -> bool:
+    """Dilation is the third list among a convolution's arguments: stride and padding stand before it.
+
+    A backward has the bias's size, and all may have other lists, in front: what counts is the distance to the flag.
+    """
+    position = next((i for i, argument in enumerate(call.args) if isinstance(argument, bool)), 0)
+    dilation = call.args[position - 1] if position else ()
+    return isinstance(dilation, tuple) and any(step != 1 for step in dilation)
 
 
 def convolution(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """2 x batch x in x out x kernel x positions, with the channels of one group."""
     image, weight = call.inputs[:2]
     geometry = _convolution_geometry(call, image, weight, call.outputs[0])
-    n, cin, cout, groups, kernel, spatial, _ = geometry
+    n, cin, cout, groups, kernel, spatial = geometry[:6]
     return 2.0 * n * cin * cout * groups * kernel * spatial, geometry, _convolution_flags(call, image, weight)
 
 
@@ -77,7 +92,7 @@ def convolution_backward(call: OpCall) -> tuple[float, tuple[float, ...], tuple[
     """The forward's FLOPs for the weight's gradient, and again for the input's where it is asked for."""
     grad, image, weight = call.inputs[:3]
     geometry = _convolution_geometry(call, image, weight, grad)
-    n, cin, cout, groups, kernel, spatial, _ = geometry
+    n, cin, cout, groups, kernel, spatial = geometry[:6]
     to_input = any(o.shape == image.shape for o in call.outputs)
     flops = (4.0 if to_input else 2.0) * n * cin * cout * groups * kernel * spatial
     return flops, geometry, (*_convolution_flags(call, image, weight), float(to_input))
@@ -163,12 +178,18 @@ def _is_index(spec: TensorSpec) -> bool:
     return spec.dtype in ("int64", "int32", "bool", "uint8")
 
 
+#: Elements from which on torch moves and adds whole rows; of narrower ones each element is handled by itself
+#: (``can_use_expanded_index_path`` in ATen/native/TensorAdvancedIndexing.cpp).
+WIDE_ROW = 16
+
+
 def indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """No FLOPs; elements moved, the table, distinct indices, elements per index."""
+    """No FLOPs; elements moved, the table, distinct indices, elements per index; how rows are moved."""
     moved, table, indices = _indexed(call)
     # One index per row, broadcast over its elements: kernels move whole rows then.
     expanded = any(0 in t.stride for t in call.inputs if _is_index(t))
-    return 0.0, (moved, table, indices, max(moved / max(indices, 1.0), 1.0)), (float(call.in_place), float(expanded))
+    width = max(moved / max(indices, 1.0), 1.0)
+    return 0.0, (moved, table, indices, width), (float(call.in_place), float(expanded), float(width >= WIDE_ROW))
 
 
 def indexing_bytes(call: OpCall) -> float:
@@ -206,7 +227,7 @@ def encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 
 
 def recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """2 x rows x all weights, twice that for the gradient; time steps, batch, widths, stacked layers."""
+    """2 x rows x all weights, twice that for the gradient; time steps, batch, widths, stacked layers, elements of state and weights."""
     sequence = call.inputs[0]
     cell = call.op.removesuffix("_backward").endswith("_cell")
     rows = max(sequence.numel // max(sequence.shape[-1], 1), 1)
@@ -220,7 +241,9 @@ def recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]
     stacked = max(len(weights) // 2, 1)  # layers x directions
     backward = call.op.endswith("_backward")
     flops = 2.0 * (2.0 if backward else 1.0) * rows * sum(w.numel for w in weights)
-    return flops, (length, max(rows // length, 1), sequence.shape[-1], hidden, stacked), (float(backward),)
+    batch = max(rows // length, 1)
+    elements = batch * hidden, sum(w.numel for w in weights)
+    return flops, (length, batch, sequence.shape[-1], hidden, stacked, *elements), (float(backward),)
 
 
 def _time_steps(call: OpCall) -> int:
@@ -254,7 +277,7 @@ def padding_flops(work: Work) -> float:
 
 def product_padding_flops(work: Work) -> float:
     """The same of a matrix product, whose kernels work on tiles of the result."""
-    _, m, n, _ = work.sizes[:4]
+    m, n = work.sizes[1:3]
     return work.flops * (_filled(m) * _filled(n) - 1.0)
 
 

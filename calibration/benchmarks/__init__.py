@@ -22,15 +22,15 @@ from placer.calibration.probe import Limit, Probe
 
 #: Generators of probes by family, and the share of the budget each starts with.
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
-    "network": (networks.propose, 8.0),
-    "matmul": (matmul.propose, 3.0),
-    "elementwise": (elementwise.propose, 4.0),
-    "convolution": (convolution.propose, 4.0),
+    "network": (networks.propose, 10.0),
+    "matmul": (matmul.propose, 6.0),
+    "elementwise": (elementwise.propose, 3.5),
+    "convolution": (convolution.propose, 5.5),
     "normalization": (normalization.propose, 1.5),
-    "reduction": (reduction.propose, 1.5),
-    "pooling": (pooling.propose, 1.0),
-    "indexing": (indexing.propose, 2.0),
+    "reduction": (reduction.propose, 1.2),
+    "pooling": (pooling.propose, 0.8),
+    "indexing": (indexing.propose, 3.0),
     "attention": (attention.propose, 2.0),
-    "recurrent": (recurrent.propose, 3.0),
-    "optimizer": (optimizer.propose, 2.5),
+    "recurrent": (recurrent.propose, 4.5),
+    "optimizer": (optimizer.propose, 2.0),
 }

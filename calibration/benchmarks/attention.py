@@ -39,7 +39,7 @@ class Projected(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of attentions on random shapes."""
-    return block("attention", random, limit, _draw, most=12)
+    return block("attention", random, limit, _draw, most=6)
 
 
 def _draw(random: Random) -> Branch:

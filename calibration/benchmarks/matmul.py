@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
 
 #: float32 is what most steps run; the others only where their rate differs.
-DTYPES = (torch.float32,) * 12 + (torch.bfloat16, torch.float64, torch.float16)
+DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)
 #: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
 SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU,
     nn.Softplus, nn.Hardswish,
 )  # fmt: skip
+#: Share of networks that are given a single sample, as policies, solvers and servers are.
+ALONE = 0.2
 OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
 
 
@@ -45,6 +48,28 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = x + self.body(x)
         return result
+
+
+class Wrapped(nn.Module):
+    """A layer within layers, as libraries of models write them: options are merged, the input is looked at."""
+
+    def __init__(self, inner: nn.Module, depth: int) -> None:
+        super().__init__()
+        self.inner = inner if depth <= 1 else Wrapped(inner, depth - 1)
+        self.defaults = {"scale": 1.0, "return_mask": False}
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+        settings = self._merged(options)
+        if not self._expects(x) or (settings["return_mask"] and mask is not None):
+            raise ValueError(f"a tensor of at least one dimension is needed, got {x.shape}")
+        result: Tensor = self.inner(x)
+        return result
+
+    def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {**self.defaults, **{name: value for name, value in options.items() if value is not None}}
+
+    def _expects(self, x: Tensor) -> bool:
+        return isinstance(x, Tensor) and x.dim() > 0
 
 
 class SelfAttention(nn.Module):
@@ -123,7 +148,8 @@ class Pieces(nn.Module):
 
 
 def _mlp(random: Random) -> tuple[Layers, Tensor]:
-    batch, width = log_int(random, 1, 8192), log_int(random, 1, 512)
+    batch = 1 if random.random() < ALONE else log_int(random, 1, 8192)
+    width = log_int(random, 1, 512)
     x = tensor(batch, width)
     hidden = log_int(random, 4, 2048)
     activation = random.choice(ACTIVATIONS)
@@ -156,7 +182,7 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
     pool: type[nn.MaxPool1d] | type[nn.MaxPool2d] = nn.MaxPool1d if dims == 1 else nn.MaxPool2d
     channels = random.choice((1, 1, 3, 3, 4, 16))
     side = log_int(random, 16, 1024) if dims == 1 else log_int(random, 8, 128)
-    batch = log_int(random, 1, 512 if dims == 1 else 64)
+    batch = 1 if random.random() < ALONE else log_int(random, 1, 512 if dims == 1 else 64)
     x = tensor(batch, channels, *(side,) * dims)
     layers = Layers()
     width = log_int(random, 4, 128)
@@ -220,7 +246,8 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
 def _transformer(random: Random) -> tuple[Layers, Tensor]:
     heads = random.choice((1, 2, 4, 8))
     width = heads * random.choice((8, 16, 32, 64))
-    batch, length = log_int(random, 1, 32), log_int(random, 4, 256)
+    batch = 1 if random.random() < ALONE else log_int(random, 1, 32)
+    length = log_int(random, 4, 256)
     fused, factor = random.random() < 0.5, random.choice((2, 4))
     activation = random.choice(ACTIVATIONS[:6])
     layers = Layers()
@@ -306,8 +333,8 @@ KINDS = (_mlp, _mlp, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph,
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A network whose step stays within ``limit``, tiny ones as often as large ones."""
-    train = random.random() < 0.65
-    allowed = limit.share(log_uniform(random, 3e-4, 1.0) / (3 if train else 1))
+    train = random.random() < 0.55
+    allowed = limit.share(log_uniform(random, 1e-4, 1.0) / (3 if train else 1))
     kind = random.choice(KINDS)
     seed, least = 0, float("inf")
     for _ in range(DRAWS):
@@ -319,10 +346,17 @@ def propose(random: Random, limit: Limit) -> Probe:
             seed, least = drawn, size
         if size <= 1.0:
             break
+    # Python between the ops comes in all amounts: without it, an op's own share could not be told from a function's.
+    depth = random.choice((0, 0, 1, 2, 4))
+
+    def build() -> nn.Module:
+        layers = kind(Random(seed))[0]
+        return nn.Sequential(*(Wrapped(layer, depth) for layer in layers) if depth else layers)
+
     return Probe(
         family="network",
         name=f"{kind.__name__[1:]} {seed:x}",
-        build=lambda: nn.Sequential(*kind(Random(seed))[0]),
+        build=build,
         example=lambda: (kind(Random(seed))[1],),
         mode="train" if train else "infer",
         optimizer=random.choice(OPTIMIZERS) if train else None,
