@@ -70,7 +70,7 @@ wheel: $(DEV) ## the wheel, in dist/
 bench: $(DEV) ## predicted beside measured on this machine, for the networks of the quick suite
 	$(PY) -m placer validate --suite quick
 
-# A machine lent for measuring has its own torch and no index to install from: the checkout is used as it is, through a
+# A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:
 # make gpu PYTHON=python3
 GPU_PYTHON ?= $(if $(wildcard $(PY)),$(ABS_PY),$(PYTHON))

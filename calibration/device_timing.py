@@ -14,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile

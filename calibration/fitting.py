@@ -42,7 +42,7 @@ OUTLIER = 3.0
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
 #: What a block says of the framework, next to a network: its branches stand side by side, and are larger than layers.
-BLOCK_TRUST = 0.1
+BLOCK_TRUST = 0.03
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 

@@ -88,8 +88,10 @@ def _least_flop(family: str, peak: float) -> float:
     return -math.log(ABOVE_PEAK * peak) if family in COUNTED else -math.inf
 
 
-def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, op_family: str, rates: Mapping[str, float]) -> Prior:
-    waste, held = LARGE_FLOP.get(op_family, (2.0, FAMILY_SPREAD["flops"]))
+def _family_prior(
+    names: Sequence[str], matrix: Array, seconds: Array, family: str, rates: Mapping[str, float]
+) -> Prior:
+    waste, held = LARGE_FLOP.get(family, (2.0, FAMILY_SPREAD["flops"]))
     expected = {
         "latency": 2.0 * rates["dispatch_seconds"],
         "flops": waste / rates["flops/float32"],
@@ -102,7 +104,7 @@ def _family_prior(names: Sequence[str], matrix: Array, seconds: Array, op_family
         ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
         mean.append(math.log(expected.get(name, ratio)))
         spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
-    return _bounded(np.array(mean), np.array(spread), op_family, rates["flops/float32"])
+    return _bounded(np.array(mean), np.array(spread), family, rates["flops/float32"])
 
 
 def _bounded(mean: Array, spread: Array, family: str, peak: float) -> Prior:

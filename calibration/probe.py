@@ -95,7 +95,13 @@ LEAST_PART, MOST_PART = 3e-4, 0.6
 
 
 def block(
-    family: str, random: Random, limit: Limit, draw: Callable[[Random], Branch], *, most: int = 16, training: float = 0.6
+    family: str,
+    random: Random,
+    limit: Limit,
+    draw: Callable[[Random], Branch],
+    *,
+    most: int = 16,
+    training: float = 0.6,
 ) -> Probe:
     """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``."""
     train = random.random() < training

@@ -11,10 +11,12 @@ from placer.calibration.record import Cell, Report
 from placer.calibration.scoring import (
     DecisionScore,
     Score,
+    baseline_scores,
     batch_band,
     decisions,
     error_of,
     group_by,
+    repeatability_score,
     score,
     thread_decisions,
     time_band,
@@ -52,6 +54,7 @@ def contents(report: Report) -> Iterator[Table | str]:
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
+        yield _beside(device, cells)
         # Bands in ascending order, the rest in the suite's own.
         by_batch = sorted(cells, key=lambda cell: cell.batch)
         by_time = sorted(cells, key=lambda cell: cell.measured or math.inf)
@@ -71,6 +74,24 @@ def _scores(title: str, label: str, groups: dict[str, list[Cell]]) -> Table:
     )  # fmt: skip
     rows = [(name, *_score_row(found)) for name, cells in groups.items() if (found := score(cells)) is not None]
     return Table(title, columns, tuple(rows))
+
+
+#: What the baselines are called in tables.
+BASELINES = {
+    "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
+}  # fmt: skip
+
+
+def _beside(device: str, cells: Sequence[Cell]) -> Table:
+    """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
+    rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
+    rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
+    rows.append(("the measurement, one half of it against the other", repeatability_score(cells)))
+    return Table(
+        f"{device}, beside simpler models",
+        ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
+        tuple((name, *_score_row(found)[:6], _score_row(found)[7]) for name, found in rows if found is not None),
+    )
 
 
 def _score_row(found: Score) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.calibration.record import Cell
 from placer.calibration.timing import percentile
@@ -68,6 +68,33 @@ def score(cells: Iterable[Cell]) -> Score | None:
         inside=_share(intervals),
         bias=_mean(math.log(ratio) for ratio in ratios),
     )
+
+
+def baseline_scores(cells: Iterable[Cell]) -> dict[str, Score]:
+    """What each baseline scores as a prediction, by its name in ``Cell.baselines``; a baseline has no interval."""
+    measured = [cell for cell in cells if cell.measured is not None]
+    names = dict.fromkeys(name for cell in measured for name in cell.baselines)
+    scores = {}
+    for name in names:
+        having = [
+            replace(cell, predicted=cell.baselines[name], low=None, high=None)
+            for cell in measured
+            if cell.baselines.get(name, 0.0) > 0.0
+        ]
+        found = score(having)
+        if found is not None:
+            scores[name] = found
+    return scores
+
+
+def repeatability_score(cells: Iterable[Cell]) -> Score | None:
+    """The measurement as a prediction of itself: how far one half of its rounds is from the other."""
+    halves = [
+        replace(cell, predicted=cell.repeatability, measured=1.0, low=None, high=None)
+        for cell in cells
+        if cell.repeatability is not None
+    ]
+    return score(halves)
 
 
 def group_by(cells: Iterable[Cell], label: Callable[[Cell], str]) -> dict[str, list[Cell]]:

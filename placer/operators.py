@@ -60,6 +60,11 @@ class Family:
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
 
 
+#: A convolution's shape: channels of one group, elements of the kernel, positions of result and image, and elements.
+_GEOMETRY = (
+    "batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights", "result",
+)  # fmt: skip
+
 FAMILIES: Mapping[str, Family] = {
     "view": Family((), (), readers.nothing),
     "matmul": Family(
@@ -69,13 +74,13 @@ FAMILIES: Mapping[str, Family] = {
         {"padding_flops": readers.product_padding_flops},
     ),
     "convolution": Family(
-        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights", "result"),
+        _GEOMETRY,
         ("one_d", "three_d", "transposed", "strided", "dilated"),
         readers.convolution,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
     ),
     "convolution_backward": Family(
-        ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights", "result"),
+        _GEOMETRY,
         ("one_d", "three_d", "transposed", "strided", "dilated", "to_input"),
         readers.convolution_backward,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},

@@ -227,7 +227,10 @@ def encoder(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 
 
 def recurrent(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """2 x rows x all weights, twice that for the gradient; time steps, batch, widths, stacked layers, elements of state and weights."""
+    """2 x rows x all weights, twice that for the gradient.
+
+    Time steps, batch, widths, stacked layers, elements of one state and of all weights.
+    """
     sequence = call.inputs[0]
     cell = call.op.removesuffix("_backward").endswith("_cell")
     rows = max(sequence.numel // max(sequence.shape[-1], 1), 1)

@@ -32,11 +32,13 @@ class StepTime:
 def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
     """How often the framework's own code runs in one step; calibration learns what each costs.
 
-    ``works`` are those of ``trace.calls``. ``cold_op`` and ``flushed_op`` count the ops before which an op moved as
-    much as a core's own cache, or all caches, hold (in shares): the framework's code has to come back from further out.
+    ``works`` are those of ``trace.calls``. ``cold_call`` and ``cold_node`` count the functions and nodes that follow
+    an op which moved as much as a core's own cache holds (in shares): their code and data have to come back from
+    further out. ``flushed_op`` counts the ops that follow one which moved as much as all caches hold.
     """
     phases = [call.phase for call in trace.calls]
     before = [work.sizes[-1] for work in works]
+    cold = sum(min(b / NEAR_CACHE, 1.0) for b in before) / max(len(before), 1)
     return {
         "step": 1.0,
         "training_step": float(trace.mode == "train"),
@@ -45,7 +47,8 @@ def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
         "autograd_node": float(trace.autograd_nodes),
         "python_call": float(trace.python_calls),
         "updated_tensor": float(sum(p == "optimizer" for p in phases)),
-        "cold_op": sum(min(b / NEAR_CACHE, 1.0) for b in before),
+        "cold_call": cold * trace.python_calls,
+        "cold_node": cold * trace.autograd_nodes,
         "flushed_op": sum(min(b / ALL_CACHES, 1.0) for b in before),
     }
 

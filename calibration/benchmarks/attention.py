@@ -43,7 +43,7 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
-    return _draw_encoder(random) if random.random() < 0.15 else _draw_attention(random)
+    return _draw_encoder(random) if random.random() < 0.3 else _draw_attention(random)
 
 
 def _draw_encoder(random: Random) -> Branch:

@@ -11,6 +11,7 @@ from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tenso
 
 #: float32 is what most steps run; the others only where their rate differs.
 DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)
+KINDS = ("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "square", "weights")
 #: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
 SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
 
@@ -34,13 +35,15 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 def _draw(random: Random) -> Branch:
     dtype = random.choice(DTYPES)
-    kind = random.choice(("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "square"))
+    kind = random.choice(KINDS)
     m, k, n = log_int(random, 1, 16384), log_int(random, 1, 4096), log_int(random, 1, 4096)
     batch = log_int(random, 1, 256) if kind == "bmm" else 1
     if kind == "vector":
         m = 1
     elif kind == "layer":  # as wide as layers are: of shapes drawn evenly, half are too thin for a fast kernel
         m, k, n = log_int(random, 16, 16384), log_int(random, 24, 2048), log_int(random, 24, 2048)
+    elif kind == "weights":  # few rows through a large layer: its weights come from memory
+        m, k, n = log_int(random, 1, 64), log_int(random, 512, 4096), log_int(random, 512, 4096)
     elif kind == "square":
         m = k = n
     flops = 2.0 * batch * m * k * n * SLOWER[dtype]

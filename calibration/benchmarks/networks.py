@@ -175,6 +175,20 @@ def _mlp(random: Random) -> tuple[Layers, Tensor]:
     return layers, x
 
 
+def _small(random: Random) -> tuple[Layers, Tensor]:
+    """A few narrow layers on few rows, as policies and solvers call a thousand times: all of it stays in the caches."""
+    batch, width = log_int(random, 1, 64), log_int(random, 1, 256)
+    x = tensor(batch, width)
+    activation = random.choice(ACTIVATIONS[:6])
+    layers = Layers()
+    for _ in range(random.randint(1, 4)):
+        hidden = log_int(random, 2, 512)
+        layers.add(nn.Linear(width, hidden), activation(), flops=2.0 * batch * width * hidden, elements=width * hidden)
+        width = hidden
+    layers.add(nn.Linear(width, log_int(random, 1, 16)))
+    return layers, x
+
+
 def _cnn(random: Random) -> tuple[Layers, Tensor]:
     dims = random.choice((1, 2, 2))
     conv: type[nn.Conv1d] | type[nn.Conv2d] = nn.Conv1d if dims == 1 else nn.Conv2d
@@ -328,7 +342,7 @@ def _pieces(random: Random) -> tuple[Layers, Tensor]:
 
 #: Networks drawn before the smallest of them is taken, however small the limit.
 DRAWS = 60
-KINDS = (_mlp, _mlp, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
+KINDS = (_mlp, _mlp, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
 
 
 def propose(random: Random, limit: Limit) -> Probe:

@@ -25,6 +25,8 @@ NAMES = (
     "radam",
     "adamax",
 )
+#: Share of probes that exceed the limit on purpose.
+LARGE = 0.08
 
 
 class Bag(nn.Module):
@@ -44,8 +46,11 @@ def propose(random: Random, limit: Limit) -> Probe:
     """Some equal parameters and a random optimizer."""
     name = random.choice(NAMES)
     most = max(int(limit.bytes / 100), 16)  # an Adam step and its gradients move about a hundred bytes per element
-    numel = log_int(random, 1, min(1 << 22, most))
-    count = log_int(random, 1, max(1, min(64, most // numel)))
+    if random.random() < LARGE:  # far more than any cache holds, as the weights of large models are
+        numel, count = most, random.randint(2, 6)
+    else:
+        numel = log_int(random, 1, min(1 << 22, most))
+        count = log_int(random, 1, max(1, min(64, most // numel)))
     return Probe(
         "optimizer",
         f"{name} {count} x {numel}",

@@ -76,13 +76,20 @@ def _only_traced(code: CodeType) -> bool:
 
 
 class Uncounted:
-    """A context: what runs inside belongs to tracing, whatever it calls. Entered for every op, so no generator."""
+    """A context: what runs inside belongs to tracing, whatever it calls. Entered for every op, so no generator.
+
+    Somebody else who listens is left alone: a profiler in C, once unset, cannot be set again from Python.
+    """
 
     __slots__ = ("_listening",)
 
     def __enter__(self) -> None:
-        self._listening = sys.getprofile()
-        sys.setprofile(None)
+        listening = sys.getprofile()
+        counts = isinstance(getattr(listening, "__self__", None), PythonCalls)
+        self._listening = listening if counts else None
+        if counts:
+            sys.setprofile(None)
 
     def __exit__(self, *error: object) -> None:
-        sys.setprofile(self._listening)
+        if self._listening is not None:
+            sys.setprofile(self._listening)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -13,6 +13,8 @@ from torch._C._autograd import DeviceType
 from placer.calibration import in_place
 from placer.calibration.in_place import (
     BACKWARD_NODE,
+    NESTED_COST,
+    OUTER_COST,
     STEP_MARK,
     Event,
     OpTiming,
@@ -170,15 +172,17 @@ def test_an_optimizers_step_is_shared_evenly() -> None:
 def test_what_recording_added_is_taken_off() -> None:
     timing = OpTiming(call("aten::linear"), 10e-6, 3, 0.0)
     assert timing.corrected(RecorderCost(1.0, 0.0)) == 10e-6
-    added = in_place.NESTED_COST * 1e-6 * (3 + in_place.OWN_SHARE)
+    added = 1e-6 * (NESTED_COST * 3 + in_place.OWN_SHARE)
     assert timing.corrected(RecorderCost(0.0, 1e-6)) == pytest.approx(10e-6 - added)
     assert timing.corrected(RecorderCost(0.0, 1.0)) == pytest.approx(2.5e-6)  # never below a quarter of what was seen
 
 
 def test_ops_and_step_are_brought_to_one_speed() -> None:
     step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1.3e-3, events=100, ops=(), matched=1.0)
-    assert step.undisturbed_share(RecorderCost(1e-4, 1e-6)) == pytest.approx(1.0 / 1.1)
-    assert step.undisturbed_share(RecorderCost(1e-4, 2e-6)) == pytest.approx(1.0)
+    cost = RecorderCost(1e-4, 1e-6)
+    assert step.undisturbed_share(cost) == pytest.approx(1.0 / (1.2 - 0.1 * OUTER_COST))
+    nested = replace(step, ops=(OpTiming(call("aten::gru"), 1e-4, 80, 0.0),))
+    assert nested.undisturbed_share(cost) == pytest.approx(1.0 / (1.2 - 0.02 * OUTER_COST - 0.08 * NESTED_COST))
     halted = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=9e-3, events=100, ops=(), matched=1.0)
     assert halted.undisturbed_share(RecorderCost(0.0, 0.0)) == pytest.approx(1.0 / in_place.MOST_DRIFT)
 

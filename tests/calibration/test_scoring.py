@@ -7,11 +7,13 @@ import pytest
 
 from placer.calibration.record import Cell
 from placer.calibration.scoring import (
+    baseline_scores,
     batch_band,
     decisions,
     error_of,
     flop_threshold,
     group_by,
+    repeatability_score,
     scenarios,
     score,
     thread_decisions,
@@ -58,6 +60,23 @@ def test_what_is_missing_is_counted_and_in_no_number() -> None:
     assert (found.cells, found.unpredicted, found.failed) == (1, 1, 1)
     assert found.median_error == 0.0
     assert found.within_10 == 1.0
+
+
+def test_baselines_are_scored_as_predictions() -> None:
+    cells = [cell("a", "cpu", 1.0, 1.0, roofline=0.5), cell("b", "cpu", 1.0, 2.0, roofline=1.5), cell("c", "cpu", 1, 1)]
+    found = baseline_scores([*cells, cell("d", "cpu", 1.0, None, roofline=1.0)])
+    assert list(found) == ["roofline"]
+    assert (found["roofline"].cells, found["roofline"].failed) == (2, 0)
+    assert found["roofline"].median_error == pytest.approx((0.5 + 0.25) / 2)
+    assert math.isnan(found["roofline"].inside)
+
+
+def test_the_measurement_is_scored_against_itself() -> None:
+    cells = [replace(cell("a", "cpu", 9.0, 1.0), repeatability=r) for r in (1.0, 1.1, 1.2)]
+    found = repeatability_score([*cells, cell("b", "cpu", 1.0, 1.0)])
+    assert found is not None
+    assert (found.cells, found.median_error) == (3, pytest.approx(0.1))
+    assert repeatability_score([cell("b", "cpu", 1.0, 1.0)]) is None
 
 
 def test_score_without_cells_and_without_pairs() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import sys
 from typing import Any
 
@@ -81,3 +83,18 @@ def test_nothing_listens_afterwards() -> None:
     with calls.counting(), Uncounted():
         assert sys.getprofile() is None
     assert sys.getprofile() is None
+
+
+def test_a_profiler_written_in_c_goes_on_listening() -> None:
+    def seen_afterwards() -> None:
+        pass
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        trace(make_workload(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), example=torch.randn(3, 4), mode="infer"))
+        seen_afterwards()
+    finally:
+        profiler.disable()
+    functions = {function for _, _, function in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]
+    assert {"trace", "seen_afterwards"} <= functions

@@ -1,0 +1,93 @@
+"""How far each family's prices are off inside the steps of the validation suite, op by op, on this machine's CPU.
+
+    python tests/benchmarks/bench_families.py [PROFILE] [--output FILE]
+
+Every op is timed where it stands, as in calibration, and priced from PROFILE (this machine's by default). In each step
+the prices of a family are added up, and so are its times: the error of a family is the mean over all steps of
+|priced - measured|, divided by the mean of what was measured. ``docs/op-families.md`` shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from placer import load_profile, malloc
+from placer.calibration.cells import _build, _workload, cells_of
+from placer.calibration.in_place import recorder_cost, time_step
+from placer.calibration.step import Step, make_optimizer
+from placer.calibration.suite import entries
+from placer.errors import PlacerError
+from placer.operators import describe_step
+from placer.predict import predict
+from placer.tracing import trace
+
+#: Seconds of steps per cell, and the longest step that is timed.
+SECONDS, LONGEST = 0.25, 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", nargs="?")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    profile = load_profile(arguments.profile)
+    malloc.settle()
+    recorder = recorder_cost("cpu")
+    off: dict[str, float] = defaultdict(float)
+    share: dict[str, float] = defaultdict(float)
+    steps: dict[str, int] = defaultdict(int)
+    cells = 0
+    for entry in entries("full"):
+        if entry.missing():
+            continue
+        model = _build(entry)
+        optimizer = make_optimizer(model, entry.optimizer)
+        for cell in cells_of(entry, (("cpu", torch.get_num_threads()),)):
+            workload = _workload(entry, model, cell, "host")
+            try:
+                traced = trace(workload)
+            except PlacerError:
+                continue
+            step = Step(workload, "cpu", optimizer)
+            step.prepare()
+            for _ in range(3):
+                step()
+            timing = time_step(step, traced, seconds=SECONDS)
+            if timing.seconds > LONGEST or timing.matched < 0.9:
+                continue
+            priced = predict(traced, profile, devices=("cpu",))["cpu"].priced
+            assert priced is not None
+            scale = timing.undisturbed_share(recorder)
+            seen = {id(op.call): scale * op.corrected(recorder) for op in timing.ops}
+            difference: dict[str, float] = defaultdict(float)
+            measured: dict[str, float] = defaultdict(float)
+            for call, work, price in zip(traced.calls, describe_step(traced), priced.seconds, strict=True):
+                if id(call) in seen:
+                    difference[work.family] += price - seen[id(call)]
+                    measured[work.family] += seen[id(call)]
+            for family, seconds in measured.items():
+                off[family] += abs(difference[family]) / timing.seconds
+                share[family] += seconds / timing.seconds
+                steps[family] += 1
+            cells += 1
+        print(f"{entry.name}: {cells} cells", file=sys.stderr, flush=True)
+    rows = [
+        {"family": family, "steps": steps[family], "share": share[family] / cells, "error": off[family] / share[family]}
+        for family in sorted(share, key=lambda name: -share[name])
+    ]
+    print("| family | steps | share of a step's time | error |\n|---|---|---|---|")
+    for row in rows:
+        print(f"| {row['family']} | {row['steps']} | {row['share']:.1%} | {row['error']:.0%} |")
+    if arguments.output:
+        document = {"created": profile.created, "threads": torch.get_num_threads(), "cells": cells, "families": rows}
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
