@@ -58,16 +58,19 @@ class Hyperparameters:
 
 
 def fit_device(
-    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int
-) -> DeviceFit:
+    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
+    tuned: dict[str, Hyperparameters] | None = None,
+) -> DeviceFit:  # fmt: skip
     """All numbers of one device: residuals per family, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
+    ``tuned`` holds hyperparameters by family and takes those chosen here: what varies with what is the same for
+    another number of threads, and choosing it is most of the work.
     """
     empty = DeviceFit(device=device, threads=threads, rates=dict(rates), families={}, framework={}, interval={})
     held = [o for i, o in enumerate(observations) if i % HELD_OUT == 0]
     rest = [o for i, o in enumerate(observations) if i % HELD_OUT != 0]
-    tuned: dict[str, Hyperparameters] = {}
+    tuned = {} if tuned is None else tuned
     first = _fit_once(rest, empty, tuned)
     interval = _interval([*held], first)
     return replace(_fit_once(observations, empty, tuned), interval=interval)

@@ -21,8 +21,8 @@ class _EachOpHot(TorchDispatchMode):
     """
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self.seconds = 0.0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seconds: float = 0.0
         self._clock = clock
 
     def __torch_dispatch__(
@@ -42,6 +42,7 @@ def isolated_seconds(step: Callable[[], object], *, clock: Clock = time.perf_cou
 
     Nothing between the ops is counted, and no op finds its operands cold: the sum is what composition adds too little.
     """
-    with _EachOpHot(clock) as mode:
+    mode = _EachOpHot(clock)
+    with mode:
         step()
     return mode.seconds

@@ -32,7 +32,9 @@ from placer.threads import running_with
 DEFAULT_BUDGET = 60.0
 QUICK_BUDGET = 7.5
 #: Share of the budget kept for fitting.
-FIT_SHARE = 0.2
+FIT_SHARE = 0.12
+#: What another number of threads than the process has is worth, in times of that.
+OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
@@ -136,7 +138,7 @@ def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
     for device in devices:
         shares.append((device, threads, 1.0))
         if device == "cpu":
-            shares += [(device, count, 0.4) for count in others]
+            shares += [(device, count, OTHER_THREADS) for count in others]
     total = sum(share for _, _, share in shares)
     return [Target(device, count, share / total) for device, count, share in shares]
 
@@ -192,13 +194,16 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) 
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
+    tuned: dict[str, fitting.Hyperparameters] = {}
     for (device, threads), rates in journal.rates.items():
         observations = journal.of(device, threads)
         if len(observations) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        fit = fitting.fit_device if device == "cpu" else fit_accelerator
-        fits.append(fit(observations, rates, device=device, threads=threads))
+        if device == "cpu":
+            fits.append(fitting.fit_device(observations, rates, device=device, threads=threads, tuned=tuned))
+        else:
+            fits.append(fit_accelerator(observations, rates, device=device, threads=threads))
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
         few = too_few(observations)

@@ -22,15 +22,18 @@ class Context:
     ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
     ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
     what the op before moved through the caches: the code of a tiny op runs several times slower after a large one.
+    ``updates`` are the tensors among which an optimizer's step shares what it does once.
     """
 
     footprint_bytes: int
     recording: bool
     previous_bytes: int = 0
+    updates: int = 1
 
     @classmethod
     def of(cls, trace: Trace) -> Context:
-        return cls(footprint_bytes=trace.peak_bytes, recording=trace.mode == "train")
+        updates = sum(call.phase == "optimizer" for call in trace.calls)
+        return cls(footprint_bytes=trace.peak_bytes, recording=trace.mode == "train", updates=max(updates, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,12 @@ FAMILIES: Mapping[str, Family] = {
     "sorting": Family(
         ("numel", "row"), ("strided",), readers.rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
     ),
-    "optimizer": Family(("numel",), ("momentum", "weight_decay", "fused"), readers.optimizer),
+    "optimizer": Family(
+        ("numel", "tensors"),
+        ("momentum", "weight_decay", "fused"),
+        readers.optimizer,
+        {"step_share": lambda w: 1.0 / w.sizes[1]},
+    ),
     "other": Family(("inputs", "outputs"), (), readers.other),
 }
 
@@ -218,6 +226,8 @@ def describe(call: OpCall, context: Context) -> Work:
     except (IndexError, ValueError):  # an overload with other operands than its siblings
         family = "other"
         flops, sizes, flags = FAMILIES[family].read(call)
+    if family == "optimizer":
+        sizes = (sizes[0], float(context.updates))
     moved = 0.0 if family == "view" else _moved_bytes(call, family)
     dtype = next((t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype), "float32")
     recording = context.recording and call.phase in ("forward", "loss")

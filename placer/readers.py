@@ -256,10 +256,10 @@ def _time_steps(call: OpCall) -> int:
 
 
 def optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """12 FLOPs per element of the parameter; the settings that add passes."""
+    """12 FLOPs per element of the parameter; elements, one tensor (the step knows of the others); settings."""
     settings = {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
     flags = tuple(float(bool(settings.get(name))) for name in ("momentum", "weight_decay", "fused"))
-    return 12.0 * call.inputs[0].numel, (call.inputs[0].numel,), flags
+    return 12.0 * call.inputs[0].numel, (call.inputs[0].numel, 1), flags
 
 
 def other(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:

@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from placer import api
+from placer.calibration import record
+from placer.calibration.scoring import score
 from placer.cli import main
 from placer.operators import CONTEXT_FLAGS, CONTEXT_SIZES, FAMILIES
 from placer.profile import Profile
@@ -144,6 +146,31 @@ def test_every_block_that_names_the_record_shows_output(page: Path) -> None:
     for body in blocks(page, "console"):
         if REGENERATE.RECORD in body.partition("\n")[0]:
             assert body.count("\n") > 3, f"{page.name} has an empty block: run docs/regenerate.py"
+
+
+def test_tables_of_errors_are_those_of_the_record() -> None:
+    budgets = json.loads((RECORD.parent / "budget_errors.json").read_text(encoding="utf-8"))["rows"]
+    text = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    for row in budgets:
+        shown = f"| {row['budget']:.0f} s | {row['took']:.0f} s | {row['median']:.1%} | {row['p90']:.1%} |"
+        assert shown in text
+    families = json.loads((RECORD.parent / "family_errors.json").read_text(encoding="utf-8"))["families"]
+    _, *sections = re.split(r"^## ", (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8"), flags=re.M)
+    shown_errors = {
+        section.partition("\n")[0]: re.search(r"^- Measured error: (.*)$", section, re.M) for section in sections
+    }
+    for row in families:
+        line = shown_errors[row["family"]]
+        assert line is not None
+        assert line[1] == f"{row['error']:.0%} in {row['steps']} steps, of which it takes {row['share']:.1%}"
+
+
+def test_the_suites_error_is_that_of_the_record() -> None:
+    measured = score(record.load(RECORD.parent / "measurements.json").cells)
+    assert measured is not None
+    text = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    shown = f"| placer | {measured.median_error:.1%} | {measured.p90_error:.1%} | {measured.within_25:.1%} |"
+    assert shown in text
 
 
 def test_regenerating_replaces_output_and_nothing_else() -> None:

@@ -71,8 +71,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for row in rows:
         a, b = row["with_them"], row["without_them"]
-        print(f"| {row['without']} ({row['left_out']}) | {', '.join(row['families'])} | {a['cells']} "
-              f"| {a['median']:.1%}, {a['p90']:.1%} | {b['median']:.1%}, {b['p90']:.1%} | {b['inside']:.1%} |")  # fmt: skip
+        both = " | ".join(f"{found['median']:.1%}, {found['p90']:.1%}" for found in (a, b))
+        left_out = f"{row['without']} ({row['left_out']})"
+        print(f"| {left_out} | {', '.join(row['families'])} | {a['cells']} | {both} | {b['inside']:.1%} |")
     if arguments.output:
         arguments.output.write_text(json.dumps({"created": measured.created, "rows": rows}, indent=1) + "\n")
 

@@ -66,7 +66,8 @@ def test_a_real_network_end_to_end() -> None:
         assert cell.repeatability is not None
         assert cell.repeatability >= 1.0
         assert cell.coverage == 0.0  # nothing was calibrated
-        assert set(cell.baselines) == {"flops", "roofline"}
+        assert set(cell.baselines) == {"flops", "roofline", "isolated_sum"}
+        assert cell.baselines["isolated_sum"] > 0
         assert cell.baselines["flops"] == pytest.approx((cell.flops or 0) / 1e10)
     train, infer = report.cells[1], report.cells[3]
     assert infer.flops is not None
