@@ -15,7 +15,12 @@ from torch import nn
 def network() -> nn.Sequential:
     # A bias before a normalization has no gradient but rounding errors, of which Adam makes whole steps.
     return nn.Sequential(
-        nn.Conv1d(3, 8, 3, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14, 4), nn.Dropout(0.2)
+        nn.Conv1d(3, 8, 3, bias=False),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(8 * 14, 4),
+        nn.Dropout(0.2),
     )
 
 
