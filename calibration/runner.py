@@ -30,7 +30,7 @@ from placer.threads import running_with
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
-QUICK_BUDGET = 7.5
+QUICK_BUDGET = 7.0
 #: Share of the budget kept for fitting.
 FIT_SHARE = 0.12
 #: What another number of threads than the process has is worth, in times of that.
