@@ -60,7 +60,7 @@ def meta_tensor(tensor: Tensor, floats: bool = False) -> Tensor:
 def _sparse(tensor: Tensor) -> Tensor:
     try:
         return tensor.to(device="meta")
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         raise Unfollowed(f"a tensor with layout {tensor.layout} cannot be traced: {error}") from error
 
 
@@ -186,7 +186,7 @@ class Copies:
         try:
             with torch.no_grad(), _CopyTensors(self.convert, self.convert_input):
                 return copy.deepcopy(original, self.memo)
-        except (TypeError, AttributeError, RuntimeError, NotImplementedError, RecursionError, ValueError) as error:
+        except (TypeError, AttributeError, RuntimeError, RecursionError, ValueError) as error:
             raise TraceError(f"{what} ({type(original).__name__}) could not be copied: {error}") from error
 
     def inputs(self, nest: T) -> T:
