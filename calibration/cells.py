@@ -5,6 +5,7 @@ A cell that raises keeps the reason; it never hides the others.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -119,12 +120,13 @@ def _baselines(traced: Trace, fit: DeviceFit) -> tuple[float, dict[str, float]]:
 def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
     """Measurements of the cells of one network on one device, in turns; the caller has set the number of threads.
 
-    A cell whose step raises keeps the error, and so do all when the network cannot be built.
+    What an earlier visit measured is kept and added to. A cell whose step raises keeps the error, and so do all when
+    the network cannot be built.
     """
     try:
         return _measured(entry, cells, device, effort)
     except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
-        return [replace(cell, error=one_line(error)) for cell in cells]
+        return [_with_measurement(cell, error) for cell in cells]
 
 
 def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
@@ -146,7 +148,7 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
 
 def _with_isolated(cell: Cell, step: Step) -> Cell:
     """With the baseline that is measured: the sum of the ops' times, each alone."""
-    if cell.measured is None:
+    if cell.measured is None or "isolated_sum" in cell.baselines:
         return cell
     step.prepare()
     try:
@@ -157,16 +159,20 @@ def _with_isolated(cell: Cell, step: Step) -> Cell:
 
 
 def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
+    """With one more visit; a step that fails on a later one was measured all the same."""
     if isinstance(result, Exception):
-        return replace(cell, error=one_line(result))
+        return cell if cell.visits else replace(cell, error=one_line(result))
+    visits = (*cell.visits, result.median)
+    apart = visits[-1] / visits[0]
     return replace(
         cell,
-        measured=result.median,
-        p10=result.p10,
-        p90=result.p90,
-        count=result.count,
-        repeatability=result.repeatability,
+        measured=statistics.median(visits),
+        p10=result.p10 if cell.p10 is None else min(cell.p10, result.p10),
+        p90=result.p90 if cell.p90 is None else max(cell.p90, result.p90),
+        count=cell.count + result.count,
+        repeatability=result.repeatability if len(visits) == 1 else max(apart, 1.0 / apart),
         error=None,
+        visits=visits,
     )
 
 

@@ -54,7 +54,7 @@ class Planner:
             return
         state.failed = 0
         for op in observation.ops:
-            own = op.family in (family, "convolution_backward", "softmax", "encoder")
+            own = op.family in (family, "convolution_backward", "softmax", "fourier")
             if op.seconds and (own or family == "network"):
                 state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
 

@@ -15,7 +15,8 @@ from placer.store import replace_file
 #: History of the format.
 #:
 #: 1 (placer 0.1): created, fingerprint, profile, skipped, cells.
-SCHEMA = 1
+#: 2 (placer 0.1): cells know the median of every visit; in format 1 there was one visit.
+SCHEMA = 2
 _MAX_BYTES = 64 * 2**20
 
 #: What makes a cell: network, batch, mode, device, threads.
@@ -28,10 +29,11 @@ class Cell:
 
     ``predicted`` is None where there is no prediction (``prediction_error`` says why), ``measured`` where there is no
     measurement (``error`` says why). ``low`` and ``high`` bound the predicted 90 % interval; ``coverage`` is the share
-    of the prediction that rests on calibrated ops. ``p10`` and ``p90`` are of the measured steps, ``repeatability`` the
-    ratio (1 or more) between the medians of the first and the second half of the rounds: no prediction can be closer
-    than that. ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same
-    step.
+    of the prediction that rests on calibrated ops. A cell is measured on one or more ``visits``, minutes apart: their
+    medians, of which ``measured`` is the median. ``p10`` and ``p90`` are the lowest and the highest of any visit, and
+    ``repeatability`` the ratio (1 or more) between the first and the last visit, or between the two halves of the only
+    one: no prediction can be closer than that. ``decision_seconds`` is what tracing and pricing took. ``baselines`` are
+    simpler predictions of the same step.
     """
 
     network: str
@@ -56,6 +58,7 @@ class Cell:
     repeatability: float | None = None
     error: str | None = None
     baselines: Mapping[str, float] = field(default_factory=dict)
+    visits: tuple[float, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -109,9 +112,21 @@ def load(path: Path) -> Report:
     if type(schema) is int and schema > SCHEMA:
         raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: upgrade placer")
     try:
-        return _report(document)
+        return _report(_current(document) if schema == 1 else document)
     except UnfitError as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
+
+
+def _current(document: dict[str, Any]) -> dict[str, Any]:
+    """A record of format 1 as one of today's."""
+    cells = document.get("cells")
+    if not isinstance(cells, list):
+        return document
+    return {**document, "schema": SCHEMA, "cells": [_visited_once(c) if isinstance(c, dict) else c for c in cells]}
+
+
+def _visited_once(cell: dict[str, Any]) -> dict[str, Any]:
+    return {**cell, "visits": [] if cell.get("measured") is None else [cell["measured"]]}
 
 
 def _report(document: Any) -> Report:
@@ -154,4 +169,5 @@ def _cell(item: Any, where: str) -> Cell:
         if read[name] == 0.0:
             raise UnfitError(f"{where}.{name}: a step takes time")
     baselines = numbers(values["baselines"], f"{where}.baselines", 0.0)
-    return Cell(**read, traceable=values["traceable"], baselines=baselines)
+    visits = tuple(number(v, f"{where}.visits", 0.0) for v in json_list(values["visits"], f"{where}.visits"))
+    return Cell(**read, traceable=values["traceable"], baselines=baselines, visits=visits)

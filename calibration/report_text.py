@@ -86,7 +86,7 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
     rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
     rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
-    rows.append(("the measurement, one half of it against the other", repeatability_score(cells)))
+    rows.append(("the measurement itself, last against first", repeatability_score(cells)))
     return Table(
         f"{device}, beside simpler models",
         ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),

@@ -136,6 +136,13 @@ FAMILIES: Mapping[str, Family] = {
             "gated": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[3] * w.sizes[4],
         },
     ),
+    "linear_algebra": Family(
+        ("batch", "rows", "columns", "inner"),
+        (),
+        readers.linear_algebra,
+        {"squares": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2], "matrices": lambda w: w.sizes[0]},
+    ),
+    "fourier": Family(("numel", "length"), ("strided",), readers.fourier),
     "random": Family(("numel", "bytes"), ("strided", "broadcast", "by_row", "in_place"), readers.elementwise),
     "sorting": Family(
         ("numel", "row"), ("strided",), readers.rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
@@ -183,19 +190,16 @@ _NAMES: Mapping[str, str] = {
     "rnn_relu_cell_backward",
     "random": "bernoulli bernoulli_ normal normal_ uniform uniform_ rand randn rand_like randn_like native_dropout "
     "native_dropout_backward dropout dropout_backward randint randint_like randperm multinomial exponential_ random_",
+    "linear_algebra": "_linalg_solve_ex linalg_inv_ex linalg_cholesky_ex _linalg_det _linalg_slogdet "
+    "linalg_solve_triangular triangular_solve _linalg_eigh linalg_eig linalg_eigvals linalg_qr _linalg_svd "
+    "linalg_matrix_exp linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_ldl_factor_ex linalg_lstsq "
+    "linalg_householder_product cholesky_inverse cholesky_solve _cdist_forward _cdist_backward _euclidean_dist",
+    "fourier": "_fft_r2c _fft_c2r _fft_c2c",
     "sorting": "sort argsort topk cumsum cumprod cummax cummin logcumsumexp median kthvalue unique _unique2 unique_dim",
 }
 _FAMILY_OF = {f"aten::{name}": family for family, names in _NAMES.items() for name in names.split()}
 #: Not reached through an operand of the same size: their cost is arithmetic placer has no formula for.
-_IRREGULAR = (
-    "aten::linalg_",
-    "aten::_linalg_",
-    "aten::fft_",
-    "aten::_fft_",
-    "aten::cdist",
-    "aten::_cdist",
-    "aten::_ctc",
-)
+_IRREGULAR = ("aten::linalg_", "aten::_linalg_", "aten::fft_", "aten::_fft_", "aten::_ctc")
 
 
 @lru_cache(maxsize=4096)

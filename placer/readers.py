@@ -255,6 +255,30 @@ def _time_steps(call: OpCall) -> int:
     return max(last, 1) if isinstance(last, int) else 1
 
 
+def linear_algebra(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """2 x batch x rows x columns x inner: the cube of a square matrix, up to a constant each op has of its own.
+
+    Matrices of a batch are factorised one after the other. Distances are rows x columns of them, over ``inner`` each.
+    """
+    if "dist" in call.op:
+        backward = call.op.endswith("_backward")
+        a, b = call.inputs[1:3] if backward else call.inputs[:2]
+        batch, rows, columns, inner = math.prod(a.shape[:-2]), a.shape[-2], b.shape[-2], a.shape[-1]
+    else:
+        matrix = max((t for t in call.inputs if len(t.shape) > 1), key=lambda t: t.numel)
+        batch, (rows, columns) = math.prod(matrix.shape[:-2]), matrix.shape[-2:]
+        inner = min(rows, columns)
+    return 2.0 * batch * rows * columns * inner, (batch, rows, columns, inner), ()
+
+
+def fourier(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """5 x elements x log2(length) (Cooley & Tukey, 1965); elements and points of one transform."""
+    signal = max((*call.inputs, *call.outputs), key=lambda t: t.numel)
+    dims = next((argument for argument in call.args if isinstance(argument, tuple)), (-1,))
+    length = math.prod(signal.shape[d] for d in dims if isinstance(d, int)) or 1
+    return 5.0 * signal.numel * math.log2(2.0 + length), (signal.numel, length), (float(not signal.contiguous),)
+
+
 def optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """12 FLOPs per element of the parameter; elements, one tensor (the step knows of the others); settings."""
     settings = {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}

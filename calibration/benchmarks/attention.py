@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, with and without mask, dropout and causality; whole encoder layers in inference."""
+"""Scaled dot-product attention, with and without mask, dropout and causality."""
 
 from __future__ import annotations
 
@@ -43,28 +43,6 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
-    return _draw_encoder(random) if random.random() < 0.3 else _draw_attention(random)
-
-
-def _draw_encoder(random: Random) -> Branch:
-    """The fused layer of ``nn.TransformerEncoder``, which only inference takes."""
-    heads, width, factor = random.choice((2, 4, 8)), random.choice((8, 16, 32, 64)), random.choice((1, 2, 4))
-    batch, length, model = log_int(random, 1, 256), log_int(random, 2, 512), heads * width
-    activation, first = random.choice(("relu", "gelu")), random.random() < 0.5
-    tokens = float(batch * length)
-    return Branch(
-        f"encoder layer {batch}x{length}x{model} heads {heads} feed-forward {factor * model}",
-        lambda: nn.TransformerEncoderLayer(
-            model, heads, factor * model, activation=activation, batch_first=True, norm_first=first
-        ),
-        lambda grad: tensor(batch, length, model),
-        tokens * model * (8.0 * model + 4.0 * factor * model + 4.0 * length),
-        4.0 * tokens * (8 * model + heads * length),
-        trains=False,
-    )
-
-
-def _draw_attention(random: Random) -> Branch:
     batch, heads = log_int(random, 1, 64), log_int(random, 1, 16)
     length, width = log_int(random, 2, 1024), random.choice((8, 16, 32, 64, 64, 96, 128))
     causal = random.random() < 0.3

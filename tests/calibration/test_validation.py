@@ -357,7 +357,7 @@ def damaged(**changes: Any) -> str:
     [
         ("", "not JSON"),
         ("[]", "expected an object"),
-        ('{"schema": 2}', "schema 2.*upgrade"),
+        ('{"schema": 3}', "schema 3.*upgrade"),
         ('{"schema": 1}', "no cells"),
         (damaged(measured=-1.0), r"cells\[0\].measured"),
         (damaged(measured=0), "takes time"),
@@ -375,3 +375,52 @@ def test_damaged_records_are_refused(content: str, complaint: str, tmp_path: Pat
     path.write_text(content)
     with pytest.raises(PlacerError, match=complaint):
         record.load(path)
+
+
+def test_every_visit_counts_and_their_medians_are_kept() -> None:
+    report = measured(tiny(batches=(1,)), visits=3)
+    for cell in report.cells:
+        assert len(cell.visits) == 3
+        assert cell.measured == sorted(cell.visits)[1]
+        assert cell.count >= 9
+        apart = cell.visits[-1] / cell.visits[0]
+        assert cell.repeatability == max(apart, 1 / apart)
+        assert cell.p10 is not None
+        assert cell.p90 is not None
+        assert cell.p10 <= min(cell.visits) <= max(cell.visits) <= cell.p90
+
+
+def test_networks_are_visited_in_turn_and_predicted_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    real = validation.predicted_cells
+
+    def noted(entry: Entry, *rest: Any) -> list[Cell]:
+        order.append(f"predict {entry.name}")
+        return real(entry, *rest)
+
+    monkeypatch.setattr(validation, "predicted_cells", noted)
+    networks = [tiny(name="first", batches=(1,)), tiny(name="second", batches=(1,))]
+    validate(
+        networks, profile(), ["cpu"], rounds=3, time_limit_per_cell=0.02, visits=2,
+        progress=lambda text: order.append(text.split(":")[0].split("/")[-1]) if "cells" in text else None,
+    )  # fmt: skip
+    assert order == ["2 first", "predict first", "2 second", "predict second", "2 first", "2 second"]
+
+
+def test_a_run_that_was_cut_short_goes_on_with_the_visits_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    first = measured(tiny(batches=(1,)), output=path)
+    again = measured(tiny(batches=(1,)), output=path, visits=2)
+    assert [cell.visits[:1] for cell in again.cells] == [cell.visits for cell in first.cells]
+    assert {len(cell.visits) for cell in again.cells} == {2}
+
+
+def test_a_record_of_the_first_format_had_one_visit(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    measured(tiny(batches=(1,)), output=path)
+    document = json.loads(path.read_text())
+    document["schema"] = 1
+    for cell in document["cells"]:
+        del cell["visits"]
+    path.write_text(json.dumps(document))
+    assert all(cell.visits == (cell.measured,) for cell in record.load(path).cells)
