@@ -17,6 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 from placer.calibration.fitting import HELD_OUT, STEADY, fit_device, op_seconds
 from placer.calibration.observation import StepObservation
+from placer.calibration.transfer import Expectation
 from placer.costs import CostModel, host_seconds
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit
@@ -33,17 +34,18 @@ UNKNOWN_BASE = 0.25
 
 
 def fit_accelerator(
-    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int
-) -> DeviceFit:
-    """All numbers of one accelerator.
+    observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
+    expected: Expectation | None = None,
+) -> DeviceFit:  # fmt: skip
+    """All numbers of one accelerator; ``expected`` is what another machine's knows.
 
     ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; and what the
     framework's own code takes between them. The interval comes from steps held out of a first fit.
     """
     rest = [step for i, step in enumerate(observations) if i % HELD_OUT != 0]
-    first = _with_host(fit_device(rest, rates, device=device, threads=threads), rest)
+    first = _with_host(fit_device(rest, rates, device=device, threads=threads, expected=expected), rest)
     held = observations[::HELD_OUT]
-    final = _with_host(fit_device(observations, rates, device=device, threads=threads), observations)
+    final = _with_host(fit_device(observations, rates, device=device, threads=threads, expected=expected), observations)
     return replace(final, interval=_interval(held, first))
 
 

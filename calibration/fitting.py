@@ -3,136 +3,89 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 from sklearn.linear_model import LinearRegression
 
-from placer.calibration.floors import fit_floor
-from placer.calibration.kernel import OpMatern
+from placer.calibration.difference import Departure
 from placer.calibration.observation import OpObservation, StepObservation
-from placer.costs import CostModel, fitted_features, floor_seconds, inputs_of, op_label
-from placer.gaussian_process import covariance, distances
+from placer.calibration.residual import Hyperparameters, Seen, carry_family, fit_family
+from placer.calibration.transfer import Expectation, compared
+from placer.costs import CostModel, inputs_of, op_label
 from placer.predict import Z90, doubt
-from placer.profile import DeviceFit, FamilyFit, Sample
+from placer.profile import DeviceFit, Sample
 from placer.timeline import framework_seconds
 
 Array = NDArray[np.float64]
 
-#: Points the residual of one family is learnt from, at most: a price costs time proportional to it.
-MOST_POINTS = 480
-#: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
-TIMING_ERROR = 1.5e-6
 #: A step whose repetitions spread by more than this counts less.
 STEADY = 0.1
-#: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
-SAME = 0.5
-#: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
-HYPERPARAMETER_POINTS = 140
-#: Standard deviations from what all others say of it at which a sample is left out.
-OUTLIER = 3.0
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
 #: What a block says of the framework, next to a network: its branches stand side by side, and are larger than layers.
 BLOCK_TRUST = 0.03
+#: Relative error of an observed step, and relative difference of a framework coefficient between two machines.
+STEP_SPREAD, FRAMEWORK_SPREAD = 0.1, 0.4
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 
 
 @dataclass(frozen=True)
-class Hyperparameters:
-    """What marginal likelihood chose for one family."""
+class Tuned:
+    """Hyperparameters by family: chosen once, used again where only the number of threads is another."""
 
-    length_scales: tuple[float, ...]
-    op_scale: float
-    signal: float
-    noise: float
+    residuals: dict[str, Hyperparameters] = field(default_factory=dict)
+    departures: dict[str, Departure] = field(default_factory=dict)
 
 
 def fit_device(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    tuned: dict[str, Hyperparameters] | None = None,
+    tuned: Tuned | None = None, expected: Expectation | None = None,
 ) -> DeviceFit:  # fmt: skip
     """All numbers of one device: residuals per family, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
     ``tuned`` holds hyperparameters by family and takes those chosen here: what varies with what is the same for
-    another number of threads, and choosing it is most of the work.
+    another number of threads, and choosing it is most of the work. ``expected`` is what another machine knows.
     """
-    empty = DeviceFit(device=device, threads=threads, rates=dict(rates), families={}, framework={}, interval={})
+    reference = expected.name if expected is not None else ""
+    empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
     held = [o for i, o in enumerate(observations) if i % HELD_OUT == 0]
     rest = [o for i, o in enumerate(observations) if i % HELD_OUT != 0]
-    tuned = {} if tuned is None else tuned
-    first = _fit_once(rest, empty, tuned)
+    tuned = tuned or Tuned()
+    first = _fit_once(rest, empty, tuned, expected)
     interval = _interval([*held], first)
-    return replace(_fit_once(observations, empty, tuned), interval=interval)
+    return replace(_fit_once(observations, empty, tuned, expected), interval=interval)
 
 
 def _fit_once(
-    observations: Sequence[StepObservation], empty: DeviceFit, tuned: dict[str, Hyperparameters]
+    observations: Sequence[StepObservation],
+    empty: DeviceFit,
+    tuned: Tuned,
+    expected: Expectation | None,
 ) -> DeviceFit:
-    points: dict[str, list[tuple[OpObservation, float]]] = {}
-    for step in observations:
+    points: dict[str, list[Seen]] = {}
+    for moment, step in enumerate(observations):
         for op in step.ops:
             # An optimizer step divides evenly among equal tensors only: its own probes are its samples.
             if op.seconds and (op.family != "optimizer" or step.family == "optimizer"):
-                points.setdefault(op.family, []).append((op, step.spread))
-    families = {}
-    for family, members in points.items():
-        if len(members) >= LEAST_POINTS:
-            families[family] = _fit_family(family, members, empty, tuned)
+                points.setdefault(op.family, []).append(Seen(op, step.spread, moment))
+    families = {
+        family: fit_family(family, members, empty, tuned.residuals)
+        for family, members in points.items()
+        if len(members) >= LEAST_POINTS and (expected is None or family not in expected.families)
+    }
+    if expected is not None:
+        overall = compared([member.op for members in points.values() for member in members], expected)
+        families |= {
+            family: carry_family(family, points.get(family, []), empty, tuned.departures, expected, overall)
+            for family in expected.families
+        }
     fit = replace(empty, families=families)
-    return replace(fit, framework=_fit_framework(observations, fit))
-
-
-def _fit_family(
-    family: str, members: Sequence[tuple[OpObservation, float]], empty: DeviceFit, tuned: dict[str, Hyperparameters]
-) -> FamilyFit:
-    works = [op.work() for op, _ in members]
-    seconds = np.array([op.seconds for op, _ in members])
-    # A sample from a step that did not repeat itself says less.
-    disturbed = np.array([min(spread, 1.0) for _, spread in members]) ** 2
-    parallel = empty.device == "cpu" and empty.threads > 1
-    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
-    x = np.array([inputs_of(work) for work in works])
-    floor = np.array([floor_seconds(work, empty, parameters) for work in works])
-    y = np.log(seconds / floor)
-    labels = [op_label(work) for work in works]
-    ops = tuple(sorted(set(labels)))
-    index = np.array([ops.index(label) for label in labels])
-    x, y, index, own_noise = _merged(x, y, index, (TIMING_ERROR / floor) ** 2 + disturbed)
-    # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
-    keep = np.random.default_rng(0).permutation(len(x))[:MOST_POINTS]
-    x, y, index, own_noise = x[keep], y[keep], index[keep], own_noise[keep]
-    mean = float(np.median(y))
-    if family not in tuned:
-        some = slice(None, HYPERPARAMETER_POINTS)
-        tuned[family] = _tune(x[some], index[some], y[some] - mean, own_noise[some])
-    chosen = tuned[family]
-    calm = _undisturbed(x, index, y - mean, own_noise, chosen)
-    x, y, index, own_noise = x[calm], y[calm], index[calm], own_noise[calm]
-    return FamilyFit(
-        feature_names=fitted_features(family),
-        ops=ops,
-        x=tuple(tuple(float(v) for v in row) for row in x),
-        op_index=tuple(int(i) for i in index),
-        y=tuple(float(v) for v in y),
-        point_noise=tuple(float(v) for v in own_noise),
-        length_scales=chosen.length_scales,
-        op_scale=chosen.op_scale,
-        mean=mean,
-        signal=chosen.signal,
-        noise=chosen.noise,
-        parameters=parameters,
-    )
+    return replace(fit, framework=_fit_framework(observations, fit, expected))
 
 
 def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -152,67 +105,14 @@ def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int6
     return np.array(chosen)
 
 
-def _merged(
-    x: Array, y: Array, index: NDArray[np.int64], noise: Array
-) -> tuple[Array, Array, NDArray[np.int64], Array]:
-    """Points of one op closer than ``SAME`` in every input become one, their mean: less noise, fewer points."""
-    cells: dict[tuple[int, ...], list[int]] = {}
-    for i, row in enumerate(np.round(x / SAME).astype(np.int64)):
-        cells.setdefault((int(index[i]), *row.tolist()), []).append(i)
-    groups = list(cells.values())
-    weights = [1.0 / (noise[g] + 0.02) for g in groups]
-    merged_x = np.array([np.average(x[g], axis=0, weights=w) for g, w in zip(groups, weights, strict=True)])
-    merged_y = np.array([np.average(y[g], weights=w) for g, w in zip(groups, weights, strict=True)])
-    merged_noise = np.array(
-        [float(np.average(noise[g], weights=w)) / len(g) for g, w in zip(groups, weights, strict=True)]
-    )
-    return merged_x, merged_y, index[[g[0] for g in groups]], merged_noise
+def _fit_framework(
+    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None = None
+) -> dict[str, float]:
+    """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops.
 
-
-def _tune(x: Array, index: NDArray[np.int64], y: Array, own_noise: Array) -> Hyperparameters:
-    variance = max(float(y.var()), 1e-3)
-    kernel = ConstantKernel(min(variance, 1.0), (1e-2, 1.5)) * OpMatern(
-        length_scale=np.full(x.shape[1], 8.0), op_scale=1.0
-    ) + WhiteKernel(min(0.2 * variance, 0.2), (1e-3, 0.5))
-    regressor = GaussianProcessRegressor(kernel, alpha=own_noise + 1e-8, optimizer=_search)
-    with warnings.catch_warnings():
-        # A length scale at its bound means that a feature does not matter here, which is an answer.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        regressor.fit(np.column_stack([x, index]), y)
-    product, white = regressor.kernel_.k1, regressor.kernel_.k2
-    return Hyperparameters(
-        length_scales=tuple(float(v) for v in np.atleast_1d(product.k2.length_scale)),
-        op_scale=float(product.k2.op_scale),
-        signal=float(product.k1.constant_value),
-        noise=float(white.noise_level),
-    )
-
-
-def _undisturbed(
-    x: Array, index: NDArray[np.int64], y: Array, own_noise: Array, chosen: Hyperparameters
-) -> NDArray[np.bool_]:
-    """Points that the others do not contradict: one sample that a neighbour disturbed would bend everything around it.
-
-    Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
+    Least squares on relative errors, no coefficient below zero, steps that are far off (disturbed) left out. What
+    another machine needs, at this one's speed, holds coefficients that the steps hardly tell apart.
     """
-    scales = np.asarray(chosen.length_scales)
-    k = covariance(distances(x, index, x, index, scales, chosen.op_scale), chosen.signal)
-    k[np.diag_indices_from(k)] += chosen.noise + own_noise + 1e-9 * chosen.signal
-    inverse = np.linalg.inv(k)
-    precision = np.diag(inverse)
-    kept: NDArray[np.bool_] = np.abs(inverse @ y) <= OUTLIER * np.sqrt(precision)
-    return kept
-
-
-def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:
-    """L-BFGS-B, stopped early: the last tenths of likelihood change no price and take most of the time."""
-    found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": 25})
-    return np.asarray(found.x), float(found.fun)
-
-
-def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
-    """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops, by least squares on
-    relative errors, no coefficient below zero, steps that are far off (disturbed) left out."""
     model = CostModel(fit)
     names = list(observations[0].counts) if observations else []
     rows, targets, weights = [], [], []
@@ -225,15 +125,27 @@ def _fit_framework(observations: Sequence[StepObservation], fit: DeviceFit) -> d
     if len(rows) < 2 * len(names) or not names:
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)
+    held, drawn = _held(names, fit, expected)
     keep = np.ones(len(b), dtype=bool)
     solution = np.zeros(len(names))
     for _ in range(3):
         regression = LinearRegression(positive=True, fit_intercept=False)
-        regression.fit(a[keep] * w[keep, None], b[keep] * w[keep])
+        regression.fit(np.vstack([a[keep] * w[keep, None], held]), np.concatenate([b[keep] * w[keep], drawn]))
         solution = regression.coef_
         off = np.abs(a @ solution - b) * w
         keep = off <= max(3.0 * float(np.median(off)), 0.02)
     return {name: float(value) for name, value in zip(names, solution, strict=True)}
+
+
+def _held(names: Sequence[str], fit: DeviceFit, expected: Expectation | None) -> tuple[Array, Array]:
+    """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
+    if expected is None:
+        return np.empty((0, len(names))), np.empty(0)
+    pace = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    there = np.array([pace * expected.fit.framework.get(name, 0.0) for name in names])
+    some = np.flatnonzero(there > 0.0)
+    pull = STEP_SPREAD / FRAMEWORK_SPREAD
+    return np.eye(len(names))[some] * (pull / there[some])[:, None], np.full(len(some), pull)
 
 
 def op_seconds(step: StepObservation, model: CostModel) -> float:

@@ -22,6 +22,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
+from placer.calibration.reference import expectation
 from placer.calibration.timing import Clock
 from placer.costs import foreign_family
 from placer.errors import CalibrationError, PlacerError, ProfileError
@@ -30,9 +31,9 @@ from placer.threads import running_with
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
-QUICK_BUDGET = 7.0
+QUICK_BUDGET = 6.0
 #: Share of the budget kept for fitting.
-FIT_SHARE = 0.12
+FIT_SHARE = 0.16
 #: What another number of threads than the process has is worth, in times of that.
 OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
@@ -63,13 +64,15 @@ def calibrate(
     progress: bool | Progress = True,
     path: str | PathLike[str] | None = None,
     quick: bool = False,
+    alone: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Profile:
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
-    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found. ``clock`` is what an
-    accelerator is timed with and the budget is spent on.
+    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found. The shipped profile of
+    a similar machine is built upon, unless this one is to be learnt ``alone``. ``clock`` is what an accelerator is
+    timed with and the budget is spent on.
 
     Raises ValueError for a budget or device that cannot be, CalibrationError when nothing could be measured.
     """
@@ -96,7 +99,7 @@ def calibrate(
         if not journal.observations:
             raise CalibrationError("nothing was measured; run placer calibrate again")
         shown.stage("fitting")
-        result = _build(journal, fingerprint, interrupted)
+        result = _build(journal, fingerprint, interrupted, alone)
     profile.save(result, target_path)
     shown.note(f"profile written to {target_path}")
     if not interrupted:
@@ -189,21 +192,26 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         run()
 
 
-def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool) -> Profile:
+def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, alone: bool) -> Profile:
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
-    tuned: dict[str, fitting.Hyperparameters] = {}
+    tuned = fitting.Tuned()
     for (device, threads), rates in journal.rates.items():
         observations = journal.of(device, threads)
         if len(observations) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
+        expected = None if alone else expectation(device, threads, fingerprint)
         if device == "cpu":
-            fits.append(fitting.fit_device(observations, rates, device=device, threads=threads, tuned=tuned))
+            fits.append(
+                fitting.fit_device(
+                    observations, rates, device=device, threads=threads, tuned=tuned, expected=expected
+                )
+            )
         else:
-            fits.append(fit_accelerator(observations, rates, device=device, threads=threads))
+            fits.append(fit_accelerator(observations, rates, device=device, threads=threads, expected=expected))
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
         few = too_few(observations)

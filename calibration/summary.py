@@ -55,8 +55,9 @@ def _device_lines(fit: DeviceFit) -> list[str]:
     own = {name: value for name, value in fit.framework.items() if value > 0 and not name.startswith("host")}
     if own:
         rows.append(("framework", ", ".join(f"{format_seconds(v)} per {n.replace('_', ' ')}" for n, v in own.items())))
-    points = sum(len(family.y) for family in fit.families.values())
-    rows.append(("cost model", f"{len(fit.families)} op families fitted on {points} points"))
+    taken = sum(family.measured for family in fit.families.values())
+    built_on = f", built on what {fit.reference} knows" if fit.reference else ""
+    rows.append(("cost model", f"{len(fit.families)} op families fitted on {taken} samples{built_on}"))
     if "base" in fit.interval:
         error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
         rows.append(("certainty", f"a step is known within about {error:.0%} (90 % of steps)"))

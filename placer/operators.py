@@ -158,7 +158,7 @@ FAMILIES: Mapping[str, Family] = {
 
 #: Features every family has besides its own: where the op stands in its step (see Context).
 CONTEXT_SIZES = ("footprint", "previous")
-CONTEXT_FLAGS = ("kept", "recording")
+CONTEXT_FLAGS = ("kept", "recording", "repeated")
 
 _NAMES: Mapping[str, str] = {
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
@@ -242,7 +242,7 @@ def describe(call: OpCall, context: Context) -> Work:
         flops=flops,
         bytes=moved,
         sizes=(*(float(s) for s in sizes), float(context.footprint_bytes), float(context.previous_bytes)),
-        flags=(*flags, float(call.kept_bytes > 0), float(recording)),
+        flags=(*flags, float(call.kept_bytes > 0), float(recording), float(readers.repeats(call))),
     )
 
 

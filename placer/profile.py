@@ -21,7 +21,9 @@ from placer.store import data_home, replace_file
 #: History of the format. A reader refuses what it does not know, newer and older with different errors.
 #:
 #: 1 (placer 0.1): fingerprint, samples by (device, threads, family), fits, noise, warnings.
-SCHEMA = 1
+#: 2 (placer 0.1): a fit names the profile it learnt from (reference), a family the samples taken here (measured), and
+#:   a point's noise is all of its variance; in format 1 the family's came on top.
+SCHEMA = 2
 #: The oldest format still read.
 OLDEST_SCHEMA = 1
 #: A profile is a few MB; nothing larger than this is read.
@@ -53,9 +55,10 @@ class FamilyFit:
     """A Gaussian process on log(seconds / floor) of one op family, as numbers.
 
     ``x`` is n x d (d named by ``feature_names``, already log-scaled), ``op_index`` n indices into ``ops``, ``y`` n log
-    residuals and ``point_noise`` their n variances beyond ``noise``, ``length_scales`` d positive numbers;
-    ``op_scale`` is the length scale between different ops. ``mean`` is the prior mean, ``signal`` and ``noise`` are
-    variances, ``parameters`` the constants of the family's physical floor.
+    residuals and ``point_noise`` their n variances, ``length_scales`` d positive numbers; ``op_scale`` is the length
+    scale between different ops. ``mean`` is the prior mean, ``signal`` its variance, and ``noise`` the variance of what
+    features do not tell of an op; ``parameters`` are the constants of the family's physical floor. ``measured`` counts
+    the samples taken on this very machine: a family that has none was carried over from a similar one.
     """
 
     feature_names: tuple[str, ...]
@@ -70,6 +73,7 @@ class FamilyFit:
     signal: float
     noise: float
     parameters: Mapping[str, float]
+    measured: int
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class DeviceFit:
 
     ``rates`` are data-sheet numbers in FLOP/s, bytes/s and seconds (``"flops/float32"``, ``"bytes_per_second"``,
     ``"launch_seconds"``, ``"copy/h2d/pageable/bytes_per_second"``, ...); ``framework`` the coefficients of torch's own
-    time; ``interval`` the constants of the 90 % interval.
+    time; ``interval`` the constants of the 90 % interval. ``reference`` is the name of the shipped profile it built on.
     """
 
     device: str
@@ -87,6 +91,7 @@ class DeviceFit:
     families: Mapping[str, FamilyFit]
     framework: Mapping[str, float]
     interval: Mapping[str, float]
+    reference: str = ""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _decode(data: bytes, where: str) -> Profile:
         raise ProfileTooNew(f"{where} has format {schema}, this placer reads up to {SCHEMA}: upgrade placer")
     if schema < OLDEST_SCHEMA:
         raise ProfileTooOld(f"{where} has format {schema}, which is no longer read; run: placer calibrate")
-    return _profile(document)
+    return _profile(document, schema)
 
 
 def _without_samples(data: bytes) -> bytes | None:
@@ -173,10 +173,10 @@ def _depth(data: bytes) -> int:
     return int(np.cumsum(marks, dtype=np.int64).max(initial=0))
 
 
-def _profile(document: dict[str, Any]) -> Profile:
+def _profile(document: dict[str, Any], schema: int) -> Profile:
     keys = ("format", "schema", "created", "complete", "seconds", "fingerprint", "warnings", "noise", "fits", "samples")
     fields = json_object(document, "the profile", keys)
-    fits = tuple(_fit(item, f"fits[{i}]") for i, item in enumerate(json_list(fields["fits"], "fits")))
+    fits = tuple(_fit(item, f"fits[{i}]", schema) for i, item in enumerate(json_list(fields["fits"], "fits")))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
         raise UnfitError("fits: the same device and threads twice")
     tables = (_table(item, f"samples[{i}]") for i, item in enumerate(json_list(fields["samples"], "samples")))
@@ -185,7 +185,7 @@ def _profile(document: dict[str, Any]) -> Profile:
     fingerprint = json_object(fields["fingerprint"], "fingerprint", None)
     check_tree(fingerprint, "fingerprint")
     return Profile(
-        schema=fields["schema"],
+        schema=SCHEMA,
         created=text(fields["created"], "created"),
         fingerprint=fingerprint,
         samples=tuple(chain.from_iterable(tables)),
@@ -197,23 +197,25 @@ def _profile(document: dict[str, Any]) -> Profile:
     )
 
 
-def _fit(value: Any, where: str) -> DeviceFit:
-    fields = json_object(value, where, ("device", "threads", "rates", "families", "framework", "interval"))
+def _fit(value: Any, where: str, schema: int) -> DeviceFit:
+    keys = ("device", "threads", "rates", "families", "framework", "interval", *(("reference",) if schema > 1 else ()))
+    fields = json_object(value, where, keys)
     families = json_object(fields["families"], f"{where}.families", None)
     return DeviceFit(
         device=device_name(fields["device"], f"{where}.device"),
         threads=integer(fields["threads"], f"{where}.threads", low=1),
         rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
-        families={name: _family(family, f"{where}.families.{name}") for name, family in families.items()},
+        families={name: _family(family, f"{where}.families.{name}", schema) for name, family in families.items()},
         framework=numbers(fields["framework"], f"{where}.framework"),
         interval=numbers(fields["interval"], f"{where}.interval"),
+        reference=text(fields["reference"], f"{where}.reference") if schema > 1 else "",
     )
 
 
-def _family(value: Any, where: str) -> FamilyFit:
+def _family(value: Any, where: str, schema: int) -> FamilyFit:
     keys = (
         "feature_names", "ops", "x", "op_index", "y", "point_noise", "length_scales", "op_scale", "mean", "signal",
-        "noise", "parameters",
+        "noise", "parameters", *(("measured",) if schema > 1 else ()),
     )  # fmt: skip
     fields = json_object(value, where, keys)
     names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
@@ -222,6 +224,7 @@ def _family(value: Any, where: str) -> FamilyFit:
     point_noise = vector(fields["point_noise"], f"{where}.point_noise", len(x))
     if not (point_noise >= 0).all():
         raise UnfitError(f"{where}.point_noise: a variance cannot be negative")
+    noise = number(fields["noise"], f"{where}.noise", low=0.0)
     op_index = vector(fields["op_index"], f"{where}.op_index", len(x))
     check_indices(op_index, f"{where}.op_index", len(ops))
     scales = vector(fields["length_scales"], f"{where}.length_scales", len(names))
@@ -236,13 +239,14 @@ def _family(value: Any, where: str) -> FamilyFit:
         x=tuple(map(tuple, x.tolist())),
         op_index=tuple(op_index.astype(np.int64).tolist()),
         y=tuple(y.tolist()),
-        point_noise=tuple(point_noise.tolist()),
+        point_noise=tuple((point_noise if schema > 1 else point_noise + noise).tolist()),
         length_scales=tuple(scales.tolist()),
         op_scale=op_scale,
         mean=number(fields["mean"], f"{where}.mean"),
         signal=number(fields["signal"], f"{where}.signal", low=0.0),
-        noise=number(fields["noise"], f"{where}.noise", low=0.0),
+        noise=noise,
         parameters=numbers(fields["parameters"], f"{where}.parameters"),
+        measured=integer(fields["measured"], f"{where}.measured", low=0) if schema > 1 else len(y),
     )
 
 

@@ -21,6 +21,14 @@ def operand_bytes(call: OpCall) -> float:
     return float(sum(t.stored_bytes for t in call.inputs) + sum(t.stored_bytes for t in call.outputs))
 
 
+def repeats(call: OpCall) -> bool:
+    """Whether an operand stands for more elements than it has: kernels copy it first, or walk it element by element.
+
+    The gradient of a sum is one: a single number, expanded to the shape of what was summed.
+    """
+    return any(not _is_index(t) and 0 in t.stride and 1 < t.numel > t.stored_bytes // t.item_bytes for t in call.inputs)
+
+
 def largest(specs: tuple[TensorSpec, ...]) -> int:
     """Elements of the largest tensor; 0 of none."""
     return max((t.numel for t in specs), default=0)

@@ -33,8 +33,8 @@ def family(works: list[Work], residuals: list[float], parameters: Mapping[str, f
     return FamilyFit(
         feature_names=("flops", "bytes", *feature_names("matmul")), ops=ops, x=tuple(rows),
         op_index=tuple(ops.index(op_label(work)) for work in works), y=tuple(residuals),
-        point_noise=(0.0,) * len(works), length_scales=(8.0,) * len(rows[0]), op_scale=1.0, mean=0.0, signal=1.0,
-        noise=1e-6, parameters=parameters,
+        point_noise=(1e-6,) * len(works), length_scales=(8.0,) * len(rows[0]), op_scale=1.0, mean=0.0, signal=1.0,
+        noise=1e-6, parameters=parameters, measured=len(works),
     )  # fmt: skip
 
 

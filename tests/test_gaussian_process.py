@@ -10,18 +10,19 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel
 
 from placer.calibration.kernel import OpMatern
-from placer.gaussian_process import UNKNOWN_OP, Array, Residual, covariance, distances
+from placer.gaussian_process import UNKNOWN_OP, Array, Residual, covariance, distances, lower_inverse
 from placer.profile import FamilyFit
 
 SCALES = np.array([0.7, 1.5, 3.0])
 
 
 def make_fit(x: Array, ops: Array, y: Array, *, noise: float = 1e-9, point_noise: Array | None = None) -> FamilyFit:
-    own = np.zeros(len(y)) if point_noise is None else point_noise
+    own = np.full(len(y), noise) if point_noise is None else point_noise
     return FamilyFit(
         feature_names=("a", "b", "c"), ops=("add", "mul", "exp"), x=tuple(map(tuple, x.tolist())),
         op_index=tuple(int(i) for i in ops), y=tuple(y.tolist()), point_noise=tuple(own.tolist()),
         length_scales=tuple(SCALES.tolist()), op_scale=1.3, mean=0.4, signal=0.9, noise=noise, parameters={},
+        measured=len(y),
     )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_a_noisy_point_is_believed_less(points: tuple[Array, Array, Array]) -> N
 def test_the_same_numbers_as_scikit_learn(points: tuple[Array, Array, Array]) -> None:
     x, ops, y = points
     noise, own = 0.05, np.linspace(0.0, 0.2, len(y))
-    fit = make_fit(x, ops, y, noise=noise, point_noise=own)
+    fit = make_fit(x, ops, y, noise=noise, point_noise=noise + own)
     kernel = ConstantKernel(fit.signal) * OpMatern(SCALES, fit.op_scale)
     other = GaussianProcessRegressor(kernel, alpha=noise + own + 1e-9 * fit.signal, optimizer=None)
     other.fit(np.column_stack([x, ops]), y - fit.mean)
@@ -127,3 +128,13 @@ def test_only_the_ratio_of_a_change_of_units_matters(points: tuple[Array, Array,
     scaled = replace(scaled, length_scales=tuple(2 * s for s in scaled.length_scales))
     new = np.random.default_rng(5).uniform(0, 5, (10, 3))
     assert Residual(scaled).predict(2 * new, ops[:10])[0] == pytest.approx(Residual(plain).predict(new, ops[:10])[0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 100, 331])
+def test_a_triangular_matrix_is_inverted(n: int) -> None:
+    random = np.random.default_rng(n)
+    a = random.normal(size=(n, n))
+    lower = np.linalg.cholesky(a @ a.T + n * np.eye(n))
+    inverse = lower_inverse(lower)
+    assert np.triu(inverse, 1).max(initial=0.0) == 0.0
+    assert inverse @ lower == pytest.approx(np.eye(n), abs=1e-9)

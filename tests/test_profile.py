@@ -36,6 +36,7 @@ def make_profile(**changes: Any) -> Profile:
         signal=0.4,
         noise=0.01,
         parameters={"latency": 1e-6},
+        measured=3,
     )
     samples = (
         Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11),
@@ -43,7 +44,7 @@ def make_profile(**changes: Any) -> Profile:
         Sample("cuda", 2, "matmul", "aten::mm", (32.0, 84.0), 4e-6, 3e-6, 0.01, 20),
     )
     fits = (
-        DeviceFit("cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}),
+        DeviceFit("cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}, "far"),
         DeviceFit("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
         DeviceFit("cuda", 4, {"flops/float32": 5e13}, {}, {}, {}),
     )
@@ -250,6 +251,20 @@ def test_versions_have_their_own_errors(tmp_path: Path) -> None:
         profiles.load(written(tmp_path / "old.json", {**base, "schema": profiles.OLDEST_SCHEMA - 1}))
 
 
+def test_format_1_is_read_as_it_was_meant() -> None:
+    old = document()
+    old["schema"] = 1
+    for fit in old["fits"]:
+        del fit["reference"]
+        for family in fit["families"].values():
+            del family["measured"]
+    found = decode(json.dumps(old).encode(), "p")
+    family = found.fits[0].families["matmul"]
+    assert (found.schema, found.fits[0].reference, family.measured) == (profiles.SCHEMA, "", 3)
+    assert family.point_noise == pytest.approx((0.01, 0.02, 0.01))  # the family's noise came on top of a point's own
+    assert decode(encode(found), "p") == found
+
+
 FAMILY = ("fits", 0, "families", "matmul")
 WRONG: list[tuple[tuple[Any, ...], Any]] = [
     (("created",), 5), (("created",), "a\nb"), (("created",), "\x1b[31m"), (("created",), "\ud800"),
@@ -269,6 +284,7 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
     ((*FAMILY, "y"), [0.0]), ((*FAMILY, "y", 0), [1.0]), ((*FAMILY, "length_scales"), [1.0]),
     ((*FAMILY, "length_scales", 0), 0.0), ((*FAMILY, "length_scales", 0), -1.0), ((*FAMILY, "op_scale"), 0.0),
     ((*FAMILY, "signal"), -1.0), ((*FAMILY, "noise"), -1.0), ((*FAMILY, "mean"), "0"), ((*FAMILY, "parameters"), None),
+    ((*FAMILY, "measured"), -1), ((*FAMILY, "measured"), 1.5), (("fits", 0, "reference"), None),
     (("samples",), {}), (("samples", 0, "device"), 1), (("samples", 0, "threads"), -2), (("samples", 0, "ops"), ["a"]),
     (("samples", 0, "rows"), [[]]), (("samples", 0, "rows"), [[0, 1, 0, 0]]), (("samples", 0, "rows", 0, 1), -1.0),
     (("samples", 0, "rows", 0, 4), 0), (("samples", 0, "rows", 0, 4), 1.5), (("samples", 0, "rows", 0, 4), 1e200),

@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_budget.py RECORD [--budgets 10,30,60,120] [--output FILE]
 
 RECORD is what ``placer validate --output RECORD`` wrote on this machine: it is measured once, and priced from every
-calibration. ``docs/calibration.md`` shows the table.
+calibration, with and without what the shipped profiles know. ``docs/calibration.md`` shows the table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from placer import calibrate
+from placer import machine
 from placer.calibration import record
+from placer.calibration.journal import Journal
+from placer.calibration.progress import silent
+from placer.calibration.runner import FIT_SHARE, _build, _measure, _targets
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
 
@@ -27,22 +30,29 @@ def main() -> None:
     parser.add_argument("--budgets", default="10,30,60,120")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    measured = record.load(arguments.record)
+    measured, here = record.load(arguments.record), machine.fingerprint()
     rows = []
     for budget in (float(text) for text in arguments.budgets.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
-            profile = calibrate(budget=budget, devices=("cpu",), progress=False, path=Path(folder) / "profile.json")
+            journal = Journal(Path(folder) / "journal", here)
+            for target in _targets(("cpu",), quick=False):
+                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
+            profile = _build(journal, here, interrupted=False, alone=False)
             took = time.perf_counter() - started
-        found = score(replay(measured, profile).cells)
+            by_itself = _build(journal, here, interrupted=False, alone=True)
+        found, alone = (score(replay(measured, fitted).cells) for fitted in (profile, by_itself))
         assert found is not None
+        assert alone is not None
         rows.append({"budget": budget, "took": took, "cells": found.cells, "median": found.median_error,
-                     "p90": found.p90_error, "beyond_2x": found.beyond_2x, "inside": found.inside})  # fmt: skip
+                     "p90": found.p90_error, "beyond_2x": found.beyond_2x, "inside": found.inside,
+                     "alone_median": alone.median_error, "alone_p90": alone.p90_error})  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)
-    print("| budget | took | median error | 90th percentile | beyond 2x | in the interval |\n|---|---|---|---|---|---|")
+    print("| budget | took | median error | 90th percentile | beyond 2x | in the 90 % interval | learnt alone: median "
+          "| 90th percentile |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
     for row in rows:
-        print(f"| {row['budget']:.0f} s | {row['took']:.0f} s | {row['median']:.1%} | {row['p90']:.1%} "
-              f"| {row['beyond_2x']:.1%} | {row['inside']:.1%} |")  # fmt: skip
+        shares = ("median", "p90", "beyond_2x", "inside", "alone_median", "alone_p90")
+        print(" | ".join([f"| {row['budget']:.0f} s", f"{row['took']:.0f} s", *(f"{row[s]:.1%}" for s in shares)]), "|")
     if arguments.output:
         document = {"created": measured.created, "rows": rows}
         arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import pytest
 
 from placer.calibration import fitting
 from placer.calibration.observation import OpObservation, StepObservation
+from placer.calibration.residual import MOST_POINTS
 from placer.costs import CostModel
 from placer.operators import feature_names
 from placer.predict import Z90
@@ -100,7 +101,7 @@ def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> N
     assert set(fit.families) == {"matmul", "elementwise"}
     for family in fit.families.values():
         n = len(family.y)
-        assert n == len(family.x) == len(family.op_index) == len(family.point_noise) <= fitting.MOST_POINTS
+        assert n == len(family.x) == len(family.op_index) == len(family.point_noise) <= MOST_POINTS
         assert {len(row) for row in family.x} == {len(family.feature_names)} == {len(family.length_scales)}
         assert all(type(value) is float for value in (*family.y, *family.point_noise, *family.length_scales))
     assert fit.families["elementwise"].ops == ("aten::add", "aten::exp")

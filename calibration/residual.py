@@ -1,0 +1,256 @@
+"""Fits one op family: a physical floor, and a Gaussian process on what the floor misses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
+
+from placer.calibration.difference import Compared, Departure, Difference
+from placer.calibration.floors import fit_floor
+from placer.calibration.kernel import OpMatern
+from placer.calibration.observation import OpObservation
+from placer.calibration.transfer import Comparison, Expectation
+from placer.costs import fitted_features, floor_seconds, inputs_of, op_label
+from placer.gaussian_process import Residual, covariance, distances
+from placer.operators import Work
+from placer.profile import DeviceFit, FamilyFit
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+#: Points the residual of one family is kept as, at most: a price costs time proportional to them, a first one to their
+#: cube.
+MOST_POINTS = 480
+#: The same where another machine's points are carried over: without the noise of single samples fewer will do.
+CARRIED_POINTS = 320
+#: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
+TIMING_ERROR = 1.5e-6
+#: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
+SAME = 0.5
+#: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
+HYPERPARAMETER_POINTS = 140
+#: Variance of a carried point that its doubt does not explain: what keeps the covariance well-conditioned.
+NUGGET = 0.002
+#: Standard deviations from what all others say of it at which a sample is left out.
+OUTLIER = 3.0
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What marginal likelihood chose for one family."""
+
+    length_scales: tuple[float, ...]
+    op_scale: float
+    signal: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One op as it was measured: the spread of its step's repetitions, and which step of the calibration it was."""
+
+    op: OpObservation
+    spread: float
+    moment: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Ops, their seconds, and variances of log(seconds) beyond what recording adds."""
+
+    works: tuple[Work, ...]
+    seconds: Array
+    noise: Array
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a Gaussian process is fitted to: inputs (n x d), op indices, targets, and variances beyond its own noise."""
+
+    x: Array
+    ops: Indices
+    y: Array
+    noise: Array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, some: Any) -> Points:
+        return Points(self.x[some], self.ops[some], self.y[some], self.noise[some])
+
+
+def fit_family(
+    family: str, members: Sequence[Seen], empty: DeviceFit, tuned: dict[str, Hyperparameters]
+) -> FamilyFit:
+    """The fit of one family from its ops.
+
+    ``empty`` has the device's rates. Hyperparameters are taken from ``tuned``, or chosen and left there.
+    """
+    return _fit(family, _measured(members), empty, tuned)
+
+
+def carry_family(
+    family: str,
+    members: Sequence[Seen],
+    empty: DeviceFit,
+    departures: dict[str, Departure],
+    expected: Expectation,
+    overall: Comparison,
+) -> FamilyFit:
+    """The fit of one family that another machine knows, from how this one differs where ``members`` were measured.
+
+    ``departures`` has what was chosen for this family before, or takes what is chosen here.
+    """
+    known, there = expected.families[family], expected.points(family)
+    own: list[Work] = []
+    mean, noise = np.full(len(there), overall.pace), np.full(len(there), overall.kinship.family_pace)
+    if members:
+        here = _measured(members)
+        labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
+        difference = Difference(
+            Compared(
+                *_inputs(here.works, labels),
+                moments=np.array([float(member.moment) for member in members]),
+                y=np.log(here.seconds) - expected.log_seconds(here.works),
+                noise=(TIMING_ERROR / here.seconds) ** 2 + here.noise,
+            ),
+            known,
+            overall.pace,
+            overall.kinship,
+            departures.get(family),
+        )
+        departures[family] = difference.departure
+        own = [here.works[i] for i in np.random.default_rng(0).permutation(len(members))[: CARRIED_POINTS // 2]]
+        mean, noise = difference.predict(*_inputs([*there, *own], labels))
+    works = (*there, *own)
+    carried = Measured(works, np.exp(expected.log_seconds(works) + mean), noise)
+    chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
+    spread = departures[family].noise if family in departures else known.noise
+    # The doubt about the difference is one for all points: however many there are, it does not average out.
+    found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS)
+    return replace(found, noise=spread + float(np.median(noise)), measured=len(members))
+
+
+def _fit(
+    family: str,
+    measured: Measured,
+    empty: DeviceFit,
+    tuned: dict[str, Hyperparameters],
+    most: int = MOST_POINTS,
+) -> FamilyFit:
+    works, seconds = measured.works, measured.seconds
+    parallel = empty.device == "cpu" and empty.threads > 1
+    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
+    floor = np.array([floor_seconds(work, empty, parameters) for work in works])
+    labels = tuple(sorted({op_label(work) for work in works}))
+    noise = (TIMING_ERROR / floor) ** 2 + measured.noise
+    # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
+    points = _merged(Points(*_inputs(works, labels), np.log(seconds / floor), noise))
+    points = points[np.random.default_rng(0).permutation(len(points))[:most]]
+    mean = float(np.median(points.y))
+    if family not in tuned:
+        tuned[family] = _tune(replace(points, y=points.y - mean)[:HYPERPARAMETER_POINTS])
+    return replace(_residual(family, points, labels, tuned[family], mean).fit, parameters=parameters)
+
+
+def _measured(members: Sequence[Seen]) -> Measured:
+    # A sample from a step that did not repeat itself says less.
+    return Measured(
+        tuple(member.op.work() for member in members),
+        np.array([member.op.seconds for member in members]),
+        np.array([min(member.spread, 1.0) for member in members]) ** 2,
+    )
+
+
+def _inputs(works: Sequence[Work], labels: Sequence[str]) -> tuple[Array, Indices]:
+    """Regression inputs and op indices."""
+    index = {label: i for i, label in enumerate(labels)}
+    return np.array([inputs_of(work) for work in works]), np.array([index[op_label(work)] for work in works])
+
+
+def _residual(
+    family: str, points: Points, labels: tuple[str, ...], chosen: Hyperparameters, mean: float
+) -> Residual:
+    """The process through ``points``, those that the others contradict left out."""
+    calm = points[_undisturbed(replace(points, y=points.y - mean), chosen)]
+    return Residual(
+        FamilyFit(
+            feature_names=fitted_features(family),
+            ops=labels,
+            x=tuple(tuple(float(v) for v in row) for row in calm.x),
+            op_index=tuple(int(i) for i in calm.ops),
+            y=tuple(float(v) for v in calm.y),
+            point_noise=tuple(float(v) for v in calm.noise + chosen.noise),
+            length_scales=chosen.length_scales,
+            op_scale=chosen.op_scale,
+            mean=mean,
+            signal=chosen.signal,
+            noise=chosen.noise,
+            parameters={},
+            measured=len(points),
+        )
+    )
+
+
+def _merged(points: Points) -> Points:
+    """Points of one op closer than ``SAME`` in every input become one, their mean: less noise, fewer points."""
+    places = np.column_stack([points.ops, np.round(points.x / SAME).astype(np.int64)])
+    _, first, cell, count = np.unique(places, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    weight = 1.0 / (points.noise + 0.02)
+    share = weight / np.bincount(cell, weight)[cell]
+
+    def mean(values: Array) -> Array:
+        return np.bincount(cell, share * values)
+
+    x = np.column_stack([mean(column) for column in points.x.T])
+    return Points(x, points.ops[first], mean(points.y), mean(points.noise) / count)
+
+
+def _tune(points: Points) -> Hyperparameters:
+    x, y = points.x, points.y
+    variance = max(float(y.var()), 1e-3)
+    kernel = ConstantKernel(min(variance, 1.0), (1e-2, 1.5)) * OpMatern(
+        length_scale=np.full(x.shape[1], 8.0), op_scale=1.0
+    ) + WhiteKernel(min(0.2 * variance, 0.2), (1e-3, 0.5))
+    regressor = GaussianProcessRegressor(kernel, alpha=points.noise + 1e-8, optimizer=_search)
+    with warnings.catch_warnings():
+        # A length scale at its bound means that a feature does not matter here, which is an answer.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regressor.fit(np.column_stack([x, points.ops]), y)
+    product, white = regressor.kernel_.k1, regressor.kernel_.k2
+    return Hyperparameters(
+        length_scales=tuple(float(v) for v in np.atleast_1d(product.k2.length_scale)),
+        op_scale=float(product.k2.op_scale),
+        signal=float(product.k1.constant_value),
+        noise=float(white.noise_level),
+    )
+
+
+def _undisturbed(points: Points, chosen: Hyperparameters) -> NDArray[np.bool_]:
+    """Points that the others do not contradict: one sample that a neighbour disturbed would bend everything around it.
+
+    Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
+    """
+    scales = np.asarray(chosen.length_scales)
+    k = covariance(distances(points.x, points.ops, points.x, points.ops, scales, chosen.op_scale), chosen.signal)
+    k[np.diag_indices_from(k)] += chosen.noise + points.noise + 1e-9 * chosen.signal
+    inverse = np.linalg.inv(k)
+    precision = np.diag(inverse)
+    kept: NDArray[np.bool_] = np.abs(inverse @ points.y) <= OUTLIER * np.sqrt(precision)
+    return kept
+
+
+def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:
+    """L-BFGS-B, stopped early: the last tenths of likelihood change no price and take most of the time."""
+    found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": 25})
+    return np.asarray(found.x), float(found.fun)

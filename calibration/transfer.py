@@ -1,0 +1,103 @@
+"""What is expected of a machine's ops before they are measured: the prices of a machine that was measured at length.
+
+How the time of an op depends on its shape is much the same on two machines of a kind: which sizes fill a register, a
+tile, a cache. A calibration of a minute cannot see all of that, but it can see by how much, and where, this machine
+differs from the other; this difference is smoother than the times are, and far fewer samples teach it. Where nothing
+was measured here, the other machine's price is scaled by the difference nearby, and the doubt about that is kept.
+
+This is the co-kriging of Kennedy & O'Hagan, *Predicting the output from a complex computer code when fast
+approximations are available*, Biometrika 87(1), 2000: a known process plus an independent one learnt from few samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.calibration.difference import KIN, STRANGERS, Kinship
+from placer.calibration.observation import OpObservation
+from placer.costs import CostModel
+from placer.operators import CONTEXT_SIZES, FAMILIES, Work
+from placer.profile import DeviceFit, FamilyFit
+
+Array = NDArray[np.float64]
+
+#: Standard deviations of the log of the pace: of machines of one kind, and of one machine from minute to minute.
+KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
+#: So many of both together, and the machines are strangers whatever they call themselves.
+UNLIKE = 3.0
+
+
+class Expectation:
+    """Prices of another machine's fit, and the points it rests on."""
+
+    def __init__(self, fit: DeviceFit, *, kin: bool = False, name: str = "") -> None:
+        """``kin``: the other machine is of the same kind, and its times are expected to be those of this one.
+        ``name`` is what its profile is called.
+
+        Raises ProfileError for a fit of other features than this version's.
+        """
+        self.fit = fit
+        self.kin = kin
+        self.name = name
+        self._model = CostModel(fit)
+
+    @property
+    def families(self) -> Mapping[str, FamilyFit]:
+        """What the other machine knows, by family."""
+        return self.fit.families
+
+    def log_seconds(self, works: Sequence[Work]) -> Array:
+        """Logs of what the ops would take there."""
+        return np.log(np.array(self._model.price_works(works)[0]))
+
+    def points(self, name: str) -> list[Work]:
+        """The ops that family was learnt from."""
+        return self._points[name]
+
+    @cached_property
+    def _points(self) -> dict[str, list[Work]]:
+        return {
+            name: [work_at(name, fit.ops[op], row) for row, op in zip(fit.x, fit.op_index, strict=True)]
+            for name, fit in self.fit.families.items()
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How this machine differs from another over all: the log of its times over the other's, and what that says."""
+
+    pace: float
+    kinship: Kinship
+
+
+def compared(ops: Sequence[OpObservation], expected: Expectation) -> Comparison:
+    """The median over all ops that the other machine knows.
+
+    Of a machine of the same kind a minute says less than half an hour did of the other, unless it says that they are
+    not alike at all.
+    """
+    known = [op for op in ops if op.family in expected.families]
+    if not known:
+        return Comparison(0.0, KIN if expected.kin else STRANGERS)
+    seconds = np.array([op.seconds for op in known])
+    pace = float(np.median(np.log(seconds) - expected.log_seconds([op.work() for op in known])))
+    spread = math.hypot(KIN_SPREAD, MINUTE_SPREAD)
+    if not expected.kin or abs(pace) > UNLIKE * spread:
+        return Comparison(pace, STRANGERS)
+    return Comparison(pace * (KIN_SPREAD / spread) ** 2, KIN)
+
+
+def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
+    """The op whose regression inputs these are: the inverse of ``costs.inputs_of`` and ``costs.op_label``."""
+    name, _, dtype = label.rpartition(":")
+    if name.endswith(":"):  # the double colon of a name without dtype
+        name, dtype = label, "float32"
+    sizes = len(FAMILIES[family].sizes) + len(CONTEXT_SIZES)
+    flops, moved, *rest = (math.exp2(v) - 1.0 for v in inputs[: 2 + sizes])
+    return Work(family, name, dtype, flops, moved, tuple(rest), tuple(inputs[2 + sizes :]))

@@ -1,0 +1,85 @@
+"""What a machine measured at length teaches one that was measured in passing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placer import profile
+from placer.calibration import fitting
+from placer.calibration.observation import StepObservation
+from placer.calibration.transfer import Expectation, work_at
+from placer.costs import CostModel, inputs_of, op_label
+from placer.operators import FAMILIES, Work
+from placer.profile import DeviceFit
+
+from .test_fitting import RATES, steps
+
+RECORD = Path(__file__).parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+
+
+def slower(observed: list[StepObservation], **factors: float) -> list[StepObservation]:
+    """The same steps on a machine whose ops of a family take so many times longer."""
+    found = []
+    for step in observed:
+        ops = tuple(replace(op, seconds=(op.seconds or 0.0) * factors[op.family]) for op in step.ops)
+        more = sum((o.seconds or 0.0) * o.count for o in ops) - sum((o.seconds or 0.0) * o.count for o in step.ops)
+        found.append(replace(step, ops=ops, seconds=step.seconds + more))
+    return found
+
+
+def error(fit: DeviceFit, held: list[StepObservation]) -> float:
+    model = CostModel(fit)
+    return float(np.median([abs(math.log(fitting.predict_step(s, model)[0] / s.seconds)) for s in held]))
+
+
+@pytest.fixture(scope="module")
+def reference() -> DeviceFit:
+    return fitting.fit_device(steps(160, 0), RATES, device="cpu", threads=2)
+
+
+def test_few_steps_and_a_reference_are_worth_more_than_few_steps(reference: DeviceFit) -> None:
+    here, unseen = (slower(steps(n, seed), matmul=1.8, elementwise=1.1) for n, seed in ((4, 7), (100, 8)))
+    alone = fitting.fit_device(here, RATES, device="cpu", threads=2)
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference))
+    assert error(taught, unseen) < 0.5 * error(alone, unseen)
+
+
+def test_a_family_never_measured_here_is_priced_at_this_machines_pace(reference: DeviceFit) -> None:
+    both = slower(steps(60, 7), matmul=1.5, elementwise=1.5)
+    here = [s for s in both if all(op.family == "elementwise" for op in s.ops)]
+    fit = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference))
+    unseen = [op for s in steps(20, 9) for op in s.ops if op.family == "matmul"]
+    seconds, sigma, _ = CostModel(fit).price_works([op.work() for op in unseen])
+    ratio = np.array(seconds) / np.array([op.seconds for op in unseen])
+    assert np.median(ratio) == pytest.approx(1.5, rel=0.1)
+    assert min(sigma) > 0.1  # and that it is a guess is known
+
+
+def test_many_steps_outweigh_a_reference_that_is_wrong(reference: DeviceFit) -> None:
+    wrong = replace(reference, rates=dict(RATES))
+    here, unseen = (slower(steps(n, seed), matmul=6.0, elementwise=0.3) for n, seed in ((160, 10), (100, 8)))
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(wrong))
+    assert error(taught, unseen) < 0.08
+
+
+def test_an_op_is_recovered_from_its_regression_inputs() -> None:
+    found = profile.load(RECORD)
+    for family, fit in found.fit("cpu", 2).families.items():
+        for row, op in list(zip(fit.x, fit.op_index, strict=True))[:20]:
+            work = work_at(family, fit.ops[op], row)
+            assert inputs_of(work) == pytest.approx(row, abs=1e-6)
+            assert op_label(work) == fit.ops[op]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_names_and_dtypes_are_told_apart(dtype: str) -> None:
+    sizes = tuple(float(2**i) for i in range(len(FAMILIES["optimizer"].sizes) + 2))
+    work = Work("optimizer", "optimizer::Adam", dtype, 3.0, 7.0, sizes, (0.0, 1.0, 0.0, 1.0, 0.0))
+    recovered = work_at("optimizer", op_label(work), inputs_of(work))
+    assert (recovered.op, recovered.dtype, recovered.flags) == (work.op, work.dtype, work.flags)
+    assert recovered.sizes == pytest.approx(work.sizes)
