@@ -58,7 +58,7 @@ class Convolution(Function):
         return result.view(images.shape[0], height, width, filters).permute(0, 3, 1, 2)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         columns, weight = ctx.saved_tensors
         filters, _, size, _ = weight.shape
         rows = grad.permute(0, 2, 3, 1).reshape(-1, filters)
@@ -80,7 +80,7 @@ class MaxPoolByIndex(Function):
         return _pooled(largest, images.shape, size)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (where,) = ctx.saved_tensors
         spread = grad.new_zeros(where.shape[0], ctx.size**2)
         spread[torch.arange(where.shape[0], device=where.device), where] = grad.reshape(-1)
@@ -99,7 +99,7 @@ class MaxPoolByMask(Function):
         return _pooled(largest, images.shape, size)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return from_windows(mask * grad.reshape(-1, 1), ctx.images, ctx.size), None
 
@@ -118,9 +118,10 @@ class Rectifier(Function):
         return x * positive
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return grad * positive
+        to_input: Tensor = grad * positive
+        return to_input
 
 
 class Affine(Function):
@@ -132,7 +133,7 @@ class Affine(Function):
         return x @ weight + bias
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         return grad @ weight.T, x.T @ grad, grad.sum(dim=0)
 
@@ -147,7 +148,7 @@ class Drop(Function):
         return x * scale
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (scale,) = ctx.saved_tensors
         return grad * scale, None
 
@@ -163,6 +164,6 @@ class SoftmaxCrossEntropy(Function):
         return -(targets * (shares + 1e-7).log()).sum() / logits.shape[0]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         shares, targets = ctx.saved_tensors
         return grad * (shares - targets) / shares.shape[0], None

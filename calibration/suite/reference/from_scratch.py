@@ -63,7 +63,7 @@ class Dropout(nn.Module):
 
 
 def _apply(passes: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    result: Tensor = passes.apply(*arguments)  # type: ignore[no-untyped-call]
+    result: Tensor = passes.apply(*arguments)
     return result
 
 
