@@ -33,7 +33,7 @@ from placer.workload import Data, Workload, make_workload
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live, and the clock."""
+    """How to measure: rounds, seconds per cell, where batches live if a network does not say, and the clock."""
 
     rounds: int = 5
     seconds: float = 1.5
@@ -57,6 +57,7 @@ def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
 def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile, data: Data) -> list[Cell]:
     """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
     traces: dict[tuple[int, str], tuple[Trace | str, float]] = {}
+    data = entry.data or data
     try:
         model = _build(entry)
     except Exception as error:  # noqa: BLE001  third-party constructors raise anything; the cell shows it
@@ -101,6 +102,7 @@ def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, d
         high=prediction.high,
         coverage=prediction.coverage,
         flops=flops,
+        one_time_seconds=prediction.one_time_seconds,
         decision_seconds=trace_seconds + seconds,
         prediction_error=None,
         baselines={**cell.baselines, **baselines},
@@ -132,7 +134,8 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
 def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
     model = _build(entry).to(device)
     optimizer = make_optimizer(model, entry.optimizer) if any(cell.mode == "train" for cell in cells) else None
-    steps = [Step(_workload(entry, model, cell, effort.data), device, optimizer) for cell in cells]
+    data = entry.data or effort.data
+    steps = [Step(_workload(entry, model, cell, data), device, optimizer) for cell in cells]
     results = measure_interleaved(
         steps,
         synchronize=None if device == "cpu" else partial(synchronize, device),
@@ -197,7 +200,8 @@ def _workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Workloa
 def unpredicted(cell: Cell, reason: str) -> Cell:
     """The cell without a prediction, and why."""
     return replace(
-        cell, predicted=None, low=None, high=None, coverage=None, flops=None, decision_seconds=None,
+        cell, predicted=None, low=None, high=None, coverage=None, flops=None, one_time_seconds=None,
+        decision_seconds=None,
         baselines={name: time for name, time in cell.baselines.items() if name == "isolated_sum"},
         prediction_error=reason,
     )  # fmt: skip

@@ -16,7 +16,8 @@ from placer.store import replace_file
 #:
 #: 1 (placer 0.1): created, fingerprint, profile, skipped, cells.
 #: 2 (placer 0.1): cells know the median of every visit; in format 1 there was one visit.
-SCHEMA = 2
+#: 3 (placer 0.1): cells know the predicted one-time cost.
+SCHEMA = 3
 _MAX_BYTES = 64 * 2**20
 
 #: What makes a cell: network, batch, mode, device, threads.
@@ -29,11 +30,11 @@ class Cell:
 
     ``predicted`` is None where there is no prediction (``prediction_error`` says why), ``measured`` where there is no
     measurement (``error`` says why). ``low`` and ``high`` bound the predicted 90 % interval; ``coverage`` is the share
-    of the prediction that rests on calibrated ops. A cell is measured on one or more ``visits``, minutes apart: their
-    medians, of which ``measured`` is the median. ``p10`` and ``p90`` are the lowest and the highest of any visit, and
-    ``repeatability`` the ratio (1 or more) between the first and the last visit, or between the two halves of the only
-    one: no prediction can be closer than that. ``decision_seconds`` is what tracing and pricing took. ``baselines`` are
-    simpler predictions of the same step.
+    of the prediction that rests on calibrated ops; ``one_time_seconds`` what the device costs once, before its steps. A
+    cell is measured on one or more ``visits``, minutes apart: their medians, of which ``measured`` is the median.
+    ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
+    the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
+    ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
     """
 
     network: str
@@ -50,6 +51,7 @@ class Cell:
     coverage: float | None = None
     flops: float | None = None
     decision_seconds: float | None = None
+    one_time_seconds: float | None = None
     prediction_error: str | None = None
     measured: float | None = None
     p10: float | None = None
@@ -112,21 +114,24 @@ def load(path: Path) -> Report:
     if type(schema) is int and schema > SCHEMA:
         raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: upgrade placer")
     try:
-        return _report(_current(document) if schema == 1 else document)
+        return _report(document if schema == SCHEMA else _current(document))
     except UnfitError as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
 
 
-def _current(document: dict[str, Any]) -> dict[str, Any]:
-    """A record of format 1 as one of today's."""
-    cells = document.get("cells")
-    if not isinstance(cells, list):
+def _current(document: Any) -> Any:
+    """A record of an earlier format as one of today's; what is none is left to the reader to refuse."""
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list) or document.get("schema") not in range(1, SCHEMA):
         return document
-    return {**document, "schema": SCHEMA, "cells": [_visited_once(c) if isinstance(c, dict) else c for c in cells]}
+    current = [_current_cell(c, document["schema"]) if isinstance(c, dict) else c for c in cells]
+    return {**document, "schema": SCHEMA, "cells": current}
 
 
-def _visited_once(cell: dict[str, Any]) -> dict[str, Any]:
-    return {**cell, "visits": [] if cell.get("measured") is None else [cell["measured"]]}
+def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
+    if schema == 1:
+        cell = {**cell, "visits": [] if cell.get("measured") is None else [cell["measured"]]}
+    return {"one_time_seconds": None, **cell}
 
 
 def _report(document: Any) -> Report:
@@ -148,7 +153,8 @@ def _report(document: Any) -> Report:
 _TEXTS = ("network", "family", "mode", "device", "optimizer")
 _COUNTS = {"batch": 0, "threads": 1, "count": 0}
 _NUMBERS = (
-    "predicted", "low", "high", "coverage", "flops", "decision_seconds", "measured", "p10", "p90", "repeatability",
+    "predicted", "low", "high", "coverage", "flops", "decision_seconds", "one_time_seconds", "measured", "p10", "p90",
+    "repeatability",
 )  # fmt: skip
 
 

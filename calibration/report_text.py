@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from placer.calibration.record import Cell, Report
+from placer.calibration.reference_rows import COLUMNS, reference_rows
 from placer.calibration.scoring import (
     DecisionScore,
     Score,
@@ -23,13 +24,15 @@ from placer.calibration.scoring import (
 )
 from placer.units import format_seconds
 
+#: Columns of words, beside the first.
+_TEXT_COLUMNS = ("why", "where", "variant", "reported")
 #: How many of the worst predictions are listed.
 WORST = 10
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column names and rows of text; all columns but the first are right-aligned."""
+    """A title, column names and rows of text; columns of numbers are right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -51,6 +54,8 @@ def render(report: Report, stream: TextIO) -> None:
 def contents(report: Report) -> Iterator[Table | str]:
     """What a report says, in order: tables, and lines of text."""
     yield f"profile: {report.profile}"
+    for title, rows in reference_rows(report.cells).items():
+        yield Table(title, COLUMNS, rows)
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
@@ -180,7 +185,7 @@ def plain(table: Table) -> str:
 
 
 def _left(table: Table, column: int) -> bool:
-    return column == 0 or table.columns[column] in ("why", "where")
+    return column == 0 or table.columns[column] in _TEXT_COLUMNS
 
 
 def _rich(table: Table, stream: TextIO) -> None:

@@ -33,11 +33,13 @@ def entries(suite: Suite) -> list[Entry]:
         policy,
         recommender,
         recurrent,
+        reference,
         tabular,
         transformer,
     )
 
     families = (
         conv1d, mlp, tabular, policy, recommender, autoencoder, recurrent, ode, cnn, generative, graph, transformer,
+        reference,
     )  # fmt: skip
     return [entry for family in families for entry in family.ENTRIES if suite in entry.suites]

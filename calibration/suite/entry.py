@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from torch import nn
 
+from placer.workload import Data
+
 Suite = Literal["quick", "reference", "full"]
 Mode = Literal["train", "infer"]
 
@@ -33,6 +35,8 @@ class Entry:
     suites: frozenset[Suite] = frozenset({"full"})
     #: Import names of packages that torch alone does not bring.
     needs: tuple[str, ...] = ()
+    #: Where its batches live; None: where the run says, on the host if it says nothing.
+    data: Data | None = None
     #: False where no trace can be had, neither on meta tensors nor by running a copy: saying so is the right answer.
     traceable: bool = True
 

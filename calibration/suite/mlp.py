@@ -52,7 +52,6 @@ class Residual(nn.Module):
 ENTRIES = (
     Entry(
         "mlp_surface", "mlp", lambda: mlp((2, 20, 5, 1), nn.Tanh), rows(2), (32, 1000, 40_000), loss=mean_squared,
-        suites=frozenset({"reference", "full"}),
     ),
     Entry("mlp_tiny_sgd", "mlp", lambda: mlp((4, 8, 1)), rows(4), (1, 128, 8192), optimizer="sgd", loss=mean_squared),
     Entry("mlp_tabular", "mlp", lambda: mlp((84, 128, 64, 10)), rows(84), (32, 512, 4096), loss=cross_entropy),

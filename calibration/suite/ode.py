@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import Entry, Suite
+from placer.calibration.suite.entry import Entry
 from placer.calibration.suite.losses import mean_squared
 
 
@@ -58,18 +58,17 @@ class Solved(nn.Module):
         return out
 
 
-_REFERENCE: frozenset[Suite] = frozenset({"reference", "full"})
 ENTRIES = (
     Entry(
         "neural_ode_rk4_by_hand", "ode", HandWritten, lambda n: torch.randn(n, 3), (1, 64, 1000), loss=mean_squared,
-        suites=frozenset({"quick", "reference", "full"}),
+        suites=frozenset({"quick", "full"}),
     ),
     Entry(
         "neural_ode_rk4", "ode", lambda: Solved("rk4"), lambda n: torch.randn(n, 3), (1, 256), loss=mean_squared,
-        needs=("torchdiffeq",), suites=_REFERENCE,
+        needs=("torchdiffeq",),
     ),
     Entry(
         "neural_ode_dopri5", "ode", lambda: Solved("dopri5"), lambda n: torch.randn(n, 3), (1, 256), loss=mean_squared,
-        needs=("torchdiffeq",), suites=_REFERENCE,
+        needs=("torchdiffeq",),
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.explanation.explanation import DeviceRow, Explanation, LayerRow, OpRow
+from placer.explanation.explanation import Bottleneck, DeviceRow, Explanation, LayerRow, OpRow
 from placer.explanation.rows import build
 
-__all__ = ["Explanation", "DeviceRow", "LayerRow", "OpRow", "build"]
+__all__ = ["Explanation", "Bottleneck", "DeviceRow", "LayerRow", "OpRow", "build"]

@@ -14,7 +14,7 @@ from placer.threads import ThreadOption
 #: History of the JSON format. Readers refuse another number.
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
-#:   thread_counts, speedup, notes and machine, which a reader may ignore.
+#:   thread_counts, bottlenecks, speedup, notes and machine, which a reader may ignore.
 SCHEMA = 1
 
 
@@ -57,11 +57,24 @@ class OpRow:
 
 
 @dataclass(frozen=True)
+class Bottleneck:
+    """The op (all its calls in one layer) that takes at least half of a phase on a device: seconds of it and of all."""
+
+    device: str
+    phase: str
+    layer: str
+    op: str
+    seconds: float
+    phase_seconds: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What was asked, what was chosen, and what the prediction is made of.
 
-    ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops``. ``notes`` name what is a guess.
-    ``str()`` gives the plain text of ``placer explain``, ``to_json`` its JSON.
+    ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops``. ``bottlenecks`` are single ops that
+    take most of a phase, ``notes`` name what is a guess. ``str()`` gives the plain text of ``placer explain``,
+    ``to_json`` its JSON.
     """
 
     workload: Mapping[str, Any]
@@ -71,6 +84,7 @@ class Explanation:
     ops: tuple[OpRow, ...]
     notes: tuple[str, ...] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
+    bottlenecks: tuple[Bottleneck, ...] = ()
 
     def __str__(self) -> str:
         return self.to_text()
@@ -115,6 +129,7 @@ class Explanation:
             "threads": self.decision.threads,
             "thread_counts": [vars(option) for option in self.decision.thread_options],
             "speedup": self.decision.speedup,
+            "bottlenecks": [vars(row) for row in self.bottlenecks],
             "notes": list(self.notes),
             "machine": dict(self.machine),
         }
@@ -144,7 +159,7 @@ class Explanation:
                     reason=values["reason"],
                     break_even_steps=values["break_even_steps"],
                     speedup=values["speedup"],
-                    # Not there in an entry of the history that placer 0.1 wrote.
+                    # Not there, as the bottlenecks, in an entry of the history that placer 0.1 wrote.
                     thread_options=tuple(ThreadOption(**row) for row in values.get("thread_counts", ())),
                 ),
                 devices={name: DeviceRow(**row) for name, row in values["devices"].items()},
@@ -152,6 +167,7 @@ class Explanation:
                 ops=tuple(OpRow(**row) for row in values["ops"]),
                 notes=tuple(values["notes"]),
                 machine=dict(values["machine"]),
+                bottlenecks=tuple(Bottleneck(**row) for row in values.get("bottlenecks", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise PlacerError(f"not a complete explanation: {error}") from error

@@ -7,7 +7,7 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.explanation.explanation import Explanation
 from placer.explanation.layers import lines, tree
-from placer.explanation.text import SMALL, machine_parts, verdict, workload_line
+from placer.explanation.text import SMALL, bottleneck_lines, machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
 
 _TEMPLATE = """<!doctype html>
@@ -46,7 +46,8 @@ th:first-child, td:first-child { text-align: left; }
 {% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}
 <td{% if row.source != "calibrated" %} class="guess"{% endif %}>{{ row.source }}</td></tr>
 {% endfor %}</table>
-{% if notes %}<h2>Notes</h2><ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
+{% if bottlenecks %}<h2>Where most of it goes</h2><ul>{% for line in bottlenecks %}<li>{{ line }}</li>{% endfor %}</ul>
+{% endif %}{% if notes %}<h2>Notes</h2><ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
 <p>{{ machine }}</p>
 </body></html>
 """
@@ -76,6 +77,7 @@ def render(explanation: Explanation) -> str:
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}
             for row in explanation.ops
         ],
+        bottlenecks=bottleneck_lines(explanation),
         notes=explanation.notes,
         machine=", ".join(machine_parts(explanation.machine)) if explanation.machine else "",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.decision import Decision
+from placer.explanation import bottlenecks
 from placer.explanation.explanation import DeviceRow, Explanation, LayerRow, OpRow
 from placer.prediction import Prediction, PricedTrace
 
@@ -32,6 +33,7 @@ def build(
         ops=_op_rows(predictions),
         notes=tuple(dict.fromkeys(found)),
         machine=dict(machine),
+        bottlenecks=bottlenecks.find(predictions),
     )
 
 

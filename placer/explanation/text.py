@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Op families and layers below this share of the time on every device are folded into one row.
 SMALL = 0.01
+#: Phases as they are called in a sentence.
+_PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
 
 
 def render(explanation: Explanation, *, width: int = 100, color: bool = False) -> str:
@@ -26,11 +28,24 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
     headline, *details = verdict(explanation)
     parts: list[Any] = [Text(headline, style="bold"), *details, workload_line(explanation.workload), ""]
     parts += [table for table in _tables(explanation) if table]
+    if explanation.bottlenecks:
+        parts += ["Where most of it goes", *(f"- {line}" for line in bottleneck_lines(explanation)), ""]
     if explanation.notes:
         parts += ["Notes", *(f"- {note}" for note in explanation.notes), ""]
     if explanation.machine:
         parts.append(f"Machine: {', '.join(machine_parts(explanation.machine))}.")
     return plain(parts, width=width, color=color)
+
+
+def bottleneck_lines(explanation: Explanation) -> list[str]:
+    """One sentence for each op that takes most of a phase."""
+    several = len(explanation.devices) > 1
+    return [
+        f"{row.op} in {row.layer or 'the model itself'} takes {row.seconds / row.phase_seconds:.0%} of the "
+        f"{_PHASES[row.phase]}{f' on {row.device}' if several else ''}: "
+        f"{format_seconds(row.seconds)} of {format_seconds(row.phase_seconds)}"
+        for row in explanation.bottlenecks
+    ]
 
 
 def _tables(explanation: Explanation) -> Iterable[Table | None]:

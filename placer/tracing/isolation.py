@@ -19,6 +19,8 @@ import torch
 from torch.nn.modules import module as module_globals
 from torch.utils._python_dispatch import _disable_current_modes
 
+from placer.tracing.python_calls import Uncounted
+
 # Hooks registered for every module in the process: they are the user's, and would run on the copy.
 _GLOBAL_HOOKS = (
     "_global_forward_hooks",
@@ -89,7 +91,7 @@ def _imports_unseen() -> Iterator[None]:
                 return original(*args, **kwargs)
             loading.now = True
             try:
-                with _disable_current_modes(), torch._C.DisableTorchFunction():
+                with Uncounted(), _disable_current_modes(), torch._C.DisableTorchFunction():
                     return original(*args, **kwargs)
             finally:
                 loading.now = False

@@ -47,7 +47,7 @@ def main() -> None:
         if entry.missing():
             continue
         model = _build(entry)
-        optimizer = make_optimizer(model, entry.optimizer)
+        optimizer = make_optimizer(model, entry.optimizer) if "train" in entry.modes else None
         for cell in cells_of(entry, (("cpu", torch.get_num_threads()),)):
             workload = _workload(entry, model, cell, "host")
             try:

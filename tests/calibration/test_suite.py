@@ -11,6 +11,7 @@ from torch import nn
 
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import SUITES, Entry, entries
+from placer.calibration.suite.reference import Reference
 from placer.nest import tensors
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -33,9 +34,9 @@ def test_names_are_unique_and_sizes_as_promised() -> None:
     assert max(Counter(entry.name for entry in FULL).values()) == 1
     assert len(FULL) >= 40
     assert 6 <= len(entries("quick")) <= 10
-    assert {"conv1d", "mlp", "ode", "cnn", "tabular"} <= {entry.family for entry in entries("reference")}
     for entry in FULL:
-        assert 2 <= len(entry.batches) <= 4, entry.name
+        # An account of one batch size is one cell.
+        assert (1 if isinstance(entry, Reference) else 2) <= len(entry.batches) <= 4, entry.name
         assert list(entry.batches) == sorted(set(entry.batches)), entry.name
 
 
@@ -77,12 +78,12 @@ def test_every_network_infers_and_trains_one_step(name: str) -> None:
         workload = make_workload(
             model, example=entry.example(entry.batches[0]), mode=mode, loss=entry.loss, optimizer=entry.optimizer
         )
-        step = Step(workload, "cpu", make_optimizer(model, entry.optimizer))
+        step = Step(workload, "cpu", make_optimizer(model, entry.optimizer) if mode == "train" else None)
         step.prepare()
         assert model.training == (mode == "train")
         step()
     trained = [p for p in model.parameters() if p.grad is not None]
-    assert trained
+    assert trained or "train" not in entry.modes
     assert all(torch.isfinite(p).all() for p in trained)
 
 
@@ -104,7 +105,7 @@ def test_examples_are_real_cpu_tensors_whose_first_batch_is_smaller(name: str) -
         assert found
         assert all(tensor.device.type == "cpu" for tensor in found)
         sizes.append(sum(tensor.numel() for tensor in found))
-    assert sizes[0] < sizes[1]
+    assert sizes == sorted(set(sizes))
 
 
 def test_conv1d_regressor_loads_as_a_file() -> None:

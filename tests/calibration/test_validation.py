@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from placer import machine
-from placer.calibration import record, validation
+from placer.calibration import cells, record, validation
 from placer.calibration.record import Cell, Report
 from placer.calibration.report_text import render
 from placer.calibration.suite import Entry
@@ -357,7 +357,7 @@ def damaged(**changes: Any) -> str:
     [
         ("", "not JSON"),
         ("[]", "expected an object"),
-        ('{"schema": 3}', "schema 3.*upgrade"),
+        ('{"schema": 4}', "schema 4.*upgrade"),
         ('{"schema": 1}', "no cells"),
         (damaged(measured=-1.0), r"cells\[0\].measured"),
         (damaged(measured=0), "takes time"),
@@ -421,6 +421,31 @@ def test_a_record_of_the_first_format_had_one_visit(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     document["schema"] = 1
     for cell in document["cells"]:
-        del cell["visits"]
+        del cell["visits"], cell["one_time_seconds"]
     path.write_text(json.dumps(document))
     assert all(cell.visits == (cell.measured,) for cell in record.load(path).cells)
+
+
+def test_a_record_of_the_second_format_knows_no_one_time_cost(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    report = measured(tiny(batches=(1,)), output=path)
+    document = json.loads(path.read_text())
+    document["schema"] = 2
+    for cell in document["cells"]:
+        del cell["one_time_seconds"]
+    path.write_text(json.dumps(document))
+    assert record.load(path).cells == tuple(replace(cell, one_time_seconds=None) for cell in report.cells)
+
+
+def test_a_network_can_say_where_its_batches_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = cells.predict
+
+    def noted(*args: Any, **options: Any) -> Any:
+        asked.append(options["data"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(cells, "predict", noted)
+    for own in (None, "device", "pinned"):
+        measured(tiny(modes=("infer",), batches=(1,), data=own))
+    assert asked == ["host", "device", "pinned"]

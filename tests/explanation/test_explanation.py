@@ -104,6 +104,12 @@ def test_round_trip(two: Explanation) -> None:
     assert str(again) == str(two)
 
 
+def test_an_entry_from_before_bottlenecks_were_named_is_read(two: Explanation) -> None:
+    values = two.to_dict()
+    assert values.pop("bottlenecks")
+    assert Explanation.from_dict(values).bottlenecks == ()
+
+
 @pytest.mark.parametrize("change", [{"schema": 2}, {"devices": {"cpu": {}}}, {"devices": 3}, {"choice": ...}])
 def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dict[str, Any]) -> None:
     values = {**two.to_dict(), **change}

@@ -42,6 +42,7 @@ def test_the_page_is_balanced_escaped_and_loads_nothing(explanation: Explanation
     assert "<script" not in page
     assert re.search(r"https?://|src=|@import", page) is None
     assert "2.00× as fast" in page
+    assert "<li>aten::addmm in block.first takes 79% of the forward pass on cpu" in page
 
 
 def test_without_jinja2_the_next_command_is_named(explanation: Explanation, monkeypatch: pytest.MonkeyPatch) -> None:

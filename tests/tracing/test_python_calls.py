@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,26 @@ def test_as_many_as_really_run(model: nn.Module) -> None:
     x = torch.randn(3, 4)
     traced = trace(make_workload(model, example=x, mode="infer"))
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
+
+
+def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_in_forward.py").write_text("def f(): pass\nfor _ in range(500): f()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Lazy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            import imported_in_forward  # type: ignore[import-not-found]
+
+            imported_in_forward.f()
+            return x * 2
+
+    try:
+        first, second = (trace(make_workload(Lazy(), example=torch.randn(3), mode="infer")) for _ in range(2))
+    finally:
+        sys.modules.pop("imported_in_forward", None)
+    assert first.python_calls == second.python_calls < 10
 
 
 def test_where_somebody_else_listens_a_usual_number_stands_in() -> None:
