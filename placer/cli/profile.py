@@ -87,6 +87,6 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
 
 
 def _machine(fingerprint: object) -> str:
-    from placer.explanation.text import machine_parts
+    from placer.explanation.verdict import machine_parts
 
     return ", ".join(machine_parts(fingerprint)) if isinstance(fingerprint, dict) else "unknown"

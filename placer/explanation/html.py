@@ -7,7 +7,8 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.explanation.explanation import Explanation
 from placer.explanation.layers import lines, tree
-from placer.explanation.text import SMALL, machine_parts, verdict, workload_line
+from placer.explanation.tables import SMALL
+from placer.explanation.verdict import machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
 
 _TEMPLATE = """<!doctype html>

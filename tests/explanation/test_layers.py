@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.explanation.explanation import LayerRow
+from placer.explanation.parts import LayerRow
 from placer.explanation.layers import lines, tree
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from placer.decision import decide
-from placer.explanation import Explanation, LayerRow, build
-from placer.explanation.text import render, sureness
+from placer.explanation import Advice, Explanation, LayerRow, build
+from placer.explanation.text import render
+from placer.explanation.verdict import sureness
 from placer.prediction import Prediction
 
 GOLDEN = Path(__file__).parent / "golden"
