@@ -64,12 +64,13 @@ def command(
         write_result(_past(form, output), output)
         return
     from placer.cli.shapes import parse_batch, parse_sweep
-    from placer.target import example_of, load_target
+    from placer.target import load_target
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
         wanted = None if sweep is None else parse_sweep(sweep)
-    if not shapes and not target.endswith(".pt2"):
+    exported = target.endswith(".pt2")
+    if not shapes and not exported:
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
@@ -77,10 +78,16 @@ def command(
     from placer.arguments import check_devices
     from placer.workload import make_workload
 
-    model = load_target(target)
+    inputs = _example(shapes) if shapes else None
+    if exported:
+        from placer.exported import load
+
+        model, own = load(target, train=mode == "train")
+        inputs = own if inputs is None else inputs
+    else:
+        model = load_target(target)
     with usage_errors():
-        given = example_of(model) if not shapes else _example(shapes)
-        workload = make_workload(model, example=given, mode=mode, optimizer=optimizer, steps=steps, data=data)
+        workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
         swept = None if wanted is None else _swept(wanted, workload, explain)

@@ -13,8 +13,8 @@ BOUNDS = ("arithmetic", "memory", "overhead", "optimizer")
 
 
 def bounds(predictions: Mapping[str, Prediction]) -> dict[str, dict[str, float]]:
-    """Seconds by device and bound. Empty for a device whose prices do not say what they come from."""
-    return {name: _by_bound(prediction.priced) for name, prediction in predictions.items()}
+    """Seconds by device and bound, of the devices whose prices say what they come from."""
+    return {name: _by_bound(p.priced, p.priced.fit) for name, p in predictions.items() if p.priced.fit is not None}
 
 
 def bound(work: Work, fit: DeviceFit) -> str:
@@ -31,9 +31,7 @@ def bound(work: Work, fit: DeviceFit) -> str:
     return max(times, key=lambda name: times[name])
 
 
-def _by_bound(priced: PricedTrace) -> dict[str, float]:
-    if priced.fit is None:
-        return {}
+def _by_bound(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
     sums = dict.fromkeys(BOUNDS, 0.0)
     known: dict[int, str] = {}
     works = describe_step(priced.trace)
@@ -42,6 +40,6 @@ def _by_bound(priced: PricedTrace) -> dict[str, float]:
             sums["optimizer"] += seconds
             continue
         if id(work) not in known:
-            known[id(work)] = bound(work, priced.fit)
+            known[id(work)] = bound(work, fit)
         sums[known[id(work)]] += seconds
     return sums

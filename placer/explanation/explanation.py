@@ -54,7 +54,7 @@ class Explanation:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def to_html(self) -> str:
-        """One self-contained page. Raises PlacerError without jinja2 (``pip install placer[report]``)."""
+        """One self-contained page. Raises PlacerError without what ``pip install placer[report]`` brings."""
         from placer.explanation.html import render
 
         return render(self)

@@ -8,6 +8,7 @@ from typing import Any
 from placer import timeline
 from placer.explanation.parts import SpanRow
 from placer.prediction import Prediction, PricedTrace
+from placer.profile import DeviceFit
 from placer.timeline import Span
 
 #: Neighbouring ops of one layer are merged; layers are looked at as deep as this many spans of a device allow.
@@ -16,18 +17,17 @@ _DEEPEST = 6
 
 
 def schedule(predictions: Mapping[str, Prediction], data: str) -> dict[str, tuple[SpanRow, ...]]:
-    """The spans of one step by device. Empty for a device whose prices do not say what they come from."""
-    return {name: _rows(prediction.priced, data) for name, prediction in predictions.items()}
+    """The spans of one step, of the devices whose prices say what they come from."""
+    found = {n: _rows(p.priced, p.priced.fit, data) for n, p in predictions.items() if p.priced.fit is not None}
+    return {name: rows for name, rows in found.items() if rows}
 
 
-def _rows(priced: PricedTrace, data: str) -> tuple[SpanRow, ...]:
-    if priced.fit is None:
-        return ()
+def _rows(priced: PricedTrace, fit: DeviceFit, data: str) -> tuple[SpanRow, ...]:
     spans: list[Span] = []
     if priced.device == "cpu":
-        timeline.on_cpu(priced, priced.fit, spans=spans)
+        timeline.on_cpu(priced, fit, spans=spans)
     else:
-        timeline.on_accelerator(priced, priced.fit, data=data, spans=spans)
+        timeline.on_accelerator(priced, fit, data=data, spans=spans)
     depth = _DEEPEST
     rows = _merged(spans, priced, depth)
     while len(rows) > MOST_SPANS and depth:

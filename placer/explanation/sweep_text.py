@@ -24,17 +24,23 @@ TITLES = {"batch": "Seconds of a step by batch size", "steps": "Seconds in all b
 def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide."""
     parts = [_table(sweep), *_lines(sweep), "", *_plot(sweep, width)]
-    parts += [turns(sweep), *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items())]
+    parts += [*_meetings(sweep), turns(sweep), *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items())]
     return plain(parts, width=width, color=color)
 
 
 def turns(sweep: Sweep) -> str:
     """One sentence on which device is chosen where."""
     (_, first), *later = sweep.crossovers()
-    what = "batch" if sweep.over == "batch" else "step"
     if not later:
         return f"{first} at every {'batch size' if sweep.over == 'batch' else 'number of steps'}."
-    return f"{first} first; " + "; ".join(f"{device} from {what} {value:,} on" for value, device in later) + "."
+    where = "batch {:,}" if sweep.over == "batch" else "{:,} steps"
+    return f"{first} first; " + "; ".join(f"{device} from {where.format(value)} on" for value, device in later) + "."
+
+
+def _meetings(sweep: Sweep) -> list[str]:
+    """About where the curves meet, between two of the values that were priced."""
+    found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
+    return [f"The two are level at about {sweep.over} {where:,.0f}." for where in found if where is not None]
 
 
 def _table(sweep: Sweep) -> Table:

@@ -28,8 +28,12 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
         breakdown.layers(explanation, width), breakdown.families(explanation, width), tables.made_of(explanation, width),
         tables.threads(explanation),
     )  # fmt: skip
+    if any(name.partition("@")[0] != "cpu" for name in explanation.devices):
+        gloss = "dispatch is the framework's own time on the CPU; on an accelerator, the device waiting for launches."
+    else:
+        gloss = "dispatch is the framework's own time: Python, autograd, the optimizer's loop."
     body = [table for table in drawn if table is not None]
-    parts += body
+    parts += [*body, *([gloss, ""] if explanation.devices else [])]
     if tables.MARK in plain(body, width=width):
         parts += [f"{tables.MARK} more than a tenth of it is a guess: operations that were not measured in that range.", ""]
     if explanation.advice:
