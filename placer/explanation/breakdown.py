@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placer.explanation.explanation import Explanation
-from placer.explanation.layers import gathered, lines, tree
+from placer.explanation.layers import Line, Node, gathered, lines, tree
 from placer.explanation.tables import SMALL, bar_width, drawn_bar, new_table, time_cell, with_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+#: Layers are folded at larger and larger shares of the time until no more rows than this are left.
+MOST_ROWS = 40
+LARGER = (0.02, 0.03, 0.05, 0.1, 0.2)
 
 
 def layers(explanation: Explanation, width: int) -> Table | None:
@@ -22,7 +26,7 @@ def layers(explanation: Explanation, width: int) -> Table | None:
     by_phase = len(devices) == 1 and len(phases) > 1
     numbers = [*phases, "sum"] if by_phase else devices
     root = gathered(tree(explanation.layers, devices[0] if by_phase else None))
-    shown = list(lines(root, SMALL, add_columns=by_phase))
+    shown = _fitting(root, by_phase)
     labels = max(len("  " * line.depth + line.node.label) for line in shown)
     drawn = ["sum"] if by_phase else devices
     room = bar_width(width, labels + len(numbers) * 13 + 8, len(drawn))
@@ -45,6 +49,16 @@ def layers(explanation: Explanation, width: int) -> Table | None:
     return table
 
 
+def _fitting(root: Node, by_phase: bool) -> list[Line]:
+    """The rows to show: what is folded as small grows until they can be taken in at a glance."""
+    found: list[Line] = []
+    for small in (SMALL, *LARGER):
+        found = list(lines(root, small, add_columns=by_phase))
+        if len(found) <= MOST_ROWS:
+            break
+    return found
+
+
 def families(explanation: Explanation, width: int) -> Table | None:
     """Op families with their bars and the share that is a guess; small ones are folded."""
     devices = list(explanation.devices)
@@ -65,8 +79,8 @@ def families(explanation: Explanation, width: int) -> Table | None:
     rows = {family: [family] for family in large}
     if rest := [family for family in sums if family not in large]:
         rows["(other families)"] = rest
-    room = bar_width(width, max(map(len, rows)) + 11 + 13 * len(devices) + 17, len(devices))
-    table = new_table("Operators", ["family", "calls", *with_bars(devices, devices, room), "not calibrated"])
+    room = bar_width(width, max(map(len, rows)) + 11 + 13 * len(devices) + 8, len(devices))
+    table = new_table("Operators", ["family", "calls", *with_bars(devices, devices, room), "guess"])
     for label, members in rows.items():
         cells: list[str | Text] = []
         share = 0.0

@@ -15,7 +15,7 @@ from placer.explanation.sweep import Sweep
 from placer.explanation.tables import PARTS, step_parts
 from placer.units import format_seconds
 
-WIDTH = 720
+WIDTH = 820
 #: Colours of devices in order, of parts and of phases, by the names the style sheet gives them.
 DEVICE_COLOURS = tuple(f"var(--device-{n})" for n in range(4))
 PART_COLOURS = {name: f"var(--part-{n})" for n, name in enumerate(
@@ -32,7 +32,7 @@ _CONFIG = {
              "domainColor": "var(--line)", "tickColor": "var(--line)", "labelFontSize": 12, "titleFontSize": 12,
              "titleFontWeight": "normal"},
     "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "orient": "top",
-               "title": None, "symbolStrokeWidth": 0},
+               "title": None, "symbolStrokeWidth": 0, "symbolOpacity": 1, "columnPadding": 28},
     "view": {"stroke": None},
 }  # fmt: skip
 
@@ -116,7 +116,7 @@ def sweep(found: Sweep) -> str:
          "title": "batch size" if found.over == "batch" else "number of steps"}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
               "scale": {"domain": found.devices, "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
-    y = {"type": "quantitative", "scale": {"type": "log"}, "title": "ms of a step" if found.over == "batch" else "ms in all"}
+    y = {"type": "quantitative", "scale": {"type": "log"}, "axis": {"tickCount": 5}, "title": "ms of a step" if found.over == "batch" else "ms in all"}
     turns = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},

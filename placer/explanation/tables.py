@@ -20,7 +20,7 @@ SMALL = 0.01
 GUESS = 0.1
 MARK = "~"
 #: Bars are drawn where there is room for this many characters, and no longer than that.
-SHORTEST_BAR, LONGEST_BAR = 5, 20
+SHORTEST_BAR, LONGEST_BAR = 4, 20
 #: Colours of the devices' bars, in order: terminals show them readably on dark and on light.
 COLOURS = ("cyan", "magenta", "green", "blue")
 #: What the parts of a step are called.
