@@ -162,9 +162,7 @@ def explain_workload(
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     other = None if what_if is None else planning.load_profile(what_if)
     others = tuple(map(planning.load_profile, beside))
-    comparison = planning.compare(
-        used, devices=names, threads=threads, what_if=other, beside=others, here=own is None
-    )
+    comparison = planning.compare(used, devices=names, threads=threads, what_if=other, beside=others, here=own is None)
     plan = planning.make_plan(workload, comparison, notes)
     return replace(_explanation(plan), advice=advise(workload, plan, comparison) if advice else ())
 

@@ -79,7 +79,7 @@ def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory:
 
 
 def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = None) -> StepTime:
-    """One clock: ops and framework add up. ``spans`` is filled with the ops, the framework's time evenly between them."""
+    """One clock: ops and framework add up. ``spans`` is filled with the ops, the framework's time evenly between."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
     if spans is not None:
@@ -96,7 +96,7 @@ def on_accelerator(
     """Two clocks, run for several steps so that a full queue shows; the last step counts.
 
     ``compute`` is the device's busy time, ``dispatch`` the time the device idles because the host is late, ``copy`` and
-    ``sync`` what the host waits for with nothing else going on. ``spans`` is filled with what both clocks do in that step.
+    ``sync`` what the host waits for with nothing else going on. ``spans`` is filled with what both clocks do in it.
     """
     trace = priced.trace
     launch = fit.rates.get("launch_seconds", 0.0)

@@ -82,7 +82,9 @@ def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> 
     from placer.explanation.tables import new_table
     from placer.explanation.text import plain, render
 
-    table = new_table("Last decisions on this machine", ["decided (UTC)", "model", "device", "predicted", "seen", "off"])
+    table = new_table(
+        "Last decisions on this machine", ["decided (UTC)", "model", "device", "predicted", "seen", "off"]
+    )
     table.columns[1].justify = table.columns[2].justify = "left"
     for row in found[:SHOWN]:
         facts = row.to_dict()

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 @click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
               help="Price with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
 @click.option("--what-if", "what_if", metavar="NAME", help="Add the accelerator of another profile to the comparison.")
-@click.option("--sweep", metavar="batch=1:4096", help="One row per batch size, or number of steps (steps=1:4096), and where it turns.")
+@click.option(
+    "--sweep",
+    metavar="batch=1:4096",
+    help="One row per batch size, or number of steps (steps=1:4096), and where it turns.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout.")
 def command(
@@ -115,7 +119,13 @@ def _example(shapes: list[Shape]) -> tuple[Any, ...]:
 
 
 def _explain(
-    workload: Workload, *, names: Any, threads: str, profiles: tuple[str, ...], what_if: str | None, advice: bool = False
+    workload: Workload,
+    *,
+    names: Any,
+    threads: str,
+    profiles: tuple[str, ...],
+    what_if: str | None,
+    advice: bool = False,
 ) -> Explanation:
     from placer.api import explain_workload
     from placer.arguments import check_available

@@ -51,7 +51,9 @@ def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:
             name: replace(row, total_seconds=row.one_time_seconds + steps * row.step_seconds)
             for name, row in one.devices.items()
         }
-        candidates = {name: _Candidate(**vars(row), device=name, threads=one.decision.threads) for name, row in devices.items()}
+        candidates = {
+            name: _Candidate(**vars(row), device=name, threads=one.decision.threads) for name, row in devices.items()
+        }
         decision = decide(candidates, steps)
         rows[steps] = replace(one, decision=decision, devices=devices, workload={**one.workload, "steps": steps})
     return Sweep("steps", rows)

@@ -30,9 +30,7 @@ def layers(explanation: Explanation, width: int) -> Table | None:
     labels = max(len("  " * line.depth + line.node.label) for line in shown)
     drawn = ["sum"] if by_phase else devices
     room = bar_width(width, labels + len(numbers) * 13 + 8, len(drawn))
-    table = new_table(
-        "Layers (a layer includes those below it)", ["layer", *with_bars(numbers, drawn, room), "share"]
-    )
+    table = new_table("Layers (a layer includes those below it)", ["layer", *with_bars(numbers, drawn, room), "share"])
     for line in shown:
         seconds = dict(line.node.seconds)
         unsure = dict(line.node.guessed)

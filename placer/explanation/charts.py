@@ -116,7 +116,12 @@ def sweep(found: Sweep) -> str:
          "title": "batch size" if found.over == "batch" else "number of steps"}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
               "scale": {"domain": found.devices, "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
-    y = {"type": "quantitative", "scale": {"type": "log"}, "axis": {"tickCount": 5}, "title": "ms of a step" if found.over == "batch" else "ms in all"}
+    y = {
+        "type": "quantitative",
+        "scale": {"type": "log"},
+        "axis": {"tickCount": 5},
+        "title": "ms of a step" if found.over == "batch" else "ms in all",
+    }
     turns = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},

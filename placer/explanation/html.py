@@ -160,7 +160,9 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
     rows = []
     for index, (value, row) in enumerate(sweep.rows.items()):
         found = [times[name][index] for name in sweep.devices]
-        rows.append((f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.device))
+        rows.append(
+            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.device)
+        )
     return {"over": sweep.over, "devices": sweep.devices, "rows": rows, "turns": turns(sweep)}
 
 
@@ -171,7 +173,10 @@ def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("Machine", ", ".join(machine_parts({k: v for k, v in machine.items() if k != "calibrated"})))]
     facts += [("Memory", format_bytes(machine["memory_bytes"]))] if machine.get("memory_bytes") else []
     facts += [
-        (str(item.get("device", "accelerator")), f"{item.get('name', '')}, {format_bytes(item.get('memory_bytes') or 0)}")
+        (
+            str(item.get("device", "accelerator")),
+            f"{item.get('name', '')}, {format_bytes(item.get('memory_bytes') or 0)}",
+        )
         for item in machine.get("accelerators") or []
     ]
     named = (("threads", "CPU threads"), ("calibrated", "Calibrated"), ("profile", "Profile"))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from placer.explanation.parts import LayerRow
 
-
 #: Numbered layers are shown as one where this many stand together and none takes this share more than the first.
 FEWEST_ALIKE, ALIKE = 3, 0.25
 

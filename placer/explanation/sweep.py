@@ -76,8 +76,6 @@ class Sweep:
                 for value, row in self.rows.items()
             ],
             "failed": {str(value): reason for value, reason in self.failed.items()},
-            "crossovers": [
-                {self.over: value, "choice": device} for value, device in self.crossovers()
-            ],
+            "crossovers": [{self.over: value, "choice": device} for value, device in self.crossovers()],
         }
         return json.dumps(values, indent=2, allow_nan=False) + "\n"

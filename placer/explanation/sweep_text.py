@@ -24,7 +24,11 @@ TITLES = {"batch": "Seconds of a step by batch size", "steps": "Seconds in all b
 def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide."""
     parts = [_table(sweep), *_lines(sweep), "", *_plot(sweep, width)]
-    parts += [*_meetings(sweep), turns(sweep), *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items())]
+    parts += [
+        *_meetings(sweep),
+        turns(sweep),
+        *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items()),
+    ]
     return plain(parts, width=width, color=color)
 
 

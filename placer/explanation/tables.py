@@ -45,7 +45,9 @@ def new_table(title: str, columns: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         text = not number or not column
-        table.add_column(column, justify="left" if text else "right", overflow="fold", no_wrap=not column and number > 0)
+        table.add_column(
+            column, justify="left" if text else "right", overflow="fold", no_wrap=not column and number > 0
+        )
     return table
 
 
@@ -103,7 +105,10 @@ def made_of(explanation: Explanation, width: int) -> Table | None:
     totals = {name: rows[name].total_seconds for name in names}
     if any(total is not None for total in totals.values()):
         add("in all", ("-" if total is None else format_seconds(total) for total in totals.values()))
-    add("needs memory", (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names))
+    add(
+        "needs memory",
+        (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names),
+    )
     add("calibrated", (f"{rows[name].coverage:.0%}" for name in names))
     return table
 

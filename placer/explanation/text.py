@@ -35,9 +35,16 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
     body = [table for table in drawn if table is not None]
     parts += [*body, *([gloss, ""] if explanation.devices else [])]
     if tables.MARK in plain(body, width=width):
-        parts += [f"{tables.MARK} more than a tenth of it is a guess: operations that were not measured in that range.", ""]
+        parts += [
+            f"{tables.MARK} more than a tenth of it is a guess: operations that were not measured in that range.",
+            "",
+        ]
     if explanation.advice:
-        parts += [Text("What would make it faster", style="bold"), *(f"- {line}" for line in advice_lines(explanation)), ""]
+        parts += [
+            Text("What would make it faster", style="bold"),
+            *(f"- {line}" for line in advice_lines(explanation)),
+            "",
+        ]
     if explanation.notes:
         parts += [Text("Notes", style="bold"), *(f"- {note}" for note in explanation.notes), ""]
     if explanation.machine:

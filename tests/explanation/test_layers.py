@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.explanation.parts import LayerRow
 from placer.explanation.layers import lines, tree
+from placer.explanation.parts import LayerRow
 
 
 def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:

@@ -105,7 +105,8 @@ def test_bars_are_drawn_where_there_is_room(explanations: dict[str, Explanation]
 
 
 def test_a_model_of_many_layers_is_folded_until_it_can_be_taken_in(explanations: dict[str, Explanation]) -> None:
-    layers = tuple(LayerRow(f"stage{n}.part{m}", "forward", {"cpu": 1e-5 * (n + 1)}) for n in range(9) for m in "abcdefg")
+    names = [(n, part) for n in range(9) for part in "abcdefg"]
+    layers = tuple(LayerRow(f"stage{n}.{part}", "forward", {"cpu": 1e-5 * (n + 1)}) for n, part in names)
     text = render(dataclasses.replace(explanations["one_device"], layers=layers), width=80)
     block = rows(text, "Layers")
     assert len(block) <= 40
