@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -53,7 +54,7 @@ def curves(series: Mapping[str, Sequence[float | None]], marks: Sequence[str], *
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float | None:
     """The height at ``x`` on the line through the points; None outside of them."""
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         if x0 <= x <= x1:
             return y0 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
     return None

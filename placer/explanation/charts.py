@@ -18,8 +18,8 @@ from placer.units import format_seconds
 WIDTH = 820
 #: Colours of devices in order, of parts and of phases, by the names the style sheet gives them.
 DEVICE_COLOURS = tuple(f"var(--device-{n})" for n in range(4))
-PART_COLOURS = {name: f"var(--part-{n})" for n, name in enumerate(
-    ("arithmetic", "memory", "overhead", "optimizer", "dispatch", "copy", "sync", "compute", "not predicted"))}  # fmt: skip
+_PARTS = ("arithmetic", "memory", "overhead", "optimizer", "dispatch", "copy", "sync", "compute", "not predicted")
+PART_COLOURS = {name: f"var(--part-{n})" for n, name in enumerate(_PARTS)}
 PHASE_COLOURS = {
     "forward": "var(--part-0)", "loss": "var(--part-6)", "backward": "var(--part-1)", "optimizer": "var(--part-3)",
     "copy or wait": "var(--part-5)",
@@ -126,7 +126,8 @@ def sweep(found: Sweep) -> str:
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},
                                                                "y2": {"field": "high"}, "color": colour}},
-        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour}},
+        {"mark": {"type": "line", "strokeWidth": 2},
+         "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour}},
         {"mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
          "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour, "description": {"field": "what"}}},
         {"data": {"values": turns}, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"},

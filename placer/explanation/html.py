@@ -1,4 +1,4 @@
-"""An Explanation as one HTML file without external parts. Needs jinja2 and vl-convert (``pip install placer[report]``)."""
+"""An Explanation as one HTML file without external parts. Needs what ``pip install placer[report]`` brings."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
     shades[cell.depth] = shades.get(cell.depth, 0) + 1
     guess = " (a guess)" if cell.guess > GUESS else ""
     text = f"{cell.path or cell.label}: {format_seconds(cell.seconds)}, {cell.width:.1%} of {device}{guess}"
-    return {"path": cell.path, "label": cell.label, "depth": cell.depth, "x": f"{cell.x:.5f}", "width": f"{cell.width:.5f}",
-            "text": text, "shade": shades[cell.depth] % 3, "guess": bool(guess)}  # fmt: skip
+    place = {"depth": cell.depth, "x": f"{cell.x:.5f}", "width": f"{cell.width:.5f}"}
+    return {"path": cell.path, "label": cell.label, **place, "text": text, "shade": shades[cell.depth] % 3,
+            "guess": bool(guess)}  # fmt: skip
 
 
 def _layer(node: Node, devices: list[str], explanation: Explanation, path: str = "") -> dict[str, Any]:

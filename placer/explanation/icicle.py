@@ -29,7 +29,7 @@ class Cell:
 
 
 def cells(rows: Sequence[LayerRow], device: str) -> list[Cell]:
-    """The cells of one device, each before those inside it. What a layer does itself is left blank beside its children."""
+    """The cells of one device, each before those inside it; what a layer does itself is left blank."""
     root = tree(rows, None)
     whole = root.seconds.get(device, 0.0)
     return [] if whole <= 0.0 else list(_walk(root, device, whole, "", 0, 0.0))

@@ -82,7 +82,7 @@ def made_of(explanation: Explanation, width: int) -> Table | None:
         return None
     rows = explanation.devices
     parts = {name: step_parts(explanation, name) for name in names}
-    shown = [key for key in dict.fromkeys(key for found in parts.values() for key in found)]
+    shown = dict.fromkeys(key for found in parts.values() for key in found)
     room = bar_width(width, 14 + 13 * len(names), len(names))
     table = new_table("What a step is made of", ["", *with_bars(names, names, room)])
 

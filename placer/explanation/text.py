@@ -25,9 +25,11 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
         parts += ["", compared, ""]
     parts += [*details, workload_line(explanation.workload), ""]
     drawn = (
-        breakdown.layers(explanation, width), breakdown.families(explanation, width), tables.made_of(explanation, width),
+        breakdown.layers(explanation, width),
+        breakdown.families(explanation, width),
+        tables.made_of(explanation, width),
         tables.threads(explanation),
-    )  # fmt: skip
+    )
     if any(name.partition("@")[0] != "cpu" for name in explanation.devices):
         gloss = "dispatch is the framework's own time on the CPU; on an accelerator, the device waiting for launches."
     else:

@@ -111,7 +111,7 @@ def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, 
 
 
 def test_sweep_over_steps_prices_once_and_counts_the_start(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "512,84", "--profile", server, "--sweep", "steps=1:4096",
+    result = run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:4096",
                  "--format", "json")  # fmt: skip
     values = json.loads(result.stdout)
     assert (values["sweep"], values["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
