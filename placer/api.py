@@ -150,7 +150,8 @@ def explain_workload(
     advice: bool = True,
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
-    own, *beside = profile if isinstance(profile, (list, tuple)) and profile else [profile]
+    asked: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
+    own, *beside = asked
     planning.check_source(own)
     if own is None and names is not None:
         check_available(names)

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,15 @@ _FLAGS = (
     "--remote-debugging-pipe",
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
+#: Becomes Chromium, with the two pipes where it looks for them: as descriptors 3 and 4.
+_LAUNCH = """
+import os, sys
+pipes = [os.dup(int(number)) for number in sys.argv[1:3]]
+pipes = [os.dup(pipe) if pipe in (3, 4) else pipe for pipe in pipes]
+for place, pipe in zip((3, 4), pipes):
+    os.dup2(pipe, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 #: Seconds to wait for one answer.
 PATIENCE = 60.0
 
@@ -118,15 +128,13 @@ def browser(profile: Path) -> Iterator[Page]:
     to_browser, from_here = os.pipe()
     from_browser, to_here = os.pipe()
 
-    def as_three_and_four() -> None:  # where Chromium looks for its pipe
-        a, b = os.dup(to_browser), os.dup(to_here)
-        os.dup2(a, 3)
-        os.dup2(b, 4)
-
     process = subprocess.Popen(
-        [PROGRAM, *_FLAGS, f"--user-data-dir={profile}"], preexec_fn=as_three_and_four, close_fds=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", _LAUNCH, str(to_browser), str(to_here), PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
+        pass_fds=(to_browser, to_here),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(to_browser)
     os.close(to_here)
     try:

@@ -53,17 +53,17 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
 
 def made_of(explanation: Explanation) -> str:
     """One stacked bar per device: the parts of a step, on one scale."""
+    unit, scale = _unit(max(row.step_seconds for row in explanation.devices.values()))
     rows = [
-        {"device": name, "part": PARTS.get(part, part), "seconds": max(seconds, 0.0), "order": order,
+        {"device": name, "part": PARTS.get(part, part), "shown": max(seconds, 0.0) / scale, "order": order,
          "time": format_seconds(seconds)}
         for name in explanation.devices
         for order, (part, seconds) in enumerate(step_parts(explanation, name).items())
     ]  # fmt: skip
     parts = list(dict.fromkeys(part for name in explanation.devices for part in step_parts(explanation, name)))
     colours = [PART_COLOURS.get(part, "var(--part-8)") for part in parts]
-    unit, scale = _unit(max(row.step_seconds for row in explanation.devices.values()))
     return svg({
-        "data": {"values": [{**row, "shown": row["seconds"] / scale} for row in rows]},
+        "data": {"values": rows},
         "height": {"step": 32},
         "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 1},
         "encoding": {
