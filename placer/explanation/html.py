@@ -121,7 +121,7 @@ def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
             "guess": bool(guess)}  # fmt: skip
 
 
-def _layer(node: Node, devices: list[str], explanation: Explanation, path: str = "") -> dict[str, Any]:
+def _layer(node: Node, devices: list[str], explanation: Explanation) -> dict[str, Any]:
     """A layer with those below it, for the tree of rows that unfold; small ones are gathered."""
     compute = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) or 1.0 for name in devices}
 

@@ -52,7 +52,6 @@ def _table(sweep: Sweep) -> Table:
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.devices for column in (name, "90% between")]
     table = new_table(TITLES[sweep.over], [sweep.over, *columns, "choice", *(["sure"] if compared else [])])
-    table.title_justify, table.columns[0].justify = "left", "left"
     known = {name: sweep.times(name) for name in sweep.devices}
     turning = {value for value, _ in sweep.crossovers()[1:]}
     for index, (value, row) in enumerate(sweep.rows.items()):
