@@ -14,6 +14,7 @@ from torch import nn
 
 from placer import history, machine, planning
 from placer import profile as profiles
+from placer.advice import advise
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.decision import Decision, decide
 from placer.errors import PlacerError, PlacerWarning
@@ -117,14 +118,14 @@ def explain(
     autocast: torch.dtype | bool | None = None,
     devices: Iterable[str | torch.device] | str | None = None,
     threads: str = "keep",
-    profile: Profile | str | os.PathLike[str] | None = None,
+    profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     modules: nn.Module | Iterable[nn.Module] | None = None,
     what_if: str | os.PathLike[str] | None = None,
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
     ``what_if`` adds the accelerator of another profile (a shipped name or a path) to the comparison. With an explicit
-    ``profile`` the devices of that profile are compared, whatever this machine has.
+    ``profile`` the devices of that profile are compared, whatever this machine has; with several, side by side.
 
     Raises:
         ValueError, TypeError: a wrong argument.
@@ -136,20 +137,35 @@ def explain(
     )  # fmt: skip
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
-    planning.check_source(profile)
-    if profile is None and names is not None:
+    return explain_workload(workload, names, threads, profile, what_if)
+
+
+def explain_workload(
+    workload: Workload,
+    names: Sequence[str] | None = None,
+    threads: str = "keep",
+    profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
+    what_if: str | os.PathLike[str] | None = None,
+    *,
+    advice: bool = True,
+) -> Explanation:
+    """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
+    asked: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
+    own, *beside = asked
+    planning.check_source(own)
+    if own is None and names is not None:
         check_available(names)
-    used = planning.load_profile(profile)
+    used = planning.load_profile(own)
     notes: tuple[str, ...] = ()
-    if profile is None:
+    if own is None:
         planning.check_fresh(used)
     elif changed := planning.changed_fields(used):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     other = None if what_if is None else planning.load_profile(what_if)
-    plan = planning.make_plan(
-        workload, used, devices=names, threads=threads, what_if=other, here=profile is None, notes=notes
-    )
-    return _explanation(plan)
+    others = tuple(map(planning.load_profile, beside))
+    comparison = planning.compare(used, devices=names, threads=threads, what_if=other, beside=others, here=own is None)
+    plan = planning.make_plan(workload, comparison, notes)
+    return replace(_explanation(plan), advice=advise(workload, plan, comparison) if advice else ())
 
 
 def calibrate(
@@ -206,7 +222,7 @@ def _plan(
     started = time.perf_counter()
     try:
         planning.check_fresh(profile)
-        plan = planning.make_plan(workload, profile, devices=names, threads=threads)
+        plan = planning.make_plan(workload, planning.compare(profile, devices=names, threads=threads))
         if measure != "never":
             plan = _measured(plan, workload, measure)
     except PlacerError:
@@ -287,17 +303,17 @@ def _place(
     return placement
 
 
-def _explanation(plan: Plan) -> Explanation:
+def _explanation(plan: Plan, *, with_timeline: bool = True) -> Explanation:
     return build(
-        plan.predictions, plan.decision, plan.workload, planning.describe_machine(plan.profile), notes=plan.notes
-    )
+        plan.predictions, plan.decision, plan.workload, planning.describe_machine(plan.profile), notes=plan.notes,
+        with_timeline=with_timeline,
+    )  # fmt: skip
 
 
 def _record(plan: Plan, seconds: float) -> None:
     """Into the history, for ``placer explain`` without a target: layers folded to the model's own children."""
-    history.record(
-        {"kind": "decision", "seconds": seconds, "explanation": _explanation(plan).folded(depth=1).to_dict()}
-    )
+    kept = _explanation(plan, with_timeline=False).folded(depth=1)
+    history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
 
 
 def _first_line(error: BaseException) -> str:

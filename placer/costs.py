@@ -132,6 +132,7 @@ class CostModel:
             sigma=tuple(sigma[i] for i in order),
             sources=tuple(sources[i] for i in order),
             counts=framework_counts(trace, described),
+            fit=self.fit,
         )
 
     def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:

@@ -1,12 +1,12 @@
-"""Predictions in, one choice out: which device finishes first, how sure that is, and after how many steps it pays."""
+"""Timeds in, one choice out: which device finishes first, how sure that is, and after how many steps it pays."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from placer.prediction import Prediction
 from placer.threads import ThreadOption
 from placer.units import format_bytes, format_seconds
 
@@ -25,6 +25,29 @@ _NAMES = {
     "sync": "waiting for the device",
     "framework": "the framework's own work",
 }
+
+
+class Timed(Protocol):
+    """What a decision asks of a ``Prediction``, or of the row that an explanation keeps of one."""
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def step_seconds(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def one_time_seconds(self) -> float: ...
+    @property
+    def components(self) -> Mapping[str, float]: ...
+    @property
+    def peak_memory_bytes(self) -> int: ...
+    @property
+    def fits(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +70,7 @@ class Decision:
     thread_options: tuple[ThreadOption, ...] = ()
 
 
-def decide(predictions: Mapping[str, Prediction], steps: int | None) -> Decision:
+def decide(predictions: Mapping[str, Timed], steps: int | None) -> Decision:
     """Choose the device with the smallest time for ``steps`` steps (None: a long run, so the step time alone decides).
 
     Devices on which the workload does not fit in memory are left out; if it fits on none, the one with the smallest
@@ -77,7 +100,7 @@ def decide(predictions: Mapping[str, Prediction], steps: int | None) -> Decision
     )
 
 
-def probability_faster(chosen: Prediction, other: Prediction, steps: int | None = None) -> float:
+def probability_faster(chosen: Timed, other: Timed, steps: int | None = None) -> float:
     """The probability that ``chosen`` takes less time than ``other``, each log-normal with the 90 % interval it states.
 
     With ``steps``, the one-time costs count too and dampen the relative uncertainty of the whole, as they are not
@@ -90,7 +113,7 @@ def probability_faster(chosen: Prediction, other: Prediction, steps: int | None 
     return 0.5 * (1.0 + math.erf(gap / spread / math.sqrt(2.0)))
 
 
-def break_even_steps(accelerator: Prediction, cpu: Prediction) -> int | None:
+def break_even_steps(accelerator: Timed, cpu: Timed) -> int | None:
     """The first number of steps after which ``accelerator`` is ahead; None if it never is."""
     saved = cpu.step_seconds - accelerator.step_seconds
     if saved <= 0.0:
@@ -101,14 +124,14 @@ def break_even_steps(accelerator: Prediction, cpu: Prediction) -> int | None:
     return math.floor(extra / saved) + 1
 
 
-def _cost(prediction: Prediction, steps: int | None) -> float:
+def _cost(prediction: Timed, steps: int | None) -> float:
     """Seconds that count: of one step in a long run, of everything otherwise."""
     if steps is None:
         return prediction.step_seconds
     return prediction.one_time_seconds + steps * prediction.step_seconds
 
 
-def _sigma(prediction: Prediction, steps: int | None) -> float:
+def _sigma(prediction: Timed, steps: int | None) -> float:
     """Standard deviation of the log of the time that counts."""
     if not 0.0 < prediction.low < prediction.high:
         return 0.0
@@ -128,10 +151,10 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 
 def _is_cpu(device: str) -> bool:
-    return device.split(":")[0] == "cpu"
+    return device.partition("@")[0].partition(":")[0] == "cpu"  # another machine's is called cpu@its-profile
 
 
-def _break_even(predictions: Mapping[str, Prediction], chosen: Prediction, best_other: Prediction | None) -> int | None:
+def _break_even(predictions: Mapping[str, Timed], chosen: Timed, best_other: Timed | None) -> int | None:
     """Of the CPU and the accelerator that was chosen, or that came closest to it."""
     cpu = next((p for name, p in predictions.items() if _is_cpu(name) and p.fits), None)
     if cpu is None or best_other is None:
@@ -141,7 +164,7 @@ def _break_even(predictions: Mapping[str, Prediction], chosen: Prediction, best_
 
 
 def _reason(
-    chosen: Prediction, best_other: Prediction | None, predictions: Mapping[str, Prediction], steps: int | None
+    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None
 ) -> str:
     left_out = min(
         (p for p in predictions.values() if not p.fits and p is not chosen),
@@ -172,11 +195,11 @@ def _reason(
     return text + _main_cost(chosen, best_other)
 
 
-def _same_step(a: Prediction, b: Prediction) -> bool:
+def _same_step(a: Timed, b: Timed) -> bool:
     return abs(a.step_seconds - b.step_seconds) <= _EQUAL * max(a.step_seconds, b.step_seconds)
 
 
-def _one_time_reason(chosen: Prediction, other: Prediction, steps: int) -> str:
+def _one_time_reason(chosen: Timed, other: Timed, steps: int) -> str:
     plural = "step" if steps == 1 else "steps"
     return (
         f"{chosen.device}: {steps:,} {plural} take {format_seconds(_cost(chosen, steps))} there and "
@@ -185,13 +208,13 @@ def _one_time_reason(chosen: Prediction, other: Prediction, steps: int) -> str:
     )
 
 
-def _times(prediction: Prediction, steps: int | None) -> str:
+def _times(prediction: Timed, steps: int | None) -> str:
     if steps is None:
         return f"{format_seconds(prediction.step_seconds)} a step"
     return f"{format_seconds(_cost(prediction, steps))} in all"
 
 
-def _main_cost(chosen: Prediction, other: Prediction) -> str:
+def _main_cost(chosen: Timed, other: Timed) -> str:
     """What makes the other device slower: its largest component, if it alone explains half of the difference."""
     gap = other.step_seconds - chosen.step_seconds
     if gap <= 0.0 or not other.components:

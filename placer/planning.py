@@ -121,23 +121,50 @@ def predict_all(
     return found, thread_counts.options(tried, current)
 
 
-def make_plan(
-    workload: Workload,
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What is compared: devices of a profile, and those of other machines beside them.
+
+    ``what_if`` adds its accelerator, ``beside`` are profiles of which every device is added.
+    """
+
+    profile: Profile
+    devices: tuple[str, ...]
+    threads: str = "keep"
+    what_if: Profile | None = None
+    beside: tuple[Profile, ...] = ()
+
+    def price(self, trace: Trace, workload: Workload) -> tuple[dict[str, Prediction], tuple[ThreadOption, ...]]:
+        """A prediction per device, and the numbers of CPU threads that were compared (see ``predict_all``)."""
+        predictions, tried = predict_all(trace, workload, self.profile, self.devices, self.threads)
+        if self.what_if is not None:
+            predictions.update(_elsewhere(trace, workload, self.what_if, _accelerator(self.what_if)))
+        for other in self.beside:
+            predictions.update(_elsewhere(trace, workload, other, *other.devices()))
+        return predictions, tried
+
+
+def compare(
     profile: Profile,
     *,
     devices: Sequence[str] | None,
     threads: str = "keep",
     what_if: Profile | None = None,
+    beside: tuple[Profile, ...] = (),
     here: bool = True,
-    notes: tuple[str, ...] = (),
-) -> Plan:
+) -> Comparison:
+    """The comparison that was asked for. Raises ProfileError for a device that was never calibrated."""
+    return Comparison(profile, candidates(devices, profile, here=here), threads, what_if, beside)
+
+
+def make_plan(workload: Workload, comparison: Comparison, notes: tuple[str, ...] = ()) -> Plan:
     """Trace, price, decide. Raises TraceError or ProfileError."""
-    chosen = candidates(devices, profile, here=here)
     trace = trace_workload(workload)
-    predictions, tried = predict_all(trace, workload, profile, chosen, threads)
-    if what_if is not None:
-        predictions.update(_hypothetical(trace, workload, what_if))
-        notes = (*notes, f"{next(reversed(predictions))} is not on this machine: its numbers were measured elsewhere")
+    predictions, tried = comparison.price(trace, workload)
+    profile = comparison.profile
+    for name in predictions:
+        if "@" in name:
+            notes = (*notes, f"{name} is not on this machine: its numbers were measured elsewhere")
     return Plan(
         decision=with_threads(decide(predictions, workload.steps), tried),
         predictions=predictions,
@@ -231,20 +258,27 @@ def rough_memory(workload: Workload) -> int:
     return size * (4 if workload.mode == "train" else 1)
 
 
-def _hypothetical(trace: Trace, workload: Workload, profile: Profile) -> dict[str, Prediction]:
-    """The first accelerator of another machine's profile, named ``cuda@that-profile``."""
-    from placer.predict import predict
-
+def _accelerator(profile: Profile) -> str:
+    """The first accelerator of a profile."""
     accelerator = next((name for name in profile.devices() if name != "cpu"), None)
     if accelerator is None:
         raise ProfileError(f"profile {profile.name!r} has no accelerator (calibrated: {', '.join(profile.devices())})")
+    return accelerator
+
+
+def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str) -> dict[str, Prediction]:
+    """Devices of another machine's profile, named ``cuda@that-profile``."""
+    from placer.predict import predict
+
     count = _own_threads(profile)
-    found = predict(trace, profile, devices=(accelerator,), threads=count, data=workload.data, steps=workload.steps)
-    prediction = found[accelerator]
-    total = _memory_of(profile.fingerprint, accelerator)
-    name = f"{accelerator}@{Path(profile.name).stem or 'profile'}"
-    fits = total is None or prediction.peak_memory_bytes <= total
-    return {name: dataclasses.replace(prediction, device=name, fits=fits)}
+    found = predict(trace, profile, devices=devices, threads=count, data=workload.data, steps=workload.steps)
+    named: dict[str, Prediction] = {}
+    for device, prediction in found.items():
+        total = _memory_of(profile.fingerprint, device)
+        name = f"{device}@{Path(profile.name).stem or 'profile'}"
+        fits = total is None or prediction.peak_memory_bytes <= total
+        named[name] = dataclasses.replace(prediction, device=name, fits=fits)
+    return named
 
 
 def _own_threads(profile: Profile) -> int | None:
@@ -254,6 +288,8 @@ def _own_threads(profile: Profile) -> int | None:
 
 
 def _memory_of(fingerprint: Mapping[str, Any], device: str) -> int | None:
+    if device == "cpu":
+        return int(fingerprint.get("memory_bytes") or 0) or None
     for facts in fingerprint.get("accelerators") or ():
         if facts.get("device") == device:
             return int(facts.get("memory_bytes") or 0) or None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from placer.tracing.trace import Trace
+
+if TYPE_CHECKING:
+    from placer.profile import DeviceFit
 
 #: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
 Source = Literal["calibrated", "extrapolated", "floor"]
@@ -31,6 +34,8 @@ class PricedTrace:
     sources: tuple[Source, ...]
     #: How often the framework's own code runs in the step (see ``timeline.framework_counts``).
     counts: Mapping[str, float] = field(default_factory=dict)
+    #: What the prices come from; explanations ask it what limits an op. None for prices that were made by hand.
+    fit: DeviceFit | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ a step lasts as long as the slower of the two plus what the host waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from placer.operators import Work
 from placer.prediction import PricedTrace
@@ -27,6 +28,17 @@ class StepTime:
 
     seconds: float
     components: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one clock does for ``seconds`` from ``start`` on: op number ``call``, or (-1) what ``label`` says."""
+
+    lane: Literal["host", "device"]
+    label: str
+    start: float
+    seconds: float
+    call: int = -1
 
 
 def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
@@ -66,18 +78,25 @@ def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory:
     return sum(per_tensor + (size / bandwidth if bandwidth else 0.0) for size in sizes)
 
 
-def on_cpu(priced: PricedTrace, fit: DeviceFit) -> StepTime:
-    """One clock: ops and framework add up."""
+def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = None) -> StepTime:
+    """One clock: ops and framework add up. ``spans`` is filled with the ops, the framework's time evenly between."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
+    if spans is not None:
+        gap, now = dispatch / max(len(priced.seconds), 1), 0.0
+        for call, seconds in enumerate(priced.seconds):
+            spans.append(Span("host", "", now + gap, seconds, call))
+            now += gap + seconds
     return StepTime(compute + dispatch, {"compute": compute, "dispatch": dispatch})
 
 
-def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTime:
+def on_accelerator(
+    priced: PricedTrace, fit: DeviceFit, *, data: str, spans: list[Span] | None = None
+) -> StepTime:
     """Two clocks, run for several steps so that a full queue shows; the last step counts.
 
     ``compute`` is the device's busy time, ``dispatch`` the time the device idles because the host is late, ``copy`` and
-    ``sync`` what the host waits for with nothing else going on.
+    ``sync`` what the host waits for with nothing else going on. ``spans`` is filled with what both clocks do in it.
     """
     trace = priced.trace
     launch = fit.rates.get("launch_seconds", 0.0)
@@ -97,24 +116,36 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
     host = device = 0.0
     finished: list[float] = []
     marks: list[float] = []
+    done: list[Span] = []
     for _ in range(3):
+        done = []
         if copy_in and pinned:  # queued like a kernel: the host goes on
             host += copy_issue
             device = max(device, host + launch) + copy_in
             finished.append(device)
+            done.append(Span("device", "copy in", device - copy_in, copy_in))
         elif copy_in:
             host = max(host, device) + copy_in
-        for seconds, issue in zip(priced.seconds, priced.host_seconds, strict=True):
+            done.append(Span("host", "copy in", host - copy_in, copy_in))
+        for call, (seconds, issue) in enumerate(zip(priced.seconds, priced.host_seconds, strict=True)):
             if len(finished) >= QUEUE_DEPTH:
                 host = max(host, finished[-QUEUE_DEPTH])
             host += issue + spread
             if seconds > 0.0:
                 device = max(device, host + launch) + seconds
                 finished.append(device)
+            if spans is not None:
+                done.append(Span("host", "", host - issue - spread, issue + spread, call))
+                if seconds > 0.0:
+                    done.append(Span("device", "", device - seconds, seconds, call))
         if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
-            host = max(host, device) + trace.syncs * sync + copy_out
-            device = host
+            waited = max(host, device)
+            host = device = waited + trace.syncs * sync + copy_out
+            done.append(Span("host", "copy out" if copy_out else "sync", waited, host - waited))
         marks.append(max(host, device))
+    if spans is not None:
+        origin = min((span.start for span in done), default=0.0)
+        spans.extend(replace(span, start=span.start - origin) for span in done)
     step = marks[-1] - marks[-2]
     waiting = {"copy": copy_in + copy_out, "sync": sync * trace.syncs}
     compute = min(busy, step)

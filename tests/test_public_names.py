@@ -53,7 +53,7 @@ def test_import_placer_is_light() -> None:
 def test_the_library_needs_no_heavy_package() -> None:
     loaded = imported_by("import placer\nfor name in placer.__all__: getattr(placer, name)")
     assert "torch" in loaded
-    assert not loaded & {"sklearn", "rich", "transformers", "scipy", "click", "jinja2", "plotly"}
+    assert not loaded & {"sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert"}
 
 
 def test_help_needs_no_torch() -> None:

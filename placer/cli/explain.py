@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,11 +11,10 @@ import click
 from placer.cli.options import device_option, terminal, usage_errors, write_result
 
 if TYPE_CHECKING:
-    from placer.cli.sweep import Sweep
+    from placer.cli.shapes import Range, Shape
     from placer.explanation import Explanation
-
-#: Decisions are looked for among this many history entries; step times stand between them.
-_HISTORY = 500
+    from placer.explanation.sweep import Sweep
+    from placer.workload import Workload
 
 
 @click.command("explain")
@@ -29,9 +30,14 @@ _HISTORY = 500
 @click.option("--threads", type=click.Choice(["keep", "tune"]), default="keep", show_default=True,
               help="tune: also compare the calibrated numbers of CPU threads.")  # fmt: skip
 @device_option("Compare this device only.")
-@click.option("--profile", metavar="FILE|NAME", help="Price with this profile instead of this machine's.")
+@click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
+              help="Price with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
 @click.option("--what-if", "what_if", metavar="NAME", help="Add the accelerator of another profile to the comparison.")
-@click.option("--sweep", metavar="batch=1:4096", help="One row per batch size (powers of two), and where it turns.")
+@click.option(
+    "--sweep",
+    metavar="batch=1:4096",
+    help="One row per batch size, or number of steps (steps=1:4096), and where it turns.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout.")
 def command(
@@ -43,7 +49,7 @@ def command(
     data: str,
     threads: str,
     devices: tuple[str, ...],
-    profile: str | None,
+    profiles: tuple[str, ...],
     what_if: str | None,
     sweep: str | None,
     form: str,
@@ -51,94 +57,140 @@ def command(
 ) -> None:
     """Say where a model runs faster, and why.
 
-    Without TARGET, show the last decision taken on this machine.
+    Without TARGET, show the last decisions taken on this machine.
 
-    TARGET is package.module:attribute or file.py:attribute: a module, a class or a factory that takes no argument.
+    TARGET is package.module:attribute or file.py:attribute (a module, a class or a factory that takes no argument), or
+    an exported program, file.pt2.
     """
     context = click.get_current_context()
     if target is None:
         _no_workload_options(context)
-        write_result(_rendered(last_decision(), form, output), output)
+        write_result(_past(form, output), output)
         return
     from placer.cli.shapes import parse_batch, parse_sweep
+    from placer.target import load_target
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
-        sizes = None if sweep is None else parse_sweep(sweep)
-    if not shapes:
+        wanted = None if sweep is None else parse_sweep(sweep)
+    exported = target.endswith(".pt2")
+    if not shapes and not exported:
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
-    if sizes is not None and not all(shape for shape, _ in shapes):
+    if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    from placer.target import load_target
+    from placer.arguments import check_devices
+    from placer.workload import make_workload
 
-    model = load_target(target)
-    arguments: dict[str, Any] = {
-        "mode": mode, "optimizer": optimizer, "steps": steps, "data": data, "threads": threads,
-        "devices": devices or None, "profile": profile, "what_if": what_if,
-    }  # fmt: skip
-    if sizes is None:
-        from placer.api import explain
-        from placer.cli.shapes import example
+    inputs = _example(shapes) if shapes else None
+    if exported:
+        from placer.exported import load
 
-        with usage_errors():
-            explanation = explain(model, example=example(shapes), **arguments)
-        write_result(_rendered(explanation, form, output), output)
-        return
-    from placer.cli.sweep import run
-
-    if form == "html":
-        raise click.UsageError("--sweep has no html format: text and json are accepted", context)
+        model, own = load(target, train=mode == "train")
+        inputs = own if inputs is None else inputs
+    else:
+        model = load_target(target)
     with usage_errors():
-        table = run(model, shapes, sizes, arguments)
-    write_result(_rendered_sweep(table, form, output), output)
-
-
-def last_decision() -> Explanation:
-    """The newest decision in the history, with what its steps took since. Raises PlacerError if there is none."""
-    from dataclasses import replace
-
-    from placer import history
-    from placer.errors import PlacerError
-    from placer.explanation import Explanation
-    from placer.units import format_seconds
-
-    observed: str | None = None
-    for entry in reversed(history.last(_HISTORY)):
-        if entry.get("kind") == "steps" and observed is None and isinstance(entry.get("step_seconds"), (int, float)):
-            observed = (
-                f"steps seen since took {format_seconds(entry['step_seconds'])} on {entry.get('device')} (median)"
-            )
-        if entry.get("kind") == "decision" and isinstance(entry.get("explanation"), dict):
-            found = Explanation.from_dict(entry["explanation"])
-            notes = (f"decided {entry.get('time', 'at an unknown time')}", *((observed,) if observed else ()))
-            return replace(found, notes=(*notes, *found.notes))
-    raise PlacerError(
-        "no decision was taken on this machine yet; name a model: placer explain file.py:attribute --batch 32,84"
-    )
+        workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+        names = check_devices(devices or None)
+        explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
+        swept = None if wanted is None else _swept(wanted, workload, explain)
+        if swept is not None and form != "html":
+            write_result(_rendered_sweep(swept, form, output), output)
+            return
+        explanation = explain(workload, advice=True)
+        if form == "html" and swept is None:
+            swept = _around(workload, explain)
+    write_result(_rendered(explanation, form, output, swept), output)
 
 
 def _no_workload_options(context: click.Context) -> None:
     """Without a TARGET nothing is priced, so options about the workload would be silently ignored."""
-    for name in ("batches", "mode", "optimizer", "steps", "data", "threads", "devices", "profile", "what_if", "sweep"):
+    for name in ("batches", "mode", "optimizer", "steps", "data", "threads", "devices", "profiles", "what_if", "sweep"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p for p in context.command.params if p.name == name).opts[0]
             raise click.UsageError(f"{option} needs a TARGET", context)
 
 
-def _rendered(explanation: Explanation, form: str, output: str | None) -> str:
+def _example(shapes: list[Shape]) -> tuple[Any, ...]:
+    from placer.cli.shapes import example
+
+    return example(shapes)
+
+
+def _explain(
+    workload: Workload,
+    *,
+    names: Any,
+    threads: str,
+    profiles: tuple[str, ...],
+    what_if: str | None,
+    advice: bool = False,
+) -> Explanation:
+    from placer.api import explain_workload
+    from placer.arguments import check_available
+
+    if not profiles and names is not None:
+        check_available(names)
+    return explain_workload(workload, names, threads, list(profiles) or None, what_if, advice=advice)
+
+
+def _swept(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
+    """The workload at every batch size or number of steps."""
+    from placer.changes import with_batch
+    from placer.cli.sweep import run
+
+    return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
+
+
+def _around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
+    """A few batch sizes around the one asked about, for the report's plot; None where there is no such size."""
+    from placer.changes import batch_size
+    from placer.cli.shapes import Range
+    from placer.errors import TraceError
+
+    size = batch_size(workload)
+    if size is None:
+        return None
+    try:
+        return _swept(Range("batch", _sizes_around(size)), workload, explain)
+    except TraceError:
+        return None
+
+
+def _sizes_around(size: int) -> tuple[int, ...]:
+    return tuple(sorted({max(size // 16, 1), max(size // 4, 1), size, size * 4, size * 16}))
+
+
+def _past(form: str, output: str | None) -> str:
+    from placer.cli import decisions
+
+    found = decisions.last_decisions()
+    if form == "json":
+        return decisions.to_json(found)
+    if form == "html":
+        return decisions.newest(found).to_html()
+    width, color = terminal(output)
+    return decisions.to_text(found, width=width, color=color)
+
+
+def _rendered(explanation: Explanation, form: str, output: str | None, sweep: Sweep | None = None) -> str:
     if form == "json":
         return explanation.to_json()
     if form == "html":
-        return explanation.to_html()
+        from placer.explanation.html import render as page
+
+        return page(explanation, sweep)
     from placer.explanation.text import render
 
     width, color = terminal(output)
     return render(explanation, width=width, color=color)
 
 
-def _rendered_sweep(table: Sweep, form: str, output: str | None) -> str:
+def _rendered_sweep(sweep: Sweep, form: str, output: str | None) -> str:
     if form == "json":
-        return table.to_json()
+        return sweep.to_json()
+    from placer.explanation.sweep_text import render
+
     width, color = terminal(output)
-    return table.to_text(width=width, color=color)
+    return render(sweep, width=width, color=color)

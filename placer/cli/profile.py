@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from placer.cli.options import usage_errors
+from placer.cli.options import terminal, usage_errors
 
 
 @click.group("profile")
@@ -15,12 +15,21 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("source", required=False)
-def show(source: str | None) -> None:
-    """What calibration learnt: of this machine, or of SOURCE (a file or a name)."""
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1)
+def show(sources: tuple[str, ...]) -> None:
+    """What calibration learnt: of this machine, or of SOURCE (a file or a name); of several, side by side."""
     from placer import machine, profile
     from placer.calibration.summary import render
 
+    if len(sources) > 1:
+        from placer.cli import side_by_side
+
+        with usage_errors():
+            several = [profile.load(name, samples=False) for name in sources]
+        width, color = terminal(None)
+        click.echo(side_by_side.render(several, width=width, color=color), nl=False)
+        return
+    source = sources[0] if sources else None
     with usage_errors():
         found = profile.load(source)
     click.echo(f"profile: {found.name}")
@@ -87,6 +96,6 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
 
 
 def _machine(fingerprint: object) -> str:
-    from placer.explanation.text import machine_parts
+    from placer.explanation.verdict import machine_parts
 
     return ", ".join(machine_parts(fingerprint)) if isinstance(fingerprint, dict) else "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 #: Largest size a sweep goes to, and a shape may have in one dimension: beyond, it is a typing error.
@@ -29,16 +30,24 @@ def parse_batch(text: str) -> Shape:
     return shape, name
 
 
-def parse_sweep(text: str) -> tuple[int, ...]:
-    """``"batch=1:4096"`` -> the powers of two between, both ends included."""
-    match = re.fullmatch(r"batch=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
+@dataclass(frozen=True)
+class Range:
+    """What a sweep varies (batch or steps), and the values it takes."""
+
+    over: str
+    values: tuple[int, ...]
+
+
+def parse_sweep(text: str) -> Range:
+    """``"batch=1:4096"`` or ``"steps=1:4096"`` -> the powers of two between, both ends included."""
+    match = re.fullmatch(r"(batch|steps)=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
     if match is None:
-        raise ValueError(f"--sweep {text!r} is not a range of batch sizes like batch=1:4096")
-    low, high = int(match[1]), int(match[2])
+        raise ValueError(f"--sweep {text!r} is not a range of batch sizes like batch=1:4096, or of steps=1:4096")
+    low, high = int(match[2]), int(match[3])
     if not 1 <= low <= high:
         raise ValueError(f"--sweep {text!r}: the range must start at 1 or more and not end below its start")
     powers = [2**n for n in range(low.bit_length(), high.bit_length())]
-    return tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
+    return Range(match[1], tuple(sorted({low, high, *(n for n in powers if low <= n <= high)})))
 
 
 def example(shapes: list[Shape], batch: int | None = None) -> tuple[Any, ...]:

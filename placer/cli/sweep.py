@@ -1,97 +1,59 @@
-"""``placer explain --sweep``: one row per batch size, and where the choice turns."""
+"""``placer explain --sweep``: prices the workload over batch sizes, or its choice over numbers of steps."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import click
-from torch import nn
 
-from placer.cli.shapes import Shape, example
+from placer.cli.shapes import Range
+from placer.decision import decide
 from placer.errors import TraceError
-from placer.explanation import Explanation
-from placer.units import format_seconds
+from placer.explanation import DeviceRow, Explanation
+from placer.explanation.sweep import Sweep
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Explanations by batch size; sizes that could not be traced have a reason instead."""
+class _Candidate(DeviceRow):
+    """A row with the name it goes by, as a decision asks for it."""
 
-    rows: dict[int, Explanation]
-    failed: dict[int, str]
-
-    def crossovers(self) -> list[tuple[int, str]]:
-        """(batch size, device) where the choice becomes another than at the size before; the first size included."""
-        found: list[tuple[int, str]] = []
-        for size, row in self.rows.items():
-            if not found or found[-1][1] != row.decision.device:
-                found.append((size, row.decision.device))
-        return found
-
-    def to_json(self) -> str:
-        """Indented JSON, ending in a newline."""
-        values = {
-            "schema": 1,
-            "sweep": "batch",
-            "rows": [
-                {
-                    "batch": size,
-                    "choice": row.decision.device,
-                    "confidence": row.decision.confidence,
-                    "devices": {name: device.to_dict() for name, device in row.devices.items()},
-                }
-                for size, row in self.rows.items()
-            ],
-            "failed": {str(size): reason for size, reason in self.failed.items()},
-            "crossovers": [{"batch": size, "choice": device} for size, device in self.crossovers()],
-        }
-        return json.dumps(values, indent=2, allow_nan=False) + "\n"
-
-    def to_text(self, *, width: int = 100, color: bool = False) -> str:
-        """A table, and a sentence on where the choice turns."""
-        from placer.explanation.text import new_table, plain
-
-        devices = list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
-        # How sure the choice is, is a question only where there was one.
-        compared = any(row.decision.speedup is not None for row in self.rows.values())
-        sure = ["sure"] if compared else []
-        table = new_table("Seconds of a step by batch size", ["batch", *devices, "choice", *sure])
-        for size, row in self.rows.items():
-            times = (format_seconds(row.devices[n].step_seconds) if n in row.devices else "-" for n in devices)
-            cells = [_sureness(row)] if compared else []
-            table.add_row(f"{size:,}", *times, row.decision.device, *cells)
-        lines = [self._turns(), *(f"batch {size:,}: {reason}" for size, reason in self.failed.items())]
-        return plain([table, *lines], width=width, color=color)
-
-    def _turns(self) -> str:
-        (_, first), *later = self.crossovers()
-        if not later:
-            return f"{first} at every batch size."
-        return f"{first} first; " + "; ".join(f"{device} from batch {size:,} on" for size, device in later) + "."
+    device: str
+    threads: int
 
 
-def _sureness(row: Explanation) -> str:
-    from placer.explanation.text import sureness
+def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
+    """``explain`` gives the explanation at a batch size, None as the workload is.
 
-    decision = row.decision
-    return "-" if decision.confidence is None or decision.speedup is None else sureness(decision.confidence)
-
-
-def run(model: nn.Module, shapes: list[Shape], sizes: tuple[int, ...], arguments: dict[str, Any]) -> Sweep:
-    """Explain the model at every size. A size that cannot be traced is skipped, unless all of them are (TraceError)."""
-    from placer.api import explain
-
+    A size that cannot be traced is skipped, unless all are (TraceError).
+    """
+    if wanted.over == "steps":
+        return over_steps(explain(None), wanted.values)
     rows: dict[int, Explanation] = {}
     failed: dict[int, str] = {}
     error: TraceError | None = None
-    for size in sizes:
+    for size in wanted.values:
         click.echo(f"placer: batch {size:,}", err=True)
         try:
-            rows[size] = explain(model, example=example(shapes, size), **arguments)
+            rows[size] = explain(size)
         except TraceError as caught:
             error, failed[size] = caught, str(caught)
     if error is not None and not rows:
         raise error
-    return Sweep(rows, failed)
+    return Sweep("batch", rows, failed)
+
+
+def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:
+    """The same step, decided on for every number of steps: nothing has to be priced anew."""
+    rows = {}
+    for steps in counts:
+        devices = {
+            name: replace(row, total_seconds=row.one_time_seconds + steps * row.step_seconds)
+            for name, row in one.devices.items()
+        }
+        candidates = {
+            name: _Candidate(**vars(row), device=name, threads=one.decision.threads) for name, row in devices.items()
+        }
+        decision = decide(candidates, steps)
+        rows[steps] = replace(one, decision=decision, devices=devices, workload={**one.workload, "steps": steps})
+    return Sweep("steps", rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from placer.explanation.explanation import Bottleneck, DeviceRow, Explanation, LayerRow, OpRow
+from placer.explanation.explanation import Explanation
+from placer.explanation.parts import Advice, Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
 from placer.explanation.rows import build
 
-__all__ = ["Explanation", "Bottleneck", "DeviceRow", "LayerRow", "OpRow", "build"]
+__all__ = ["Explanation", "Advice", "Bottleneck", "DeviceRow", "LayerRow", "OpRow", "SpanRow", "build"]

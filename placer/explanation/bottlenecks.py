@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from placer.explanation.explanation import Bottleneck
+from placer.explanation.parts import Bottleneck
 from placer.prediction import Prediction, PricedTrace
 
 #: An op of one layer is a bottleneck from this share of its phase on,

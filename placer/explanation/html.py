@@ -1,112 +1,185 @@
-"""An Explanation as one HTML file without external parts. Needs jinja2 (``pip install placer[report]``)."""
+"""An Explanation as one HTML file without external parts. Needs what ``pip install placer[report]`` brings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from placer.errors import PlacerError
+from placer.explanation import charts
 from placer.explanation.explanation import Explanation
-from placer.explanation.layers import lines, tree
-from placer.explanation.text import SMALL, bottleneck_lines, machine_parts, verdict, workload_line
+from placer.explanation.icicle import Cell, cells
+from placer.explanation.layers import Node, gathered, tree
+from placer.explanation.sweep import Sweep
+from placer.explanation.tables import GUESS, PARTS, SMALL, step_parts
+from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
 
-_TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>placer: {{ headline }}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { text-align: left; }
-.bar { background: #4a7ebb; height: .6rem; display: inline-block; vertical-align: middle; }
-.guess { color: #a15c00; }
-</style></head><body>
-<h1>{{ headline }}</h1>
-{% for line in details %}<p>{{ line }}</p>
-{% endfor %}<p>{{ workload }}</p>
-<h2>What a step is made of</h2>
-<table><tr><th></th>{% for name in devices %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for label, cells in made_of %}<tr><td>{{ label }}</td>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% if threads %}<h2>A step on the CPU by number of threads</h2>
-<table><tr><th>threads</th><th>step</th><th>90% from</th><th>90% to</th></tr>
-{% for row in threads %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% endif %}<h2>Layers</h2>
-<table><tr><th>layer</th>{% for name in devices %}<th>{{ name }}</th>{% endfor %}<th>share</th></tr>
-{% for row in layers %}<tr><td style="padding-left: {{ row.indent }}rem">{{ row.label }}</td>
-{% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}
-<td><span class="bar" style="width: {{ row.bar }}rem"></span> {{ row.share }}</td></tr>
-{% endfor %}</table>
-<h2>Operators</h2>
-<table><tr><th>op</th><th>family</th><th>calls</th>{% for name in devices %}<th>{{ name }}</th>{% endfor %}
-<th>source</th></tr>
-{% for row in ops %}<tr><td>{{ row.op }}</td><td>{{ row.family }}</td><td>{{ row.count }}</td>
-{% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}
-<td{% if row.source != "calibrated" %} class="guess"{% endif %}>{{ row.source }}</td></tr>
-{% endfor %}</table>
-{% if bottlenecks %}<h2>Where most of it goes</h2><ul>{% for line in bottlenecks %}<li>{{ line }}</li>{% endfor %}</ul>
-{% endif %}{% if notes %}<h2>Notes</h2><ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}
-<p>{{ machine }}</p>
-</body></html>
-"""
 
-
-def render(explanation: Explanation) -> str:
-    """The page. Raises PlacerError without jinja2."""
+def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
+    """The page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
     try:
         import jinja2
     except ImportError:
         raise PlacerError("the html report needs jinja2; run: pip install 'placer[report]'") from None
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("placer.explanation", "report"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     headline, *details = verdict(explanation)
     devices = list(explanation.devices)
-    page = environment.from_string(_TEMPLATE).render(
+    page = environment.get_template("report.html.j2").render(
         headline=headline,
         details=details,
         workload=workload_line(explanation.workload),
-        devices=devices,
+        devices=[{"name": name, "chosen": name == explanation.decision.device} for name in devices],
+        steps=_steps(explanation),
+        made_of_svg=charts.made_of(explanation) if devices else "",
         made_of=_made_of(explanation),
+        facts=_facts(explanation),
         threads=[
             (row.threads, *map(format_seconds, (row.step_seconds, row.low, row.high)))
             for row in explanation.decision.thread_options
         ],
-        layers=_layers(explanation, devices),
+        icicles=[_icicle(explanation, name) for name in devices],
+        layers=_layer(gathered(tree(explanation.layers, None)), devices, explanation) if explanation.layers else None,
         ops=[
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}
             for row in explanation.ops
         ],
+        timelines=[(name, charts.timeline(name, spans)) for name, spans in explanation.timeline.items() if spans],
+        sweep_svg=charts.sweep(sweep) if sweep is not None and len(sweep.rows) > 1 else "",
+        sweep=_sweep(sweep),
+        advice=advice_lines(explanation),
         bottlenecks=bottleneck_lines(explanation),
         notes=explanation.notes,
-        machine=", ".join(machine_parts(explanation.machine)) if explanation.machine else "",
+        machine=_machine(explanation.machine),
     )
     return page + "\n"
 
 
+def _steps(explanation: Explanation) -> list[dict[str, Any]]:
+    longest = max((row.step_seconds for row in explanation.devices.values()), default=0.0) or 1.0
+    return [
+        {"name": name, "step": format_seconds(row.step_seconds), "percent": round(100 * row.step_seconds / longest, 2),
+         "low": format_seconds(row.low), "high": format_seconds(row.high), "guess": 1.0 - row.coverage > GUESS,
+         "chosen": name == explanation.decision.device}
+        for name, row in explanation.devices.items()
+    ]  # fmt: skip
+
+
 def _made_of(explanation: Explanation) -> list[tuple[str, list[str]]]:
-    rows = list(explanation.devices.values())
-    names = dict.fromkeys(key for row in rows for key in row.components)
-    parts = [(name, [format_seconds(row.components.get(name, 0.0)) for row in rows]) for name in names]
-    return [
-        *parts,
-        ("step", [format_seconds(row.step_seconds) for row in rows]),
-        ("90% interval", [f"{format_seconds(row.low)} to {format_seconds(row.high)}" for row in rows]),
-        ("once", [format_seconds(row.one_time_seconds) for row in rows]),
-        ("memory", [format_bytes(row.peak_memory_bytes) + ("" if row.fits else " (too much)") for row in rows]),
-        ("calibrated", [f"{row.coverage:.0%}" for row in rows]),
-    ]
+    """Rows of the table under the bars: parts, then the step they add up to."""
+    names = list(explanation.devices)
+    parts = {name: step_parts(explanation, name) for name in names}
+    shown = dict.fromkeys(key for found in parts.values() for key in found)
+    rows = [(PARTS.get(key, key), [format_seconds(parts[n].get(key, 0.0)) for n in names]) for key in shown]
+    return [*rows, ("step", [format_seconds(explanation.devices[name].step_seconds) for name in names])]
 
 
-def _layers(explanation: Explanation, devices: list[str]) -> list[dict[str, Any]]:
-    root = tree(explanation.layers, None)
-    return [
-        {
-            "indent": 0.6 + 1.2 * line.depth,
-            "label": line.node.label,
-            "cells": [format_seconds(line.node.seconds.get(name, 0.0)) for name in devices],
-            "bar": round(6.0 * min(line.share, 1.0), 2),
-            "share": f"{line.share:.0%}",
-        }
-        for line in lines(root, SMALL / 10, add_columns=False)
+def _facts(explanation: Explanation) -> list[dict[str, Any]]:
+    """What else there is to know of each device: memory, one-time cost, coverage."""
+    found = []
+    for name, row in explanation.devices.items():
+        total = _memory_of(explanation.machine, name)
+        found.append({
+            "name": name,
+            "memory": format_bytes(row.peak_memory_bytes) + ("" if row.fits else ": too much"),
+            "memory_total": None if total is None else format_bytes(total),
+            "memory_share": None if total is None else min(row.peak_memory_bytes / total, 1.0),
+            "once": format_seconds(row.one_time_seconds),
+            "in_all": None if row.total_seconds is None else format_seconds(row.total_seconds),
+            "coverage": row.coverage,
+            "guessed": [op.op for op in explanation.ops if op.guessed.get(name)][:12],
+        })  # fmt: skip
+    return found
+
+
+def _memory_of(machine: Mapping[str, Any], device: str) -> int | None:
+    """Bytes of memory a device has; None of one that the profile's machine does not have."""
+    if device == "cpu":
+        return machine.get("memory_bytes")
+    known = {item.get("device"): item.get("memory_bytes") for item in machine.get("accelerators") or []}
+    return known.get(device) or None
+
+
+def _icicle(explanation: Explanation, device: str) -> dict[str, Any]:
+    found = cells(explanation.layers, device)
+    shades: dict[int, int] = {}
+    return {
+        "name": device,
+        "depth": max((cell.depth for cell in found), default=0) + 1,
+        "cells": [_cell(cell, device, shades) for cell in found],
+    }
+
+
+def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
+    shades[cell.depth] = shades.get(cell.depth, 0) + 1
+    guess = " (a guess)" if cell.guess > GUESS else ""
+    text = f"{cell.path or cell.label}: {format_seconds(cell.seconds)}, {cell.width:.1%} of {device}{guess}"
+    place = {"depth": cell.depth, "x": f"{cell.x:.5f}", "width": f"{cell.width:.5f}"}
+    return {"path": cell.path, "label": cell.label, **place, "text": text, "shade": shades[cell.depth] % 3,
+            "guess": bool(guess)}  # fmt: skip
+
+
+def _layer(node: Node, devices: list[str], explanation: Explanation) -> dict[str, Any]:
+    """A layer with those below it, for the tree of rows that unfold; small ones are gathered."""
+    compute = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) or 1.0 for name in devices}
+
+    def row(node: Node, depth: int) -> dict[str, Any]:
+        def share(part: Node) -> float:
+            return max((part.seconds.get(name, 0.0) / compute[name] for name in devices), default=0.0)
+
+        rest = Node("(other layers)")
+        below = []
+        for child in node.children.values():
+            if share(child) >= SMALL / 10:
+                below.append(row(child, depth + 1))
+                continue
+            for name, seconds in child.seconds.items():
+                rest.seconds[name] = rest.seconds.get(name, 0.0) + seconds
+        own = Node("(itself)", seconds=node.own, guessed=node.own_guessed)
+        if below:
+            below += [row(extra, depth + 1) for extra in (rest, own) if any(extra.seconds.values())]
+        cells = [
+            {"time": format_seconds(node.seconds.get(name, 0.0)), "device": number,
+             "percent": round(100 * node.seconds.get(name, 0.0) / compute[name], 2),
+             "guess": node.guessed.get(name, 0.0) > GUESS * node.seconds.get(name, 0.0)}
+            for number, name in enumerate(devices)
+        ]  # fmt: skip
+        return {"label": node.label, "depth": depth, "cells": cells, "below": below}
+
+    return row(node, 0)
+
+
+def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
+    """The table under the plot, for those who cannot see it."""
+    if sweep is None or len(sweep.rows) < 2:
+        return None
+    from placer.explanation.sweep_text import turns
+
+    times = {name: sweep.times(name) for name in sweep.devices}
+    rows = []
+    for index, (value, row) in enumerate(sweep.rows.items()):
+        found = [times[name][index] for name in sweep.devices]
+        rows.append(
+            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.device)
+        )
+    return {"over": sweep.over, "devices": sweep.devices, "rows": rows, "turns": turns(sweep)}
+
+
+def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fingerprint as terms and values."""
+    if not machine:
+        return []
+    facts = [("Machine", ", ".join(machine_parts({k: v for k, v in machine.items() if k != "calibrated"})))]
+    facts += [("Memory", format_bytes(machine["memory_bytes"]))] if machine.get("memory_bytes") else []
+    facts += [
+        (
+            str(item.get("device", "accelerator")),
+            f"{item.get('name', '')}, {format_bytes(item.get('memory_bytes') or 0)}",
+        )
+        for item in machine.get("accelerators") or []
     ]
+    named = (("threads", "CPU threads"), ("calibrated", "Calibrated"), ("profile", "Profile"))
+    return [*facts, *((words, str(machine[key])) for key, words in named if machine.get(key))]

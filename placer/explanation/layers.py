@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from placer.explanation.explanation import LayerRow
+from placer.explanation.parts import LayerRow
+
+#: Numbered layers are shown as one where this many stand together and none takes this share more than the first.
+FEWEST_ALIKE, ALIKE = 3, 0.25
 
 
 @dataclass
 class Node:
-    """A layer. ``seconds`` by column includes the layers below; ``own`` is the part of the ops it issues itself."""
+    """A layer. ``seconds`` by column includes the layers below; ``own`` is the part of the ops it issues itself.
+
+    ``guessed`` and ``own_guessed`` are the parts of these that are not backed by calibration.
+    """
 
     label: str
     seconds: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
     children: dict[str, Node] = field(default_factory=dict)
+    guessed: dict[str, float] = field(default_factory=dict)
+    own_guessed: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,57 @@ def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
     root = Node("(whole model)")
     for row in rows:
         added = row.devices if device is None else {row.phase: row.devices.get(device, 0.0)}
+        unsure = row.guessed if device is None else {row.phase: row.guessed.get(device, 0.0)}
         node = root
-        _add(node.seconds, added)
+        path = [node]
         for part in row.name.split(".") if row.name else ():
             node = node.children.setdefault(part, Node(part))
-            _add(node.seconds, added)
+            path.append(node)
+        for above in path:
+            _add(above.seconds, added)
+            _add(above.guessed, unsure)
         _add(node.own, added)
+        _add(node.own_guessed, unsure)
     return root
+
+
+def gathered(node: Node) -> Node:
+    """The same tree with runs of numbered layers that are built alike and take alike made one row; all sums stay."""
+    children: dict[str, Node] = {}
+    run: list[Node] = []
+    for child in (*map(gathered, node.children.values()), None):
+        if run and (child is None or not _alike(run[0], child)):
+            for row in [_merged(run)] if len(run) >= FEWEST_ALIKE else run:
+                children[row.label] = row
+            run = []
+        if child is not None:
+            run.append(child)
+    return replace(node, children=children)
+
+
+def _alike(a: Node, b: Node) -> bool:
+    if not (a.label.isdigit() and b.label.isdigit()) or _shape(a) != _shape(b):
+        return False
+    columns = {*a.seconds, *b.seconds}
+    return all(
+        abs(a.seconds.get(c, 0.0) - b.seconds.get(c, 0.0)) <= ALIKE * max(a.seconds.get(c, 0.0), b.seconds.get(c, 0.0))
+        for c in columns
+    )
+
+
+def _shape(node: Node) -> Hashable:
+    return tuple((child.label, _shape(child)) for child in node.children.values())
+
+
+def _merged(run: Sequence[Node]) -> Node:
+    """One node for several of one shape."""
+    first, last = run[0], run[-1]
+    merged = Node(first.label if first.label == last.label else f"{first.label}-{last.label} ({len(run)} alike)")
+    for node in run:
+        for name in ("seconds", "own", "guessed", "own_guessed"):
+            _add(getattr(merged, name), getattr(node, name))
+    merged.children = {name: _merged([node.children[name] for node in run]) for name in first.children}
+    return merged
 
 
 def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
@@ -64,7 +116,8 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
         for child in node.children.values():
             if share(child) < small:
                 _add(rest.seconds, child.seconds)
-        for extra in (rest, Node("(itself)", seconds=node.own)):
+                _add(rest.guessed, child.guessed)
+        for extra in (rest, Node("(itself)", seconds=node.own, guessed=node.own_guessed)):
             if any(extra.seconds.values()):
                 yield Line(depth + 1, extra, share(extra))
 
@@ -75,7 +128,7 @@ def _joined(node: Node) -> Node:
     """A chain of only children without time of their own between reads as one dotted name."""
     while len(node.children) == 1 and not any(node.own.values()):
         child = next(iter(node.children.values()))
-        node = Node(f"{node.label}.{child.label}", child.seconds, child.own, child.children)
+        node = replace(child, label=f"{node.label}.{child.label}")
     return node
 
 

@@ -7,7 +7,10 @@ from typing import Any
 
 from placer.decision import Decision
 from placer.explanation import bottlenecks
-from placer.explanation.explanation import DeviceRow, Explanation, LayerRow, OpRow
+from placer.explanation.bounds import bounds
+from placer.explanation.explanation import Explanation
+from placer.explanation.parts import DeviceRow, LayerRow, OpRow
+from placer.explanation.schedule import schedule
 from placer.prediction import Prediction, PricedTrace
 
 #: Phases in the order of a step.
@@ -22,6 +25,8 @@ def build(
     workload: Mapping[str, Any],
     machine: Mapping[str, Any],
     notes: tuple[str, ...] = (),
+    *,
+    with_timeline: bool = True,
 ) -> Explanation:
     """Gather the rows of every device. Nothing is left out: layers and ops each add up to the compute component."""
     found = (*notes, *_trace_notes(predictions), *_coverage_notes(predictions))
@@ -34,6 +39,8 @@ def build(
         notes=tuple(dict.fromkeys(found)),
         machine=dict(machine),
         bottlenecks=bottlenecks.find(predictions),
+        bounds=bounds(predictions),
+        timeline=schedule(predictions, str(workload.get("data", "host"))) if with_timeline else {},
     )
 
 
@@ -65,19 +72,25 @@ def _device_row(prediction: Prediction) -> DeviceRow:
 def _layer_rows(predictions: Mapping[str, Prediction]) -> tuple[LayerRow, ...]:
     """In the order the layers first run; the phases of one layer stand together."""
     sums: dict[tuple[str, str], dict[str, float]] = {}
+    guessed: dict[tuple[str, str], dict[str, float]] = {}
     order: dict[str, int] = {}
     for device, priced in _priced(predictions):
-        for call, seconds in zip(priced.trace.calls, priced.seconds, strict=True):
+        for call, seconds, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
             order.setdefault(call.layer, len(order))
-            row = sums.setdefault((call.layer, call.phase), {})
+            key = (call.layer, call.phase)
+            row = sums.setdefault(key, {})
             row[device] = row.get(device, 0.0) + seconds
+            if source != "calibrated":
+                part = guessed.setdefault(key, {})
+                part[device] = part.get(device, 0.0) + seconds
     keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
-    return tuple(LayerRow(name, phase, _complete(sums[name, phase], predictions)) for name, phase in keys)
+    return tuple(LayerRow(*key, _complete(sums[key], predictions), guessed.get(key, {})) for key in keys)
 
 
 def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
     sums: dict[tuple[str, str], dict[str, float]] = {}
+    guessed: dict[tuple[str, str], dict[str, float]] = {}
     counts: dict[tuple[str, str], dict[str, int]] = {}
     sources: dict[tuple[str, str], int] = {}
     for device, priced in _priced(predictions):
@@ -88,11 +101,14 @@ def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
             row[device] = row.get(device, 0.0) + seconds
             count = counts.setdefault(key, {})
             count[device] = count.get(device, 0) + 1
+            if source != "calibrated":
+                part = guessed.setdefault(key, {})
+                part[device] = part.get(device, 0.0) + seconds
             sources[key] = max(sources.get(key, 0), _SOURCES.index(source))
     keys = sorted(sums, key=lambda key: -max(sums[key].values()))
     return tuple(
         OpRow(op, family, max(counts[op, family].values()), _complete(sums[op, family], predictions),
-              _SOURCES[sources[op, family]])
+              _SOURCES[sources[op, family]], guessed.get((op, family), {}))
         for op, family in keys
     )  # fmt: skip
 

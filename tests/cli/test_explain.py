@@ -12,7 +12,7 @@ from torch import nn
 
 import placer
 from placer import profile
-from placer.cli.shapes import parse_batch, parse_sweep
+from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.placement import StepTimes
 from placer.profile import Profile
 
@@ -106,11 +106,52 @@ def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) ->
 def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, server: str) -> None:
     result = run("explain", f"{nets}:normed", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:4")
     assert "batch 1: " in result.stdout  # batch norm cannot train on one row
-    rows = result.stdout.splitlines()
-    assert [line.split()[0] for line in rows if line.strip()[:1].isdigit()] == ["2", "4"]
+    rows = [line for line in result.stdout.splitlines() if line.strip()[:1].isdigit() and "cpu" in line]
+    assert [line.split()[0] for line in rows] == ["2", "4"]
 
 
-# Without a target: the last decision.
+def test_sweep_over_steps_prices_once_and_counts_the_start(run: Run, nets: str, server: str) -> None:
+    result = run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:4096",
+                 "--format", "json")  # fmt: skip
+    values = json.loads(result.stdout)
+    assert (values["sweep"], values["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
+    assert values["crossovers"][1]["choice"] == "cuda"
+    for row in values["rows"]:
+        totals = {name: device["total_seconds"] for name, device in row["devices"].items()}
+        assert row["choice"] == min(totals, key=lambda name: totals[name])
+    assert "batch" not in result.stderr
+
+
+def test_a_sweep_as_a_page_holds_its_plot(run: Run, nets: str, server: str, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    page = tmp_path / "page.html"
+    run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:64", "--format",
+        "html", "--output", str(page))  # fmt: skip
+    assert "By number of steps" in page.read_text(encoding="utf-8")
+
+
+def test_two_profiles_stand_side_by_side(
+    run: Run, nets: str, server: str, handmade_profile: Profile, tmp_path: Path
+) -> None:
+    laptop = dataclasses.replace(handmade_profile, fits=handmade_profile.fits[:1])
+    path = profile.save(laptop, tmp_path / "laptop.json")
+    result = run("explain", f"{nets}:wide", "--batch", "4096,84", "--profile", str(path), "--profile", server,
+                 "--format", "json")  # fmt: skip
+    values = json.loads(result.stdout)
+    assert list(values["devices"]) == ["cpu", "cpu@server", "cuda@server"]
+    assert values["choice"] == "cuda@server"
+    assert values["devices"]["cpu"]["step_seconds"] == pytest.approx(values["devices"]["cpu@server"]["step_seconds"])
+    assert "cpu@server is not on this machine: its numbers were measured elsewhere" in values["notes"]
+
+
+def test_advice_is_priced(run: Run, nets: str, server: str) -> None:
+    text = run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server).stdout
+    assert "What would make it faster" in text
+    assert "a batch of 32 instead of 8" in text
+
+
+# Without a target: the last decisions.
 
 
 @pytest.mark.usefixtures("own")
@@ -120,8 +161,42 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     for _ in range(6):
         with times.step():
             pass
+    placer.choose(nn.Linear(5, 2), (3, 5), devices=["cpu"])
     result = run("explain")
     assert result.stdout.startswith("cpu: ")
+    assert "Workload: Linear on 3×5 float32" in result.stdout
+    table = result.stdout.partition("Last decisions on this machine")[2]
+    newer, older = (line for line in table.splitlines() if "Linear" in line)
+    assert newer.split()[-2:] == ["-", "-"]  # nothing was seen of it yet
+    assert "1.00 s" in older
+    assert older.rstrip().endswith("-100%")  # microseconds were predicted
+    decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
+    assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
+    assert [row["inputs"] for row in decisions] == [["3×5 float32"], ["3×4 float32"]]
+
+
+@pytest.mark.usefixtures("own")
+def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None:
+    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
+    older = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    times = StepTimes("cpu", older.predictions["cpu"].step_seconds, clock=iter(range(1000)).__next__)
+    for _ in range(6):
+        with times.step():
+            pass
+    assert placed.predictions["cpu"].step_seconds != older.predictions["cpu"].step_seconds
+    decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
+    assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
+
+
+@pytest.mark.usefixtures("own")
+def test_the_newest_decision_in_full(run: Run) -> None:
+    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__)
+    for _ in range(6):
+        with times.step():
+            pass
+    result = run("explain")
     assert "Workload: Linear on 3×4 float32" in result.stdout
     assert "- decided 2" in result.stdout
     assert "- steps seen since took 1.00 s on cpu (median)" in result.stdout
@@ -160,7 +235,6 @@ def test_options_without_a_target_are_wrong_usage(run: Run) -> None:
     (("--batch", "2,84", "--mode", "eval"), "--mode"),
     (("--batch", "2,84", "--device", "warp drive"), "'warp drive' is not a device"),
     (("--batch", "2,84", "--device", "cuda:88"), "'cuda:88' is not on this machine"),
-    (("--batch", "2,84", "--sweep", "batch=1:2", "--format", "html"), "no html"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("own")
 def test_wrong_usage(run: Run, nets: str, arguments: tuple[str, ...], says: str) -> None:
@@ -212,9 +286,9 @@ def test_batches() -> None:
 
 
 def test_sweeps() -> None:
-    assert parse_sweep("batch=1:8") == (1, 2, 4, 8)
-    assert parse_sweep("batch=3:20") == (3, 4, 8, 16, 20)
-    assert parse_sweep("batch=5:5") == (5,)
+    assert parse_sweep("batch=1:8") == Range("batch", (1, 2, 4, 8))
+    assert parse_sweep("steps=3:20") == Range("steps", (3, 4, 8, 16, 20))
+    assert parse_sweep("batch=5:5").values == (5,)
     for text in ("batch=0:8", "batch=8:1", "batch=1", "1:8", "batch=1:9999999999"):
         with pytest.raises(ValueError, match="--sweep"):
             parse_sweep(text)

@@ -53,8 +53,8 @@ def test_json_is_schema_1(two: Explanation) -> None:
         "step_seconds", "low", "high", "one_time_seconds", "total_seconds", "components", "peak_memory_bytes", "fits",
         "coverage",
     }  # fmt: skip
-    assert all(set(row) == {"name", "phase", "devices"} for row in values["layers"])
-    assert all(set(row) == {"op", "family", "count", "devices", "source"} for row in values["ops"])
+    assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
+    assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])
 
 
 def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import html
 import re
 import sys
 from collections.abc import Callable
@@ -9,7 +11,8 @@ import pytest
 
 from placer.decision import decide
 from placer.errors import PlacerError
-from placer.explanation import Explanation, build
+from placer.explanation import Advice, Explanation, build
+from placer.explanation.verdict import verdict
 from placer.prediction import Prediction
 
 
@@ -25,7 +28,7 @@ class Balanced(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag != "meta":
+        if tag != "meta":  # the only void element there is
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -34,15 +37,42 @@ class Balanced(HTMLParser):
 
 def test_the_page_is_balanced_escaped_and_loads_nothing(explanation: Explanation) -> None:
     pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
     page = explanation.to_html()
     parser = Balanced()
     parser.feed(page)
     assert parser.open == []
     assert "&lt;Net&gt;" in page
-    assert "<script" not in page
-    assert re.search(r"https?://|src=|@import", page) is None
+    assert page.count("<script") == 1  # the page's own; the note's is text
+    assert "&lt;script&gt;" in page
+    assert re.search(r"https?://|src=|@import|url\(", page) is None
     assert "2.00× as fast" in page
     assert "<li>aten::addmm in block.first takes 79% of the forward pass on cpu" in page
+
+
+def test_the_page_says_what_the_text_says(explanation: Explanation) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    advised = dataclasses.replace(explanation, advice=(Advice("op", "silu", "", "cpu", 2e-3, 1e-3, 0.5, guess=True),))
+    page = advised.to_html()
+    for line in (*verdict(advised), "~50% less time: silu (1.00 ms instead of 2.00 ms, on cpu)"):
+        assert html.escape(line, quote=False) in page
+    found = tree_labels(page)
+    assert found[0] == "(whole model): 2.00 ms, 100.0% of cpu"
+    assert "block.first: 1.40 ms, 70.0% of cpu" in found
+
+
+def tree_labels(page: str) -> list[str]:
+    return re.findall(r'role="treeitem"[^>]*aria-label="([^"]*)"', page)
+
+
+def test_without_the_plotting_library_the_next_command_is_named(
+    explanation: Explanation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(PlacerError, match=r"pip install 'placer\[report\]'"):
+        explanation.to_html()
 
 
 def test_without_jinja2_the_next_command_is_named(explanation: Explanation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.explanation.explanation import LayerRow
-from placer.explanation.layers import lines, tree
+from placer.explanation.layers import gathered, lines, tree
+from placer.explanation.parts import LayerRow
 
 
 def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:
@@ -46,6 +46,47 @@ def test_with_devices_as_columns_phases_are_added_and_a_share_is_that_of_the_lar
     assert whole.node.seconds == {"cpu": 4.0, "cuda": 8.0}
     assert a.node.seconds == {"cpu": 2.0, "cuda": 2.0}
     assert (a.share, b.share) == (0.5, 0.75)
+
+
+def numbered(*seconds: float) -> list[LayerRow]:
+    parts = [(f"layer.{n}.{part}", "forward", s / 2) for n, s in enumerate(seconds) for part in ("a", "b")]
+    return rows(*parts)
+
+
+def test_numbered_layers_that_are_alike_are_one_row_and_what_is_in_them_too() -> None:
+    root = gathered(tree(numbered(1.0, 1.1, 0.9, 5.0), None))
+    (layer,) = root.children.values()
+    assert list(layer.children) == ["0-2 (3 alike)", "3"]
+    together = layer.children["0-2 (3 alike)"]
+    assert together.seconds["cpu"] == pytest.approx(3.0)
+    assert {name: child.seconds["cpu"] for name, child in together.children.items()} == {
+        "a": pytest.approx(1.5),
+        "b": pytest.approx(1.5),
+    }
+
+
+def test_two_are_not_many_and_another_shape_or_name_is_not_alike() -> None:
+    assert list(gathered(tree(numbered(1.0, 1.0), None)).children["layer"].children) == ["0", "1"]
+    named = rows(*((name, "forward", 1.0) for name in ("query", "key", "value")))
+    assert list(gathered(tree(named, None)).children) == ["query", "key", "value"]
+    mixed = [*numbered(1.0, 1.0, 1.0), *rows(("layer.1.c", "forward", 0.0))]
+    assert list(gathered(tree(mixed, None)).children["layer"].children) == ["0", "1", "2"]
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=12))
+def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
+    before = tree(numbered(*seconds), None)
+    after = gathered(before)
+    assert after.seconds == before.seconds
+    below = [child.seconds["cpu"] for child in after.children["layer"].children.values()]
+    assert sum(below) == pytest.approx(after.seconds["cpu"])
+
+
+def test_guesses_are_counted_where_the_time_is() -> None:
+    parts = [LayerRow("a.x", "forward", {"cpu": 2.0}, {"cpu": 0.5}), LayerRow("a", "forward", {"cpu": 1.0})]
+    root = tree(parts, None)
+    assert (root.guessed["cpu"], root.children["a"].children["x"].guessed["cpu"]) == (0.5, 0.5)
+    assert root.children["a"].own_guessed.get("cpu", 0.0) == 0.0
 
 
 def test_nothing_at_all() -> None:

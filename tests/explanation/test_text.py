@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from placer.decision import decide
-from placer.explanation import Explanation, LayerRow, build
-from placer.explanation.text import render, sureness
+from placer.explanation import Advice, Explanation, LayerRow, build
+from placer.explanation.text import render
+from placer.explanation.verdict import sureness
 from placer.prediction import Prediction
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -22,6 +23,14 @@ WORKLOAD = {
     "data": "host", "autocast": None, "parameters": 1234, "op_calls": 5,
 }  # fmt: skip
 MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0", "calibrated": "2026-01-02"}
+BOUNDS = {
+    "cpu": {"arithmetic": 0.9e-3, "memory": 0.3e-3, "overhead": 0.0075e-3, "optimizer": 0.2925e-3},
+    "cuda": {"arithmetic": 0.02e-3, "memory": 0.1e-3, "overhead": 0.041e-3, "optimizer": 0.039e-3},
+}
+ADVICE = (
+    Advice("batch", "a batch of 128 instead of 32", "", "cuda", 31.25e-6, 10e-6, 0.68, guess=True),
+    Advice("op", "silu in place of mish", "torch.nn.functional.silu", "cpu", 1e-3, 0.8e-3, 0.2, changes_results=True),
+)
 NOTE = "a note that is long enough to be wrapped somewhere around the eightieth column, so that its hanging shows"
 
 
@@ -33,9 +42,10 @@ def explanations(make_prediction: Callable[..., Prediction]) -> dict[str, Explan
         peak_memory_bytes=12_100_000_000,
     )  # fmt: skip
     one, two = {"cpu": cpu}, {"cpu": cpu, "cuda": cuda}
+    both = build(two, decide(two, None), WORKLOAD, MACHINE, (NOTE,))
     return {
         "one_device": build(one, decide(one, None), WORKLOAD, MACHINE),
-        "two_devices": build(two, decide(two, None), WORKLOAD, MACHINE, (NOTE,)),
+        "two_devices": dataclasses.replace(both, bounds=BOUNDS, advice=ADVICE),
     }
 
 
@@ -59,19 +69,48 @@ def rows(text: str, title: str) -> dict[str, list[float]]:
     return {line.strip().split("  ")[0]: times(line) for line in block.splitlines()}
 
 
-def test_the_numbers_in_the_text_add_up(explanations: dict[str, Explanation]) -> None:
-    text = render(explanations["two_devices"], width=80)
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_numbers_in_the_text_add_up(explanations: dict[str, Explanation], width: int) -> None:
+    text = render(explanations["two_devices"], width=width)
     made_of = rows(text, "What a step is made of")
-    assert [a + b for a, b in zip(made_of["compute"], made_of["dispatch"], strict=True)] == pytest.approx(
-        made_of["step"]
-    )
+    compute = [made_of["step"][column] - made_of["dispatch"][column] for column in (0, 1)]
+    for column in (0, 1):
+        parts = sum(made_of[name][column] for name in ("arithmetic", "memory traffic", "starting ops", "optimizer"))
+        assert parts == pytest.approx(compute[column], rel=0.01)
     layers = rows(text, "Layers")
     for column in (0, 1):
         whole, block, last = (layers[name][column] for name in ("(whole model)", "block", "last"))
         assert block + last == pytest.approx(whole, rel=0.01)
         assert layers["first"][column] + layers["(itself)"][column] == pytest.approx(block, rel=0.01)
-        assert whole == pytest.approx(made_of["compute"][column], rel=0.01)
+        assert whole == pytest.approx(compute[column], rel=0.01)
         assert sum(seconds[column] for seconds in rows(text, "Operators").values()) == pytest.approx(whole, rel=0.01)
+
+
+def test_without_what_limits_the_ops_their_time_is_one_part(explanations: dict[str, Explanation]) -> None:
+    made_of = rows(render(explanations["one_device"], width=80), "What a step is made of")
+    assert made_of["compute"][0] + made_of["dispatch"][0] == pytest.approx(made_of["step"][0], rel=0.01)
+
+
+def test_what_is_a_guess_is_marked_and_the_mark_is_explained(explanations: dict[str, Explanation]) -> None:
+    text = render(explanations["two_devices"], width=80)
+    assert "~39.0 µs" in text
+    assert "~292 µs" not in text  # calibrated on the CPU
+    assert "~ more than a tenth of it is a guess" in text
+    assert "~ more" not in render(explanations["one_device"], width=80)
+
+
+def test_bars_are_drawn_where_there_is_room(explanations: dict[str, Explanation]) -> None:
+    assert "████████████████████" in render(explanations["two_devices"], width=120)
+    assert "█" not in render(explanations["two_devices"], width=40)
+
+
+def test_a_model_of_many_layers_is_folded_until_it_can_be_taken_in(explanations: dict[str, Explanation]) -> None:
+    names = [(n, part) for n in range(9) for part in "abcdefg"]
+    layers = tuple(LayerRow(f"stage{n}.{part}", "forward", {"cpu": 1e-5 * (n + 1)}) for n, part in names)
+    text = render(dataclasses.replace(explanations["one_device"], layers=layers), width=80)
+    block = rows(text, "Layers")
+    assert len(block) <= 40
+    assert block["(whole model)"][-1] == pytest.approx(sum(row.devices["cpu"] for row in layers), rel=0.01)
 
 
 def test_phases_add_up_to_the_sum(explanations: dict[str, Explanation]) -> None:

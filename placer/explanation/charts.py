@@ -1,0 +1,145 @@
+"""The report's plots as SVG, drawn by Vega-Lite without a browser. Needs vl-convert (``pip install placer[report]``).
+
+Colours are CSS variables, so that a plot follows the page from light to dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from placer.errors import PlacerError
+from placer.explanation.explanation import Explanation
+from placer.explanation.parts import SpanRow
+from placer.explanation.sweep import Sweep
+from placer.explanation.tables import PARTS, step_parts
+from placer.units import format_seconds
+
+WIDTH = 820
+#: Colours of devices in order, of parts and of phases, by the names the style sheet gives them.
+DEVICE_COLOURS = tuple(f"var(--device-{n})" for n in range(4))
+_PARTS = ("arithmetic", "memory", "overhead", "optimizer", "dispatch", "copy", "sync", "compute", "not predicted")
+PART_COLOURS = {name: f"var(--part-{n})" for n, name in enumerate(_PARTS)}
+PHASE_COLOURS = {
+    "forward": "var(--part-0)", "loss": "var(--part-6)", "backward": "var(--part-1)", "optimizer": "var(--part-3)",
+    "copy or wait": "var(--part-5)",
+}  # fmt: skip
+
+_CONFIG = {
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "axis": {"labelColor": "currentColor", "titleColor": "currentColor", "gridColor": "var(--line)",
+             "domainColor": "var(--line)", "tickColor": "var(--line)", "labelFontSize": 12, "titleFontSize": 12,
+             "titleFontWeight": "normal"},
+    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "labelFontSize": 12, "orient": "top",
+               "title": None, "symbolStrokeWidth": 0, "symbolOpacity": 1, "columnPadding": 28},
+    "view": {"stroke": None},
+}  # fmt: skip
+
+
+def svg(spec: Mapping[str, Any], title: str) -> str:
+    """A Vega-Lite specification as an SVG element that a screen reader introduces by ``title``."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise PlacerError("the html report needs vl-convert-python; run: pip install 'placer[report]'") from None
+    full = {"width": WIDTH, "config": _CONFIG, "description": title, **spec}
+    drawn: str = vl_convert.vegalite_to_svg(full)
+    # Within a page the namespaces are known, and what looks like an address would not be one.
+    for namespace in (' xmlns="http://www.w3.org/2000/svg"', ' xmlns:xlink="http://www.w3.org/1999/xlink"'):
+        drawn = drawn.replace(namespace, "", 1)
+    return drawn.replace("<svg ", '<svg role="figure" ', 1)
+
+
+def made_of(explanation: Explanation) -> str:
+    """One stacked bar per device: the parts of a step, on one scale."""
+    unit, scale = _unit(max(row.step_seconds for row in explanation.devices.values()))
+    rows = [
+        {"device": name, "part": PARTS.get(part, part), "shown": max(seconds, 0.0) / scale, "order": order,
+         "time": format_seconds(seconds)}
+        for name in explanation.devices
+        for order, (part, seconds) in enumerate(step_parts(explanation, name).items())
+    ]  # fmt: skip
+    parts = list(dict.fromkeys(part for name in explanation.devices for part in step_parts(explanation, name)))
+    colours = [PART_COLOURS.get(part, "var(--part-8)") for part in parts]
+    return svg({
+        "data": {"values": rows},
+        "height": {"step": 32},
+        "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 1},
+        "encoding": {
+            "y": {"field": "device", "type": "nominal", "sort": None, "title": None},
+            "x": {"field": "shown", "type": "quantitative", "title": f"one step, {unit}"},
+            "order": {"field": "order"},
+            "color": {"field": "part", "type": "nominal", "sort": None,
+                      "scale": {"domain": [PARTS.get(p, p) for p in parts], "range": colours}},
+            "description": {"field": "time"},
+        },
+    }, "Parts of a step by device")  # fmt: skip
+
+
+def timeline(device: str, spans: Sequence[SpanRow]) -> str:
+    """What host and device do within one step."""
+    unit, scale = _unit(max(span.start + span.seconds for span in spans))
+    values = [
+        {"lane": span.lane, "phase": span.phase or "copy or wait", "from": span.start / scale,
+         "to": (span.start + span.seconds) / scale,
+         "what": f"{span.lane}, {span.phase} {span.label or 'whole model'}: {format_seconds(span.seconds)}"}
+        for span in spans
+    ]  # fmt: skip
+    phases = [phase for phase in PHASE_COLOURS if any(value["phase"] == phase for value in values)]
+    return svg({
+        "data": {"values": values},
+        "height": {"step": 34},
+        "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5},
+        "encoding": {
+            "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
+            "x": {"field": "from", "type": "quantitative", "title": f"since the step began, {unit}"},
+            "x2": {"field": "to"},
+            "color": {"field": "phase", "type": "nominal", "sort": None,
+                      "scale": {"domain": phases, "range": [PHASE_COLOURS[phase] for phase in phases]}},
+            "description": {"field": "what"},
+        },
+    }, f"When a step does what on {device}")  # fmt: skip
+
+
+def sweep(found: Sweep) -> str:
+    """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
+    values = [
+        {"x": value, "device": name, "seconds": time[0] * 1e3, "low": time[1] * 1e3, "high": time[2] * 1e3,
+         "what": f"{name}, {found.over} {value:,}: {format_seconds(time[0])}"}
+        for name in found.devices
+        for value, time in zip(found.rows, found.times(name), strict=True)
+        if time is not None
+    ]  # fmt: skip
+    x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
+         "axis": {"values": list(found.rows), "labelOverlap": True, "format": ",d"},
+         "title": "batch size" if found.over == "batch" else "number of steps"}  # fmt: skip
+    colour = {"field": "device", "type": "nominal", "sort": None,
+              "scale": {"domain": found.devices, "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
+    y = {
+        "type": "quantitative",
+        "scale": {"type": "log"},
+        "axis": {"tickCount": 5},
+        "title": "ms of a step" if found.over == "batch" else "ms in all",
+    }
+    turns = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "area", "opacity": 0.2}, "encoding": {"x": x, "y": {"field": "low", **y},
+                                                               "y2": {"field": "high"}, "color": colour}},
+        {"mark": {"type": "line", "strokeWidth": 2},
+         "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour}},
+        {"mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
+         "encoding": {"x": x, "y": {"field": "seconds", **y}, "color": colour, "description": {"field": "what"}}},
+        {"data": {"values": turns}, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "currentColor"},
+         "encoding": {"x": {**x, "field": "x"}}},
+    ]  # fmt: skip
+    return svg({"data": {"values": values}, "height": 260, "layer": layers if turns else layers[:-1]},
+               "Time by batch size" if found.over == "batch" else "Time by number of steps")  # fmt: skip
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """The unit an axis up to ``seconds`` is read in, and its length in seconds."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return unit, scale
+    return "µs", 1e-6

@@ -1,0 +1,105 @@
+"""The rows an Explanation is made of: plain data, each complete in itself. Times are in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step."""
+
+    step_seconds: float
+    low: float
+    high: float
+    one_time_seconds: float
+    total_seconds: float | None
+    components: Mapping[str, float]
+    peak_memory_bytes: int
+    fits: bool
+    coverage: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "components": dict(self.components)}
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """The ops issued by one layer itself (its sub-layers have their own rows) in one phase: seconds by device.
+
+    ``guessed`` is the part of them that rests on prices that are not calibrated.
+    """
+
+    name: str
+    phase: str
+    devices: Mapping[str, float]
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "devices": dict(self.devices), "guessed": dict(self.guessed)}
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """All calls of one op. ``source`` is the weakest of their prices: calibrated, extrapolated or floor.
+
+    ``guessed`` is the part of the seconds of each device whose price is not calibrated.
+    """
+
+    op: str
+    family: str
+    count: int
+    devices: Mapping[str, float]
+    source: str
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "devices": dict(self.devices), "guessed": dict(self.guessed)}
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The op (all its calls in one layer) that takes at least half of a phase on a device: seconds of it and of all."""
+
+    device: str
+    phase: str
+    layer: str
+    op: str
+    seconds: float
+    phase_seconds: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A change to the workload, priced: ``change`` in words, ``how`` as code, and where it would then run best.
+
+    ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
+    is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
+    ``guess`` that much of ``after`` is not backed by calibration.
+    """
+
+    kind: str
+    change: str
+    how: str
+    device: str
+    before: float
+    after: float
+    gain: float
+    changes_results: bool = False
+    guess: bool = False
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """What ``lane`` (host or device) does for ``seconds`` from ``start`` (in seconds from the step's begin).
+
+    ``phase`` is that of the ops, empty for a copy or a wait; ``label`` is their layer, or what is waited for.
+    """
+
+    lane: str
+    label: str
+    phase: str
+    start: float
+    seconds: float

@@ -1,0 +1,55 @@
+"""When the host and the device do what within one step: the timeline's spans, merged to a number people can look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from placer import timeline
+from placer.explanation.parts import SpanRow
+from placer.prediction import Prediction, PricedTrace
+from placer.profile import DeviceFit
+from placer.timeline import Span
+
+#: Neighbouring ops of one layer are merged; layers are looked at as deep as this many spans of a device allow.
+MOST_SPANS = 160
+_DEEPEST = 6
+
+
+def schedule(predictions: Mapping[str, Prediction], data: str) -> dict[str, tuple[SpanRow, ...]]:
+    """The spans of one step, of the devices whose prices say what they come from."""
+    found = {n: _rows(p.priced, p.priced.fit, data) for n, p in predictions.items() if p.priced.fit is not None}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _rows(priced: PricedTrace, fit: DeviceFit, data: str) -> tuple[SpanRow, ...]:
+    spans: list[Span] = []
+    if priced.device == "cpu":
+        timeline.on_cpu(priced, fit, spans=spans)
+    else:
+        timeline.on_accelerator(priced, fit, data=data, spans=spans)
+    depth = _DEEPEST
+    rows = _merged(spans, priced, depth)
+    while len(rows) > MOST_SPANS and depth:
+        depth -= 1
+        rows = _merged(spans, priced, depth)
+    return rows if len(rows) <= MOST_SPANS else ()  # more switches between phases than anybody can look at
+
+
+def _merged(spans: Sequence[Span], priced: PricedTrace, depth: int) -> tuple[SpanRow, ...]:
+    """One row per run of neighbours on a lane with the same phase and layer, cut at ``depth`` names."""
+    calls = priced.trace.calls
+    rows: list[dict[str, Any]] = []
+    last: dict[str, dict[str, Any]] = {}
+    for span in spans:
+        call = calls[span.call] if span.call >= 0 else None
+        label = span.label if call is None else ".".join(call.layer.split(".")[:depth])
+        phase = "" if call is None else call.phase
+        before = last.get(span.lane)
+        if before is not None and (before["label"], before["phase"]) == (label, phase):
+            before["seconds"] = span.start + span.seconds - before["start"]
+            continue
+        row = {"lane": span.lane, "label": label, "phase": phase, "start": span.start, "seconds": span.seconds}
+        last[span.lane] = row
+        rows.append(row)
+    return tuple(SpanRow(**row) for row in rows)

@@ -1,0 +1,81 @@
+"""Explanations of one workload over a range of batch sizes or of numbers of steps, and where the choice turns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placer.explanation.explanation import Explanation
+from placer.explanation.parts import DeviceRow
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Explanations by value of ``over`` (batch or steps); values that could not be traced have a reason instead."""
+
+    over: str
+    rows: Mapping[int, Explanation]
+    failed: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
+
+    def times(self, device: str) -> list[tuple[float, float, float] | None]:
+        """Seconds, low and high by value: of a step over batch sizes, of the whole run over numbers of steps."""
+        return [self._time(value, row.devices.get(device)) for value, row in self.rows.items()]
+
+    def crossovers(self) -> list[tuple[int, str]]:
+        """(value, device) where the choice becomes another than at the value before; the first value included."""
+        found: list[tuple[int, str]] = []
+        for value, row in self.rows.items():
+            if not found or found[-1][1] != row.decision.device:
+                found.append((value, row.decision.device))
+        return found
+
+    def turn(self, value: int) -> float | None:
+        """About where the two curves meet that change places between the value before ``value`` and ``value``."""
+        values = list(self.rows)
+        index = values.index(value)
+        if not index:
+            return None
+        old, new = self.rows[values[index - 1]].decision.device, self.rows[value].decision.device
+        gaps = []
+        for i in (index - 1, index):
+            a, b = self.times(old)[i], self.times(new)[i]
+            if a is None or b is None or min(a[0], b[0]) <= 0.0:
+                return None
+            gaps.append(math.log(a[0] / b[0]))
+        if gaps[0] == gaps[1] or not gaps[0] <= 0.0 <= gaps[1]:
+            return None
+        share = -gaps[0] / (gaps[1] - gaps[0])
+        return float(values[index - 1] * (value / values[index - 1]) ** share)
+
+    def _time(self, value: int, row: DeviceRow | None) -> tuple[float, float, float] | None:
+        if row is None:
+            return None
+        if self.over == "batch":
+            return row.step_seconds, row.low, row.high
+        once = row.one_time_seconds
+        return once + value * row.step_seconds, once + value * row.low, once + value * row.high
+
+    def to_json(self) -> str:
+        """Indented JSON, ending in a newline."""
+        values = {
+            "schema": 1,
+            "sweep": self.over,
+            "rows": [
+                {
+                    self.over: value,
+                    "choice": row.decision.device,
+                    "confidence": row.decision.confidence,
+                    "devices": {name: device.to_dict() for name, device in row.devices.items()},
+                }
+                for value, row in self.rows.items()
+            ],
+            "failed": {str(value): reason for value, reason in self.failed.items()},
+            "crossovers": [{self.over: value, "choice": device} for value, device in self.crossovers()],
+        }
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,96 @@
+"""The answer in sentences: which device, how much faster, how sure, what was asked, and on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from placer.explanation.explanation import Explanation
+from placer.units import format_ratio, format_seconds
+
+#: Phases as they are called in a sentence.
+_PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
+
+
+def verdict(explanation: Explanation) -> list[str]:
+    """Device, how much faster, how sure, the interval, break-even."""
+    decision = explanation.decision
+    reason = decision.reason.removeprefix(f"{decision.device}: ")
+    if decision.speedup is not None and decision.confidence is not None:
+        others = [name for name in explanation.devices if name != decision.device]
+        than = others[0] if len(others) == 1 else "the next best"
+        sure = sureness(decision.confidence)
+        lines = [f"{decision.device}: {format_ratio(decision.speedup)} as fast as {than}, {sure} sure"]
+        lines.append(f"{reason[:1].upper()}{reason[1:]}.")
+    else:
+        lines = [decision.reason]
+    chosen = explanation.devices.get(decision.device)
+    if chosen is not None:
+        lines.append(
+            f"With 90% probability a step takes between {format_seconds(chosen.low)} and {format_seconds(chosen.high)}."
+        )
+    if decision.break_even_steps is not None and decision.break_even_steps > 1:
+        lines.append(f"The accelerator's one-time cost is repaid after {decision.break_even_steps:,} steps.")
+    return lines
+
+
+def bottleneck_lines(explanation: Explanation) -> list[str]:
+    """One sentence for each op that takes most of a phase."""
+    several = len(explanation.devices) > 1
+    return [
+        f"{row.op} in {row.layer or 'the model itself'} takes {row.seconds / row.phase_seconds:.0%} of the "
+        f"{_PHASES[row.phase]}{f' on {row.device}' if several else ''}: "
+        f"{format_seconds(row.seconds)} of {format_seconds(row.phase_seconds)}"
+        for row in explanation.bottlenecks
+    ]
+
+
+def sureness(confidence: float) -> str:
+    """A probability that never claims certainty: ``97%``, ``>99%``."""
+    return ">99%" if confidence > 0.99 else f"{confidence:.0%}"
+
+
+def workload_line(workload: Mapping[str, Any]) -> str:
+    """One line on what was priced."""
+    parts = [str(workload.get("target", "model"))]
+    inputs = workload.get("inputs") or []
+    if inputs:
+        parts.append("on " + ", ".join(str(item) for item in inputs))
+    parts.append("training" if workload.get("mode") == "train" else "inference")
+    if workload.get("optimizer"):
+        parts.append(f"with {workload['optimizer']}")
+    if workload.get("autocast"):
+        parts.append(f"under autocast to {workload['autocast']}")
+    if workload.get("steps"):
+        parts.append(f"for {workload['steps']:,} steps")
+    parameters = workload.get("parameters")
+    text = " ".join(parts)
+    if parameters is not None:
+        text += f"; {parameters:,} parameters"
+    return f"Workload: {text}; data on the {workload.get('data', 'host')}."
+
+
+def machine_parts(machine: Mapping[str, Any]) -> list[str]:
+    """What the numbers were measured on, in a few words each."""
+    parts = [str(machine.get("cpu", "unknown CPU"))]
+    if machine.get("cores"):
+        parts.append(f"{machine['cores']} cores")
+    parts += [str(item.get("name", "accelerator")) for item in machine.get("accelerators") or []]
+    if machine.get("torch"):
+        parts.append(f"torch {machine['torch']}")
+    if machine.get("calibrated"):
+        parts.append(f"calibrated {machine['calibrated']}")
+    return parts
+
+
+def advice_lines(explanation: Explanation) -> list[str]:
+    """One sentence per change that would save time: how much, what, and where it would then run."""
+    lines = []
+    for row in explanation.advice:
+        unit = " per row" if row.kind == "batch" else ""
+        text = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}: {row.change}"
+        text += f" ({format_seconds(row.after)} instead of {format_seconds(row.before)}{unit}"
+        text += f", on {row.device})" if row.device != explanation.decision.device else ")"
+        text += "; this changes the model's results" if row.changes_results else ""
+        lines.append(f"{text}: {row.how}" if row.how else text)
+    return lines

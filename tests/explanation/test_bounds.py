@@ -1,0 +1,86 @@
+"""What limits the ops, and when they run: both add up to what was predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from placer.explanation.bounds import BOUNDS, bound, bounds
+from placer.explanation.schedule import MOST_SPANS, schedule
+from placer.operators import describe_step
+from placer.planning import trace_workload
+from placer.predict import predict
+from placer.prediction import Prediction
+from placer.profile import Profile
+from placer.workload import Data, make_workload
+
+
+def predictions(
+    profile: Profile, model: nn.Module, shape: tuple[int, ...], mode: str = "train", data: Data = "host"
+) -> dict[str, Prediction]:
+    trace = trace_workload(make_workload(model, shape, mode=mode, data=data))
+    return predict(trace, profile, devices=("cpu", "cuda"), data=data)
+
+
+def test_bounds_add_up_to_the_compute_component(handmade_profile: Profile) -> None:
+    found = predictions(handmade_profile, nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1)), (512, 84))
+    parts = bounds(found)
+    for name, prediction in found.items():
+        assert list(parts[name]) == list(BOUNDS)
+        assert sum(parts[name].values()) == pytest.approx(prediction.components["compute"])
+        assert parts[name]["optimizer"] > 0.0
+
+
+def test_a_large_product_is_arithmetic_a_large_sum_memory_and_a_tiny_op_overhead(handmade_profile: Profile) -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x @ x) + x
+
+    cpu = handmade_profile.fit("cpu")
+    for size, expected in ((1024, {"mm": "arithmetic", "add": "memory"}), (2, {"mm": "overhead", "add": "overhead"})):
+        trace = trace_workload(make_workload(Mixed(), (size, size), mode="infer"))
+        works = zip(trace.calls, describe_step(trace), strict=True)
+        found = {call.op.removeprefix("aten::"): bound(work, cpu) for call, work in works}
+        assert {name: found[name] for name in expected} == expected
+
+
+def test_prices_made_by_hand_have_no_bounds(make_prediction: object) -> None:
+    assert callable(make_prediction)
+    assert bounds({"cpu": make_prediction()}) == {}
+    assert schedule({"cpu": make_prediction()}, "host") == {}
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("data", ["host", "pinned", "device"])
+def test_the_device_works_as_long_as_it_was_predicted_to(handmade_profile: Profile, mode: str, data: Data) -> None:
+    model = nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1))
+    cpu, cuda = handmade_profile.fits
+    pinned = {"copy/h2d/pinned/bytes_per_second": 2e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6}
+    both = (cpu, dataclasses.replace(cuda, rates={**cuda.rates, **pinned}))
+    found = predictions(dataclasses.replace(handmade_profile, fits=both), model, (512, 84), mode, data)
+    rows = schedule(found, data)
+    for name, prediction in found.items():
+        spans = rows[name]
+        assert min(span.start for span in spans) >= 0.0
+        for lane in {span.lane for span in spans}:
+            mine = [span for span in spans if span.lane == lane]
+            for before, after in itertools.pairwise(mine):
+                assert after.start >= before.start + before.seconds - 1e-12
+        if name == "cpu":
+            end = max(span.start + span.seconds for span in spans)
+            assert end == pytest.approx(prediction.step_seconds)
+    assert {span.lane for span in rows["cuda"]} == {"host", "device"}
+    kinds = {span.label for span in rows["cuda"] if not span.phase}
+    assert ("copy in" in kinds) == (data != "device")
+    assert ("copy out" in kinds) == (mode == "infer")
+
+
+def test_spans_stay_few_however_deep_the_model(handmade_profile: Profile) -> None:
+    deep = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(60)])
+    found = predictions(handmade_profile, deep, (4, 8))
+    rows = schedule(found, "host")
+    assert all(0 < len(spans) <= MOST_SPANS for spans in rows.values())

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import pytest
+
+from placer.decision import decide
+from placer.explanation import build
+from placer.explanation.sweep import Sweep
+from placer.explanation.sweep_text import render, turns
+from placer.prediction import Prediction
+
+
+@pytest.fixture
+def sweep(make_prediction: Callable[..., Prediction]) -> Sweep:
+    """The CPU takes time in proportion to the batch, the accelerator always the same."""
+    rows = {}
+    for size in (1, 4, 16, 64):
+        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1e-3)}
+        rows[size] = build(found, decide(found, None), {}, {})
+    return Sweep("batch", rows)
+
+
+def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
+    assert sweep.crossovers() == [(1, "cpu"), (16, "cuda")]
+    assert sweep.turn(16) == pytest.approx(10.0, rel=1e-6)
+    assert sweep.turn(1) is None
+    assert turns(sweep) == "cpu first; cuda from batch 16 on."
+
+
+def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> None:
+    text = render(sweep, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "333–480 µs" in text  # 400 µs, a fifth up and down
+    assert "→ cuda" in text
+    assert "cpu   ▁▃▆█  100 µs to 6.40 ms" in text
+    assert "The two are level at about batch 10." in text
+    axis = next(line for line in text.splitlines() if "└" in line)
+    assert axis.count("┴") == 1
+    assert text.endswith("cpu first; cuda from batch 16 on.\n")
+
+
+def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
+    one = {size: dataclasses.replace(row, devices={"cpu": row.devices["cpu"]}) for size, row in sweep.rows.items()}
+    text = render(Sweep("batch", one, {2: "does not divide"}), width=80)
+    assert "batch 2: does not divide" in text
+    assert "└" not in text
+
+
+def test_json_names_what_was_varied(sweep: Sweep) -> None:
+    values = json.loads(dataclasses.replace(sweep, over="steps").to_json())
+    assert values["sweep"] == "steps"
+    assert [row["steps"] for row in values["rows"]] == [1, 4, 16, 64]
+    assert values["crossovers"][-1] == {"steps": 16, "choice": "cuda"}
+
+
+def test_over_steps_the_one_time_cost_counts(make_prediction: Callable[..., Prediction]) -> None:
+    from placer.cli.sweep import over_steps
+
+    found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=1.0)}
+    swept = over_steps(build(found, decide(found, None), {}, {}), (1, 512, 2048))
+    assert [row.decision.device for row in swept.rows.values()] == ["cpu", "cpu", "cuda"]
+    assert swept.times("cuda")[0] == (pytest.approx(1.001), pytest.approx(1 + 1e-3 / 1.2), pytest.approx(1.0012))
+    turn = swept.turn(2048)
+    assert turn is not None
+    assert 512 < turn < 2048
+    assert turns(swept) == "cpu first; cuda from 2,048 steps on."
