@@ -156,6 +156,7 @@ def explain(
     notes: tuple[str, ...] = ()
     if profile is None:
         planning.check_fresh(used)
+        names, notes = planning.reachable(workload, names)
     elif changed := planning.changed_fields(used):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     other = None if what_if is None else planning.load_profile(what_if)

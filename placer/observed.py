@@ -52,7 +52,7 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     digest = hashlib.sha256()
     facts = (
         machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
-        workload.data, str(workload.autocast), trace.python_calls, trace.module_calls,
+        workload.data, str(workload.autocast), trace.module_calls,
     )  # fmt: skip
     digest.update(repr(facts).encode())
     for call in trace.calls:

@@ -188,14 +188,16 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def reachable(workload: Workload, devices: Sequence[str] | None) -> tuple[Sequence[str] | None, tuple[str, ...]]:
+def reachable(
+    workload: Workload, devices: Sequence[str] | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The devices to choose from, and why they are fewer: a model that must not be moved has only its own.
 
     Unless others were asked for: then the script knows what it does.
     """
     bound = anchor(workload.modules)
     if bound is None or (devices is not None and bound[0] not in devices):
-        return devices, ()
+        return None if devices is None else tuple(devices), ()
     return (bound[0],), (f"not to be moved: {bound[1]}",)
 
 

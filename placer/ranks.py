@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 #: Seconds to reach the launcher's store when the process group does not exist yet.
 _PATIENCE = 5.0
 
-_agreed: dict[tuple[int, str], str] = {}
 _launcher: list[Any] = []
 
 
@@ -71,10 +70,8 @@ def _first_answer(own: str, name: str) -> tuple[str, int] | None:
     store = _store()
     if store is None:
         return None
-    known = _agreed.get((id(store), name))
-    if known is None:
-        known = _agreed[id(store), name] = store.compare_set(name, "", own).decode()
-    device, threads = known.split(" ")
+    # Written if nothing stands there yet; what stands there in any case.
+    device, threads = store.compare_set(name, "", own).decode().split(" ")
     return device, int(threads)
 
 

@@ -1,7 +1,7 @@
 """Scripts from the frameworks' own documentation end with the same losses with placer as without it.
 
-In ``scripts/``, a line that ends in ``# + placer`` is added, and one that ends in ``# without placer: CODE`` stood there as
-CODE: the script as its authors wrote it is made from that.
+In ``scripts/``, a line that ends in ``# + placer`` is added, and one that ends in ``# without placer: CODE`` stood
+there as CODE: the script as its authors wrote it is made from that.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import placer
 from placer.integrations.hooks import StepHooks
 from placer.placement import Placement
 
-# Two packages hold the same library, and a trainer takes callbacks of its own one: that which the script imported first.
+# Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
     from lightning.pytorch import Callback
 else:

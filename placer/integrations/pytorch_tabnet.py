@@ -44,15 +44,16 @@ def choose(
         raise ValueError(f"X must have two dimensions, rows and features, not the shape {rows.shape}")
     with same_randomness(()):  # building the network seeds torch
         own = _prepared(estimator, rows, y, virtual_batch_size)
-    batch = torch.from_numpy(rows[:batch_size])
-    target = torch.from_numpy(np.asarray(own.prepare_target(np.asarray(y)[:batch_size]))).float()
+    batch = torch.tensor(rows[:batch_size])
+    target = torch.tensor(np.asarray(own.prepare_target(np.asarray(y)[:batch_size]))).float()
     full = len(rows) // batch_size or 1  # fit drops the last, shorter batch
     workload.setdefault("steps", full * max_epochs)
 
     def loss(output: Any) -> Tensor:
         predicted, sparsity = output
         fitted: Tensor = own.compute_loss(predicted, target.to(predicted.device))
-        return fitted - own.lambda_sparse * sparsity
+        total: Tensor = fitted - own.lambda_sparse * sparsity
+        return total
 
     own._set_optimizer()
     return placer.choose(

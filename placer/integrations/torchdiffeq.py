@@ -46,8 +46,8 @@ def choose(
     """Predict where solving ``dy/dt = func(t, y)`` from ``y0`` over ``t`` finishes first, and move ``func`` there.
 
     The solver's arguments are those of ``odeint`` (``adjoint``: of ``odeint_adjoint``). An adaptive solver's number of
-    evaluations depends on the weights: the solution is run once, on a copy, to count them. ``workload``: other arguments
-    of ``placer.choose``, ``loss`` on the trajectory and ``move=False`` among them.
+    evaluations depends on the weights: the solution is run once, on a copy, to count them. ``workload``: other
+    arguments of ``placer.choose``, ``loss`` on the trajectory and ``move=False`` among them.
 
     Raises:
         ValueError, TypeError: a wrong argument.

@@ -15,6 +15,7 @@ import placer
 pytest.importorskip("lightning", reason="lightning is not installed")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*:UserWarning:lightning"),
     pytest.mark.filterwarnings("ignore:.*num_workers.*"),
 ]
@@ -103,7 +104,8 @@ def test_the_answer_in_lightnings_words() -> None:
     def placed(device: str) -> placer.Placement:
         return placer.Placement(placer.Decision(device, 2, 0.9, f"{device}: because"))
 
-    assert [integration.accelerator(placed(d)) for d in ("cpu", "cuda", "cuda:1", "mps")] == ["cpu", "cuda", "cuda", "mps"]
+    names = [integration.accelerator(placed(d)) for d in ("cpu", "cuda", "cuda:1", "mps")]
+    assert names == ["cpu", "cuda", "cuda", "mps"]
     assert [integration.devices(placed(d)) for d in ("cpu", "cuda", "cuda:1")] == [1, 1, [1]]
 
 

@@ -32,7 +32,7 @@ def studied(placed: bool) -> Any:
             loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
             loss.backward()
             optimizer.step()
-        return float(loss)
+        return loss.item()
 
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     study.optimize(objective, n_trials=8)

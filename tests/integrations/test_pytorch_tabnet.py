@@ -61,7 +61,7 @@ def test_what_cannot_be_fitted_is_refused(tab_model: Any, tmp_path: Path) -> Non
     from placer.integrations import pytorch_tabnet as integration
 
     x, y = data()
-    with pytest.raises(TypeError, match="must be a TabNetClassifier or TabNetRegressor, not Path|PosixPath"):
+    with pytest.raises(TypeError, match="must be a TabNetClassifier or TabNetRegressor, not "):
         integration.choose(tmp_path, x, y)
     with pytest.raises(ValueError, match=r"two dimensions, rows and features, not the shape \(64,\)"):
         integration.choose(tab_model.TabNetClassifier(verbose=0), x[:, 0], y)

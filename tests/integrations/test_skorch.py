@@ -20,7 +20,7 @@ from placer.integrations import skorch as integration
 class Net(nn.Module):
     def __init__(self, units: int = 8) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(6, units), nn.ReLU(), nn.Dropout(0.3), nn.Linear(units, 2), nn.Softmax(-1))
+        self.layers = nn.Sequential(nn.Linear(6, units), nn.ReLU(), nn.Dropout(), nn.Linear(units, 2), nn.Softmax(-1))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:  # noqa: N803
         result: torch.Tensor = self.layers(X)

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 import transformers  # noqa: E402
 

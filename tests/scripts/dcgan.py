@@ -7,17 +7,17 @@ import placer  # + placer
 
 torch.manual_seed(999)
 nz, ngf, ndf = 8, 8, 8
-netG = nn.Sequential(  # noqa: N816 - the tutorial's own name
+netG = nn.Sequential(
     nn.ConvTranspose2d(nz, ngf, 4, 1, 0, bias=False), nn.BatchNorm2d(ngf), nn.ReLU(True),
     nn.ConvTranspose2d(ngf, 3, 4, 2, 1, bias=False), nn.Tanh(),
 )  # fmt: skip
-netD = nn.Sequential(  # noqa: N816
+netD = nn.Sequential(
     nn.Conv2d(3, ndf, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
     nn.Conv2d(ndf, 1, 4, 1, 0, bias=False), nn.Sigmoid(), nn.Flatten(0),
 )  # fmt: skip
 criterion = nn.BCELoss()
-optimizerD = optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999))  # noqa: N816
-optimizerG = optim.Adam(netG.parameters(), lr=2e-4, betas=(0.5, 0.999))  # noqa: N816
+optimizerD = optim.Adam(netD.parameters(), lr=2e-4, betas=(0.5, 0.999))
+optimizerG = optim.Adam(netG.parameters(), lr=2e-4, betas=(0.5, 0.999))
 losses = []
 
 
@@ -34,7 +34,7 @@ def step(real):
     err_g = criterion(netD(fake), ones)
     err_g.backward()
     optimizerG.step()
-    return float(err_real + err_fake), float(err_g)
+    return (err_real + err_fake).item(), err_g.item()
 
 
 placement = placer.choose(step, (16, 3, 8, 8), modules=[netG, netD])  # + placer

@@ -7,7 +7,7 @@ from torchdiffeq import odeint
 from placer.integrations import torchdiffeq as placed  # + placer
 
 torch.manual_seed(0)
-true_A = torch.tensor([[-0.1, 2.0], [-2.0, -0.1]])  # noqa: N816
+true_A = torch.tensor([[-0.1, 2.0], [-2.0, -0.1]])
 true_y0 = torch.tensor([[2.0, 0.0]])
 t = torch.linspace(0.0, 2.0, 20)
 with torch.no_grad():

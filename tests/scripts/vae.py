@@ -40,7 +40,8 @@ losses = []
 model.train()
 for data in placement.batches(train_loader):  # without placer: for data in train_loader:
     optimizer.zero_grad()
-    loss = loss_function(*(lambda out, data=data: (out[0], data, out[1], out[2]))(model(data)))
+    recon_batch, mu, logvar = model(data)
+    loss = loss_function(recon_batch, data, mu, logvar)
     loss.backward()
     losses.append(loss.item())
     optimizer.step()
