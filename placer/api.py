@@ -104,7 +104,7 @@ def choose(
         message = f"placed on {decision.device} without a prediction: {error}{next_command}"
         warnings.warn(PlacerWarning(message), stacklevel=2)
         return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
-    decision = ranks.agreed(plan.decision, plan.predictions, workload)
+    decision = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
     placement = Placement(
         decision,
         plan.predictions,

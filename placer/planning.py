@@ -188,9 +188,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def reachable(
-    workload: Workload, devices: Sequence[str] | None
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+def reachable(workload: Workload, devices: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The devices to choose from, and why they are fewer: a model that must not be moved has only its own.
 
     Unless others were asked for: then the script knows what it does.

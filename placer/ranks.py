@@ -47,8 +47,8 @@ def own_devices() -> tuple[str, ...] | None:
     return ("cpu", found[int(local) % len(found)]) if found else None
 
 
-def agreed(decision: Decision, candidates: Iterable[str], workload: Workload) -> Decision:
-    """The decision, with the device and the number of threads that the first rank chose for this model in this run.
+def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *, tuned: bool = False) -> Decision:
+    """The decision, with the device that the first rank chose for this model in this run; ``tuned``: its threads too.
 
     ``candidates`` are the devices this rank can drive. Without a store (no process group yet, not started by torchrun)
     every rank keeps its own answer: equal ones, as long as they read the same profile and find the same memory free.
@@ -62,7 +62,9 @@ def agreed(decision: Decision, candidates: Iterable[str], workload: Workload) ->
         return decision
     if known is None:
         return decision
-    return _with_device(decision, *known, tuple(candidates) or machine.available_devices())
+    device, threads = known
+    reachable = tuple(candidates) or machine.available_devices()
+    return _with_device(decision, device, threads if tuned else decision.threads, reachable)
 
 
 def _first_answer(own: str, name: str) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""The contract's promises to somebody who leaves ``choose`` in a training script, on models that do not make it easy."""
+"""The contract's promises to somebody who leaves ``choose`` in a training script, on models that make it hard."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ def test_fitting_ends_with_the_same_losses(tab_model: Any) -> None:
     x, y = data()
     without = fitted(tab_model, x, y, device_name="cpu")
     estimator = tab_model.TabNetClassifier(seed=1, verbose=0, n_steps=2)
-    placement = integration.choose(
-        estimator, x, y, batch_size=32, virtual_batch_size=16, max_epochs=2, devices="cpu"
-    )
+    placement = integration.choose(estimator, x, y, batch_size=32, virtual_batch_size=16, max_epochs=2, devices="cpu")
     assert placement.confidence == 1.0
     workload = placement.explain().workload
     assert (workload["optimizer"], workload["steps"], workload["inputs"]) == ("adam", 4, ["32×5 float32"])

@@ -16,9 +16,7 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
 placement = placed.choose(model, (torch.zeros(16, 10),), optimizer=optimizer)  # + placer
 accelerator = Accelerator(cpu=placed.cpu(placement))  # without placer: accelerator = Accelerator(cpu=True)
-model, optimizer, training_dataloader, scheduler = accelerator.prepare(
-    model, optimizer, training_dataloader, scheduler
-)
+model, optimizer, training_dataloader, scheduler = accelerator.prepare(model, optimizer, training_dataloader, scheduler)
 
 losses = []
 for inputs, targets in training_dataloader:
