@@ -1,7 +1,7 @@
 """Decisions taken and step times seen on this machine: JSON lines, newest last, bounded.
 
-For ``placer explain`` without a target, and for decisions that use what earlier runs saw (``observed.py``). Nothing
-depends on it, so writing and reading it never fail: on a read-only or full disk the history is simply not kept.
+For ``placer explain`` without a target, and for decisions that use what earlier runs saw (``observed.py``). Both do
+without it, so writing and reading it never fail: on a read-only or full disk the history is simply not kept.
 """
 
 from __future__ import annotations

@@ -143,9 +143,8 @@ def make_plan(
     if what_if is not None:
         predictions.update(_hypothetical(trace, workload, what_if))
         notes = (*notes, f"{next(reversed(predictions))} is not on this machine: its numbers were measured elsewhere")
-    decision = with_threads(decide(predictions, workload.steps), tried)
     return Plan(
-        decision=decision,
+        decision=with_threads(decide(predictions, workload.steps), tried),
         predictions=predictions,
         workload=describe(workload, trace),
         profile=profile,
