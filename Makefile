@@ -33,7 +33,7 @@ $(BASE): pyproject.toml constraints.txt | $(PY)
 
 $(DEV): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools
-	$(PIP) --no-build-isolation --editable '.[test,suite,report]'
+	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations]'
 	@touch $@ $(BASE)
 
 venv: $(DEV) ## the development environment, in .venv

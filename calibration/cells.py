@@ -22,8 +22,8 @@ from placer.calibration.suite import Entry
 from placer.calibration.timing import Clock
 from placer.costs import roofline_seconds
 from placer.errors import PlacerError
+from placer.moving import synchronize
 from placer.operators import describe_step
-from placer.placement import synchronize
 from placer.predict import predict
 from placer.profile import DeviceFit, Profile
 from placer.tracing import trace

@@ -16,7 +16,7 @@ import torch
 from placer import machine
 from placer.calibration.queueing import measure_queue
 from placer.calibration.timing import Clock, Timing, measure
-from placer.placement import synchronize
+from placer.moving import synchronize
 
 #: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from placer.moving import move
 from placer.nest import map_nest, tensors
-from placer.placement import move
 from placer.workload import Workload, optimizer_classes
 
 #: So small that thousands of timed steps leave the weights where they are: NaN, infinities and denormals have other

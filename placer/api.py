@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import warnings
@@ -12,20 +13,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer import history, machine, planning
+from placer import history, machine, observed, planning, ranks
 from placer import profile as profiles
 from placer.advice import advise
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
-from placer.decision import Decision, decide
+from placer.batches import staging
+from placer.decision import Decision
 from placer.errors import PlacerError, PlacerWarning
 from placer.explanation import Explanation, build
-from placer.placement import Placement, move_modules, move_optimizer, same_device
+from placer.moving import move_modules, move_optimizer, same_device
+from placer.placement import Placement
 from placer.plans import Plan, Plans
-from placer.prediction import Prediction
 from placer.profile import Profile
+from placer.second_opinion import with_race, with_seen
 from placer.workload import Workload, make_workload
 
 plans = Plans()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=plans.unlock)
 
 
 def choose(
@@ -90,17 +95,26 @@ def choose(
     if forced is not None:
         decision = Decision(forced, torch.get_num_threads(), None, f"{forced}: set by PLACER_DEVICE")
         return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
+    names = names or ranks.own_devices()
     try:
         plan = _plan(workload, names, threads, measure, profile)
     except PlacerError as error:
         if strict():
             raise
-        decision = planning.conventional(workload, names, str(error))
+        decision = ranks.agreed(planning.conventional(workload, names, str(error)), (), workload)
         next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
         message = f"placed on {decision.device} without a prediction: {error}{next_command}"
         warnings.warn(PlacerWarning(message), stacklevel=2)
         return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
-    placement = Placement(plan.decision, plan.predictions, pinned=data == "pinned", explain=lambda: _explanation(plan))
+    decision = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
+    placement = Placement(
+        decision,
+        plan.predictions,
+        pinned=data == "pinned",
+        explain=functools.partial(_explanation, plan),
+        workload=plan.key,
+        staging=None if decision.device == "cpu" else staging(plan.profile, decision.device),
+    )
     known = plans.device_of(workload.target) if isinstance(workload.target, nn.Module) else None
     return _place(placement, workload, optimizer, move, threads, known)
 
@@ -159,13 +173,15 @@ def explain_workload(
     notes: tuple[str, ...] = ()
     if own is None:
         planning.check_fresh(used)
+        names, notes = planning.reachable(workload, names)
     elif changed := planning.changed_fields(used):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     other = None if what_if is None else planning.load_profile(what_if)
     others = tuple(map(planning.load_profile, beside))
     comparison = planning.compare(used, devices=names, threads=threads, what_if=other, beside=others, here=own is None)
     plan = planning.make_plan(workload, comparison, notes)
-    return replace(_explanation(plan), advice=advise(workload, plan, comparison) if advice else ())
+    seen = with_seen(plan, workload.steps) if own is None else plan
+    return replace(_explanation(seen), advice=advise(workload, plan, comparison) if advice else ())
 
 
 def calibrate(
@@ -217,69 +233,38 @@ def _plan(
     question = (workload.signature, names, threads, measure, id(profile), _settings())
     plan = None if model is None else plans.get(model, question)
     # The identity of a profile is only meaningful while it lives, and the plan keeps its own alive.
-    if plan is not None and plan.profile is profile:
+    if plan is not None and plan.profile is not profile:
+        plan = None
+    if plan is not None and plan.generation == observed.generation():
         return plan
     started = time.perf_counter()
+    known = plan
+    plan = with_seen(_priced(workload, names, threads, measure, profile) if known is None else known, workload.steps)
+    if model is not None:
+        plans.put(model, question, plan)
+    if known is None or plan.decision != known.decision:
+        _record(plan, time.perf_counter() - started)
+    return plan
+
+
+def _priced(workload: Workload, names: Sequence[str] | None, threads: str, measure: str, profile: Profile) -> Plan:
+    """A plan made now. Every failure is a PlacerError."""
     try:
         planning.check_fresh(profile)
-        plan = planning.make_plan(workload, planning.compare(profile, devices=names, threads=threads))
-        if measure != "never":
-            plan = _measured(plan, workload, measure)
+        names, notes = planning.reachable(workload, names)
+        plan = planning.make_plan(workload, planning.compare(profile, devices=names, threads=threads), notes)
+        return plan if measure == "never" else with_race(plan, workload, measure)
     except PlacerError:
         raise
     except Exception as error:
         # The boundary of "choose never breaks a training script": tracing runs the user's own code on tensors it was
         # not written for, pricing sees ops nobody foresaw; what they raise must end in a warning, not in a crash.
         raise PlacerError(f"pricing failed with {type(error).__name__}: {_first_line(error)}") from error
-    if model is not None:
-        plans.put(model, question, plan)
-    _record(plan, time.perf_counter() - started)
-    return plan
 
 
 def _settings() -> Hashable:
     """Process-wide switches a prediction depends on."""
     return (torch.get_num_threads(), machine.matmul_precision())
-
-
-def _measured(plan: Plan, workload: Workload, measure: str) -> Plan:
-    """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle."""
-    from placer.measure import race
-
-    competing = {name: p for name, p in plan.predictions.items() if p.fits}
-    if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
-        return plan
-    with planning.cpu_threads(plan.predictions):
-        results = race(workload, tuple(competing))
-    predictions: dict[str, Prediction] = dict(plan.predictions)
-    for name, result in results.items():
-        old = predictions[name]
-        total = None if workload.steps is None else old.one_time_seconds + workload.steps * result.step_seconds
-        # Components must add up to the step: what the prediction missed gets a line of its own.
-        missed = result.step_seconds - sum(old.components.values())
-        predictions[name] = replace(
-            old,
-            step_seconds=result.step_seconds,
-            low=result.low,
-            high=result.high,
-            total_seconds=total,
-            components={**old.components, "not predicted": missed},
-        )
-    decision = planning.with_threads(decide(predictions, workload.steps), plan.decision.thread_options)
-    note = "step times were measured on this machine; what they are made of is predicted"
-    return replace(
-        plan,
-        decision=replace(decision, reason=f"{decision.reason} (measured)"),
-        predictions=predictions,
-        notes=(*plan.notes, note),
-    )
-
-
-def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
-    """Whether any other interval reaches into that of the chosen device."""
-    if chosen not in competing:
-        return True
-    return any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
 
 
 def _place(

@@ -1,7 +1,7 @@
 """Decisions taken and step times seen on this machine: JSON lines, newest last, bounded.
 
-A convenience for ``placer explain`` without a target. Nothing depends on it, so writing and reading it never fail: on a
-read-only or full disk the history is simply not kept.
+For ``placer explain`` without a target, and for decisions that use what earlier runs saw (``observed.py``). Both do
+without it, so writing and reading it never fail: on a read-only or full disk the history is simply not kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 #: When the file outgrows this, the older half is dropped. One entry may take at most a quarter of it.
 MAX_BYTES = 1_000_000
+#: Step times outlive decisions, which are longer and many: of the dropped half, the newest of them are kept, in at most
+#: a quarter of the file.
+_STEPS = b'"kind":"steps"'
 
 
 def history_path() -> Path:
@@ -65,6 +68,24 @@ def last(n: int = 1) -> list[dict[str, Any]]:
     return entries[::-1]
 
 
+def lines_with(text: str) -> list[bytes]:
+    """The lines that contain ``text``, oldest first, not parsed: looking for one workload must cost next to nothing."""
+    try:
+        content = history_path().read_bytes()
+    except (OSError, RuntimeError) as error:
+        log.debug("no history: %s", error)
+        return []
+    wanted = text.encode()
+    found, position = [], content.find(wanted)
+    while position >= 0:
+        start = content.rfind(b"\n", 0, position) + 1
+        end = content.find(b"\n", position)
+        end = len(content) if end < 0 else end
+        found.append(content[start:end])
+        position = content.find(wanted, end)
+    return found
+
+
 def _append(path: Path, line: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # One write to a descriptor opened for appending: entries of several processes don't mix.
@@ -75,5 +96,15 @@ def _append(path: Path, line: bytes) -> None:
     finally:
         os.close(descriptor)
     if size > MAX_BYTES:
-        kept = path.read_bytes()[-MAX_BYTES // 2 :]
-        replace_file(path, kept[kept.find(b"\n") + 1 :])
+        replace_file(path, _trimmed(path.read_bytes()))
+
+
+def _trimmed(content: bytes) -> bytes:
+    """The newer half, after the newest step times of the older one."""
+    cut = content.find(b"\n", len(content) - MAX_BYTES // 2) + 1
+    room, steps = MAX_BYTES // 4, []
+    for line in reversed(content[:cut].splitlines(keepends=True)):
+        if _STEPS in line and len(line) <= room:
+            steps.append(line)
+            room -= len(line)
+    return b"".join(reversed(steps)) + content[cut:]

@@ -11,14 +11,15 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median, quantiles
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from placer.moving import move, move_optimizer, synchronize
 from placer.nest import map_nest, tensors
-from placer.placement import move, move_optimizer, synchronize
+from placer.observed import Seen
 from placer.workload import Workload, optimizer_classes
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
@@ -27,21 +28,13 @@ WARM_UP = 3
 ROUNDS = 15
 
 
-class Measured(NamedTuple):
-    """Seconds of a step: median, and what 90 % of the steps lay between."""
-
-    step_seconds: float
-    low: float
-    high: float
-
-
 def race(
     workload: Workload,
     devices: Sequence[str],
     *,
     limit_seconds: float = 10.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Measured]:
+) -> dict[str, Seen]:
     """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
 
     The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises.
@@ -140,8 +133,8 @@ def _loss(workload: Workload, output: Any) -> Tensor:
     return torch.stack([t.float().sum() for t in floating]).sum() if floating else torch.zeros(())
 
 
-def _summary(values: list[float]) -> Measured:
+def _summary(values: list[float]) -> Seen:
     if len(values) < 2:
-        return Measured(values[0], values[0], values[0])
+        return Seen(values[0], values[0], values[0])
     cuts = quantiles(values, n=20, method="inclusive")
-    return Measured(median(values), cuts[0], cuts[-1])
+    return Seen(median(values), cuts[0], cuts[-1])

@@ -84,8 +84,9 @@ def _same(new: list[Any], old: Any) -> bool:
 def _rebuilt_mapping(value: Mapping[Any, Any], mapped: dict[Any, Any]) -> Any:
     """The same type of mapping with the new values: a defaultdict or an OrderedDict keeps what else it carries."""
     copier = getattr(value, "copy", None)
-    if callable(copier):
-        clone = copier()
+    if isinstance(value, dict) or callable(copier):
+        # copy.copy keeps attributes too: a state_dict carries its format in one.
+        clone = copy.copy(value) if copier is None or isinstance(value, dict) else copier()
         if type(clone) is type(value) and hasattr(clone, "__setitem__"):
             for key, item in mapped.items():
                 clone[key] = item

@@ -6,19 +6,23 @@ import contextlib
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from placer import machine
 from placer import profile as profiles
 from placer import threads as thread_counts
+from placer.anchored import anchor
 from placer.decision import Decision, decide
 from placer.errors import ProfileError, ProfileStale
 from placer.nest import tensors
+from placer.observed import workload_key
 from placer.plans import Plan
 from placer.prediction import Prediction
 from placer.profile import Profile
@@ -26,6 +30,7 @@ from placer.threads import ThreadOption
 from placer.tracing.trace import Trace
 from placer.workload import Workload
 
+_tracing = threading.RLock()
 _loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
 
@@ -171,6 +176,7 @@ def make_plan(workload: Workload, comparison: Comparison, notes: tuple[str, ...]
         workload=describe(workload, trace),
         profile=profile,
         notes=(*notes, *profile_notes(profile)),
+        key=workload_key(trace, workload),
     )
 
 
@@ -191,10 +197,32 @@ def cpu_threads(predictions: Mapping[str, Prediction]) -> Iterator[None]:
 
 
 def trace_workload(workload: Workload) -> Trace:
-    """The trace of one step. Raises TraceError."""
+    """The trace of one step, one at a time: it takes over hooks and imports of the whole process. Raises TraceError."""
     from placer.tracing import trace
 
-    return trace(workload)
+    with _tracing:
+        return trace(workload)
+
+
+def _after_fork() -> None:
+    """In the child, where the thread that held the lock does not exist."""
+    global _tracing
+    _tracing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def reachable(workload: Workload, devices: Sequence[str] | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The devices to choose from, and why they are fewer: a model that must not be moved has only its own.
+
+    Unless others were asked for: then the script knows what it does.
+    """
+    bound = anchor(workload.modules)
+    if bound is None or (devices is not None and bound[0] not in devices):
+        return None if devices is None else tuple(devices), ()
+    return (bound[0],), (f"not to be moved: {bound[1]}",)
 
 
 def describe(workload: Workload, trace: Trace | None = None) -> dict[str, Any]:
@@ -234,8 +262,11 @@ def profile_notes(profile: Profile) -> tuple[str, ...]:
 
 def conventional(workload: Workload, devices: Sequence[str] | None, why: str) -> Decision:
     """The rule of every training script: an accelerator if there is one and the model fits in its free memory."""
+    devices, bound = reachable(workload, devices)
     available = tuple(devices) if devices is not None else machine.available_devices()
     threads = torch.get_num_threads()
+    if bound:
+        return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
     need = rough_memory(workload)
     for name in available:
         if name == "cpu":
@@ -253,7 +284,7 @@ def rough_memory(workload: Workload) -> int:
     """Bytes of parameters and buffers, four times over for training (gradients and two optimizer states)."""
     held: dict[int, Tensor] = {}
     for module in workload.modules:
-        held.update({id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
+        held.update({id(t): t for t in (*module.parameters(), *module.buffers()) if not is_lazy(t)})
     size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
     return size * (4 if workload.mode == "train" else 1)
 

@@ -29,13 +29,21 @@ PER_PROCESS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """A decision and everything needed to explain it later; holds no reference to the model."""
+    """A decision and everything needed to explain it later; holds no reference to the model.
+
+    ``key`` names the workload in the history. ``measured`` tells that the real step was timed for this plan. What
+    earlier runs saw is part of it up to ``generation`` (see ``observed.py``); ``before`` is the plan without that.
+    """
 
     decision: Decision
     predictions: Mapping[str, Prediction]
     workload: Mapping[str, Any]
     profile: Profile
     notes: tuple[str, ...] = ()
+    key: str = ""
+    measured: bool = False
+    generation: int = 0
+    before: Plan | None = None
 
 
 @dataclass
@@ -88,6 +96,10 @@ class Plans:
         with self._lock:
             self._by_model.clear()
             self._by_signature.clear()
+
+    def unlock(self) -> None:
+        """After a fork, in the child: no thread is left that could release the lock."""
+        self._lock = threading.Lock()
 
     def _remember(self, model: nn.Module, question: Hashable, plan: Plan) -> None:
         seen = self._by_model.get(model)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 _SCALARS = (type(None), str, bytes, int, float, complex)
 _TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -73,6 +74,8 @@ def _nest_signature(value: Any, above: tuple[int, ...]) -> Hashable:
 
 def tensor_signature(value: Tensor) -> Hashable:
     """What the cost of an op on this tensor can depend on."""
+    if is_lazy(value):
+        return object()  # its shape is not known before the first batch
     if value.layout is not torch.strided or value.is_nested:
         return (type(value), value.layout, value.dtype, object() if value.is_nested else value.shape)
     return (type(value), value.shape, value.stride(), value.dtype, value.requires_grad)

@@ -23,7 +23,7 @@ from placer.operators import CONTEXT_FLAGS, CONTEXT_SIZES, FAMILIES
 from placer.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: A time, a rate or a share in a command's output.
 FIGURE = re.compile(r"\d (?:s|ms|µs|GB/s|[GM]FLOP/s)\b|\d ?%")
@@ -68,8 +68,21 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+#: Pages of frameworks show the framework's own warnings about what they import, too.
+FRAMEWORKS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*num_workers.*", "ignore:No early stopping",
+)  # fmt: skip
+WITH_CODE = [
+    pytest.param(page, id=page.name, marks=[FRAMEWORKS] if page.parent.name == "integrations" else [])
+    for page in PAGES
+    if blocks(page, "python")
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_run_one_after_the_other(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for package in re.findall(r"^(?:import|from) (\w+)", "".join(blocks(page, "python")), re.MULTILINE):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     namespace: dict[str, object] = {"__name__": "example"}
     for body in blocks(page, "python"):
         exec(compile(body, str(page), "exec"), namespace)

@@ -4,6 +4,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
@@ -76,3 +77,23 @@ def test_cycles_end() -> None:
     loop.append(loop)
     assert next(tensors(loop)) is loop[0]
     assert len(list(tensors(loop))) < 100
+
+
+def test_a_state_dict_keeps_its_format() -> None:
+    state = torch.nn.BatchNorm1d(2).state_dict()
+    moved = map_nest(lambda t: t.to("meta"), state)
+    assert type(moved) is type(state)
+    assert moved._metadata == state._metadata
+    assert moved["running_mean"].device.type == "meta"
+    assert state["running_mean"].device.type == "cpu"
+
+
+def test_graph_batches_move_as_one() -> None:
+    data = pytest.importorskip("torch_geometric.data")
+    graphs = data.Batch.from_data_list([
+        data.Data(x=torch.ones(n, 3), edge_index=torch.zeros(2, n, dtype=torch.long), name=f"g{n}") for n in (2, 3)
+    ])  # fmt: skip
+    moved = map_nest(lambda leaf: leaf.to("meta"), {"graphs": graphs, "epoch": 3})
+    assert moved["graphs"].x.device.type == moved["graphs"].batch.device.type == "meta"
+    assert moved["graphs"].name == ["g2", "g3"]
+    assert moved["epoch"] == 3

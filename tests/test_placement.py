@@ -12,11 +12,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from placer import history, machine
-from placer import placement as module
+from placer import step_times as module
 from placer.decision import Decision, decide
 from placer.errors import PlacerError
-from placer.placement import Placement, StepTimes, move, move_modules, move_optimizer, same_device
+from placer.moving import move, move_modules, move_optimizer, same_device
+from placer.placement import Placement
 from placer.prediction import Prediction
+from placer.step_times import StepTimes
 
 # The meta device stands in for an accelerator: tensors really change device, without one.
 META = torch.device("meta")

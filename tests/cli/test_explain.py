@@ -13,8 +13,8 @@ from torch import nn
 import placer
 from placer import profile
 from placer.cli.shapes import Range, parse_batch, parse_sweep
-from placer.placement import StepTimes
 from placer.profile import Profile
+from placer.step_times import StepTimes
 
 Run = Callable[..., Result]
 

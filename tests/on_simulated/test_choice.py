@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import placer
 from placer import PlacerWarning, history, machine
 from placer.measure import race
-from placer.placement import synchronize
+from placer.moving import synchronize
 from placer.profile import Profile
 from placer.workload import make_workload
 

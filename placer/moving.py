@@ -1,0 +1,76 @@
+"""Moving: nests of tensors, modules and optimizer state from one device to another, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from placer.nest import map_nest
+
+
+def move(x: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
+    """A nest with its tensors, modules and movable objects on ``device``; what is there already comes back as is."""
+
+    def moved(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            if same_device(leaf.device, device):
+                return leaf
+            return leaf.to(device, non_blocking=non_blocking and leaf.is_pinned())
+        if isinstance(leaf, PackedSequence) and same_device(leaf.data.device, device):
+            return leaf
+        return leaf.to(device)
+
+    return map_nest(moved, x)
+
+
+def move_modules(modules: Iterable[nn.Module], device: torch.device) -> None:
+    """Move parameters and buffers in place, as ``Module.to`` does: Parameter objects stay the same objects."""
+    for module in modules:
+        here = [*module.parameters(), *module.buffers()]
+        if not all(same_device(tensor.device, device) for tensor in here):
+            module.to(device)
+
+
+def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Move existing optimizer state in place, next to its parameters; the parameter groups are left as they are.
+
+    Scalar step counters stay on the CPU unless the optimizer wants them on the device (capturable or fused), which is
+    where ``load_state_dict`` leaves them too.
+    """
+    for group in optimizer.param_groups:
+        on_device = bool(group.get("capturable") or group.get("fused"))
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if not isinstance(state, dict):
+                continue
+            for key, value in state.items():
+                if key == "step" and isinstance(value, Tensor) and not on_device:
+                    continue
+                state[key] = move(value, device)
+
+
+def synchronize(device: str) -> None:
+    """Wait for everything issued to an accelerator, through its own device module; nothing to wait for on the CPU."""
+    target = torch.device(device)
+    if target.type == "cpu":
+        return
+    module = torch.get_device_module(target)
+    if target.type == "mps":  # there is only one, and its function takes none
+        module.synchronize()
+    else:
+        module.synchronize(target)
+
+
+def same_device(a: torch.device, b: torch.device) -> bool:
+    """Whether two names mean one device: ``cuda`` is ``cuda:0`` unless the process chose another as its current one."""
+    if a.type != b.type:
+        return False
+    if a.type == "cpu" or a.index == b.index:
+        return True
+    # Asking for the current device creates a context; before there is one, it is number 0.
+    current = torch.cuda.current_device() if a.type == "cuda" and torch.cuda.is_initialized() else 0
+    return (current if a.index is None else a.index) == (current if b.index is None else b.index)

@@ -1,0 +1,109 @@
+"""skorch fits where placer says, alone and inside scikit-learn's pipelines and searches."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("skorch", reason="skorch is not installed")
+
+from skorch import NeuralNetClassifier, NeuralNetRegressor
+
+from placer.integrations import skorch as integration
+
+
+class Net(nn.Module):
+    def __init__(self, units: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, units), nn.ReLU(), nn.Dropout(), nn.Linear(units, 2), nn.Softmax(-1))
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        result: torch.Tensor = self.layers(X)
+        return result
+
+
+def data() -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(60, 6)).astype(np.float32)
+    return x, (x.sum(1) > 0).astype(np.int64)
+
+
+def net(**options: Any) -> Any:
+    return NeuralNetClassifier(Net, max_epochs=3, batch_size=16, verbose=0, iterator_train__shuffle=True, **options)
+
+
+def losses(fitted: Any) -> list[float]:
+    return [float(loss) for loss in fitted.history[:, "train_loss"]]
+
+
+def test_device_is_the_value_for_a_net_and_training_stays_the_same() -> None:
+    x, y = data()
+    torch.manual_seed(0)
+    without = losses(net(device="cpu").fit(x, y))
+    torch.manual_seed(0)
+    placement = integration.choose(net(), x, y, devices="cpu")
+    placed = net(device=placement.device).fit(x, y)
+    assert losses(placed) == without
+    assert placement.explain().workload["steps"] == 9  # 48 rows after the split, 16 at a time, for 3 epochs
+    assert placement.explain().workload["optimizer"] == "sgd"
+
+
+def test_a_net_that_was_initialized_is_only_read() -> None:
+    x, y = data()
+    fitted = net().initialize()
+    before = [p.clone() for p in fitted.module_.parameters()]
+    assert integration.choose(fitted, x, y, devices="cpu").confidence == 1.0
+    assert all(torch.equal(a, b) for a, b in zip(before, fitted.module_.parameters(), strict=True))
+    assert len(fitted.history) == 0
+
+
+def test_a_regressor_is_priced_with_its_own_criterion() -> None:
+    x, _ = data()
+    regressor = NeuralNetRegressor(nn.Linear, module__in_features=6, module__out_features=1, verbose=0)
+    placement = integration.choose(regressor, x, x[:, :1], devices="cpu")
+    assert "mse" in " ".join(row.op for row in placement.explain().ops)
+
+
+def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> None:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    x, y = data()
+    torch.manual_seed(0)
+    plain = make_pipeline(FunctionTransformer(np.tanh), net()).fit(x, y)
+    torch.manual_seed(0)
+    placed = make_pipeline(FunctionTransformer(np.tanh), net(callbacks=[integration.ChooseOnFit(devices="cpu")]))
+    placed.fit(x, y)
+    assert losses(placed[-1]) == losses(plain[-1])
+    placement = dict(placed[-1].callbacks_)["ChooseOnFit"].placement_
+    assert placement.device == placed[-1].device == "cpu"
+    assert placement.times.seen == 9
+    assert np.array_equal(placed.predict(x), plain.predict(x))
+
+
+def test_a_grid_search_clones_the_callback() -> None:
+    from sklearn.model_selection import GridSearchCV
+
+    x, y = data()
+    search = GridSearchCV(net(callbacks=[integration.ChooseOnFit(devices="cpu")]), {"module__units": [4, 8]}, cv=2)
+    search.fit(x, y)
+    best = dict(search.best_estimator_.callbacks_)["ChooseOnFit"]
+    assert best.placement_.device == "cpu"
+    assert best.get_params() == {"devices": "cpu"}
+
+
+def test_a_fitted_net_can_be_pickled() -> None:
+    x, y = data()
+    fitted = net(callbacks=[integration.ChooseOnFit(devices="cpu")]).fit(x, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict(x), fitted.predict(x))
+
+
+def test_what_is_no_net_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a skorch NeuralNet, not Net"):
+        integration.choose(Net(), *data())

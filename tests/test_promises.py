@@ -1,0 +1,206 @@
+"""The contract's promises to somebody who leaves ``choose`` in a training script, on models that make it hard."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import placer
+from placer import api
+from placer.errors import PlacerWarning
+from placer.profile import Profile
+
+
+@pytest.fixture(autouse=True)
+def _no_plans() -> Iterator[None]:
+    api.plans.clear()
+    yield
+    api.plans.clear()
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layers(x)
+        return result
+
+
+class HoldsALock(Base):
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with self.lock:
+            return super().forward(x)
+
+
+class ReadsValues(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.abs().max().item() < 100 else x / 100)
+
+
+class RefusesWhatIsNotReal(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "meta":
+            raise NotImplementedError("no meta tensors")
+        return super().forward(x)
+
+
+class RefusesCopies(Base):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise KeyError("there is only one of me")
+
+
+class CountsItself(Base):
+    """State of its own, changed by every forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen += x.detach().sum()
+        return super().forward(x) + self.calls
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.from_numpy(x.detach().numpy() ** 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient * 2 * ctx.saved_tensors[0]
+
+
+class LeavesTorch(Base):
+    """Computes in numpy, in an autograd function of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = Square.apply(super().forward(x))  # type: ignore[no-untyped-call]
+        return result
+
+
+MODELS = [Base, HoldsALock, ReadsValues, RefusesWhatIsNotReal, RefusesCopies, CountsItself, LeavesTorch]
+
+
+def trained(kind: Callable[[], nn.Module], placed: bool) -> tuple[list[float], list[warnings.WarningMessage]]:
+    torch.manual_seed(0)
+    model = kind()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            x = torch.randn(16, 4)
+            if placed:
+                placement = placer.choose(model, example=x, optimizer=optimizer, devices="cpu")
+                x = placement.to(x)
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses, [w for w in caught if issubclass(w.category, PlacerWarning)]
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_choose_never_breaks_a_training_script(kind: Callable[[], nn.Module], calibrated: Profile) -> None:
+    """Asked before every step, even: the losses are those without placer."""
+    without, _ = trained(kind, placed=False)
+    losses, warned = trained(kind, placed=True)
+    assert losses == without
+    assert all("placed on cpu without a prediction" in str(w.message) for w in warned)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "folder", "other"])
+def test_choose_never_breaks_a_training_script_whatever_the_profile(
+    damage: str, calibrated: Profile, placer_home: Path
+) -> None:
+    (path,) = (placer_home / "profiles").glob("*.json")
+    text = path.read_text()
+    path.unlink()
+    if damage == "cut":
+        path.write_text(text[: len(text) // 2])
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "other":
+        path.write_text('{"format": "something else"}')
+    losses, warned = trained(Base, placed=True)
+    assert losses == trained(Base, placed=False)[0]
+    assert len({str(w.message) for w in warned}) == 1
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore::placer.errors.PlacerWarning")
+def test_the_model_is_untouched_by_pricing_also_when_its_forward_raises(
+    kind: type[nn.Module], fails: bool, calibrated: Profile
+) -> None:
+    class Failing(kind):  # type: ignore[misc, valid-type]
+        def forward(self, x: Tensor) -> Tensor:
+            super().forward(x)
+            raise RuntimeError("after everything ran")
+
+    model = (Failing if fails else kind)()
+    model.layers[2].eval()  # type: ignore[union-attr, index, operator]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    flags = [module.training for module in model.modules()]
+    plain = {name: value for name, value in vars(model).items() if isinstance(value, (int, str))}
+    generator = torch.get_rng_state()
+    parameters = [id(p) for p in model.parameters()]
+    placer.choose(model, (16, 4), devices="cpu", move=False)
+    torch.testing.assert_close(dict(model.state_dict()), state, rtol=0, atol=0)
+    assert [module.training for module in model.modules()] == flags
+    assert {name: value for name, value in vars(model).items() if isinstance(value, (int, str))} == plain
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert [id(p) for p in model.parameters()] == parameters
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("value", ["cpu", " cpu ", "cpu:0"])
+def test_placer_device_overrides_every_prediction(
+    value: str, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_DEVICE", value)
+    model = Base()
+    for options in ({}, {"threads": "tune"}, {"measure": "always"}, {"steps": 3}, {"data": "device"}):
+        placement = placer.choose(model, (16, 4), **options)  # type: ignore[arg-type]
+        assert (placement.device, placement.confidence) == ("cpu", None)
+        assert placement.reason == "cpu: set by PLACER_DEVICE"
+    with placement.step():
+        model(placement.to(torch.ones(2, 4)))
+
+
+def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
+    calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")}
+    monkeypatch.setattr(api.planning, "predict_all", lambda *_: (dict(found), ()))
+    torch.manual_seed(0)
+    model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
+    state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    placement = placer.choose(model, (8, 4), measure="unsure", move=False)
+    assert placement.reason.endswith("(measured)")
+    torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), generator)
+    order = torch.cat(list(loader))
+    torch.set_rng_state(generator)
+    assert torch.equal(order, torch.cat(list(loader)))

@@ -1,0 +1,65 @@
+"""Scripts from the frameworks' own documentation end with the same losses with placer as without it.
+
+In ``scripts/``, a line that ends in ``# + placer`` is added, and one that ends in ``# without placer: CODE`` stood
+there as CODE: the script as its authors wrote it is made from that.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placer import api
+from placer.profile import Profile
+
+FOLDER = Path(__file__).parent / "scripts"
+SCRIPTS = sorted(FOLDER.glob("*.py"))
+
+
+def without_placer(source: str) -> str:
+    """The script before placer was added to it."""
+    kept = [line for line in source.splitlines() if not line.endswith("# + placer")]
+    plain = [re.sub(r"^(\s*).*# without placer: (.*)$", r"\1\2", line) for line in kept]
+    return "\n".join(plain) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def _calibrated(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLACER_STRICT", "1")  # a fallback would prove nothing
+    monkeypatch.setattr(api.machine, "available_devices", lambda: ("cpu",))
+    api.plans.clear()
+    yield
+    api.plans.clear()
+    accelerate: Any = sys.modules.get("accelerate.state")
+    if accelerate is not None:
+        accelerate.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*num_workers.*")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_losses_are_the_same_with_placer(script: Path, tmp_path: Path) -> None:
+    source = script.read_text(encoding="utf-8")
+    for package in re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    original = tmp_path / script.name
+    original.write_text(without_placer(source), encoding="utf-8")
+    before, after = runpy.run_path(str(original)), runpy.run_path(str(script))
+    assert "placement" not in before
+    assert after["placement"].confidence == 1.0
+    assert len(after["losses"]) >= 3
+    assert after["losses"] == before["losses"]
+
+
+def test_there_are_ten_and_the_originals_do_not_know_placer() -> None:
+    assert len(SCRIPTS) >= 10
+    for script in SCRIPTS:
+        source = script.read_text(encoding="utf-8")
+        assert re.search("placer|placement|placed", without_placer(source).partition('"""\n')[2]) is None, script.name
+        assert source.count("# + placer") >= 2
