@@ -70,6 +70,8 @@ def on_cpu(priced: PricedTrace, fit: DeviceFit) -> StepTime:
     """One clock: ops and framework add up."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
+    if compute + dispatch <= 0.0:  # nothing but views, or nothing at all: it has to be called all the same
+        dispatch = fit.rates.get("dispatch_seconds", 0.0)
     return StepTime(compute + dispatch, {"compute": compute, "dispatch": dispatch})
 
 
@@ -111,6 +113,8 @@ def on_accelerator(priced: PricedTrace, fit: DeviceFit, *, data: str) -> StepTim
             if seconds > 0.0:
                 device = max(device, host + launch) + seconds
                 finished.append(device)
+        if not trace.calls:
+            host += spread or fit.rates.get("dispatch_seconds", 0.0)
         if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
             host = max(host, device) + trace.syncs * sync + copy_out
             device = host

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.explanation.explanation import Explanation
 from placer.explanation.layers import lines, tree
+from placer.explanation.printable import printable
 from placer.units import format_bytes, format_ratio, format_seconds
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
     """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
     from rich.text import Text
 
+    explanation = Explanation.from_dict(printable(explanation.to_dict()))
     headline, *details = verdict(explanation)
     parts: list[Any] = [Text(headline, style="bold"), *details, workload_line(explanation.workload), ""]
     parts += [table for table in _tables(explanation) if table]
