@@ -24,7 +24,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
-from placer.calibration.timing import Clock
+from placer.calibration.timing import Clock, clock_resolution
 from placer.costs import foreign_family
 from placer.errors import CalibrationError, ProfileError
 from placer.profile import DeviceFit, Profile, Sample
@@ -166,6 +166,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             start = clock()
             rates, _ = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
             journal.add_rates(*key, rates, clock() - start)
+        clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
         planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))

@@ -15,6 +15,7 @@ from torch import nn
 from placer import history, machine, planning
 from placer import profile as profiles
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
+from placer.before_move import BeforeMove
 from placer.decision import Decision, decide
 from placer.errors import PlacerError, PlacerWarning
 from placer.explanation import Explanation, build
@@ -310,22 +311,22 @@ def _place_or_stay(
     if not move:
         return placement
     here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
+    stays = here is None or same_device(here, torch.device(placement.device))
+    before = None if stays else BeforeMove(workload.modules, optimizer)
     try:
         return _place(placement, workload, optimizer, move, threads, known)
     except RuntimeError as error:
-        if strict() or here is None or same_device(here, torch.device(placement.device)):
+        if before is None:
             raise
-        stays = machine.normal_device(str(here))
-        if stays not in (machine.available_devices() if allowed is None else allowed):
+        before.restore()
+        home = machine.normal_device(str(here))
+        if strict() or home not in (machine.available_devices() if allowed is None else allowed):
             raise
-        move_modules(workload.modules, here)
-        if isinstance(optimizer, torch.optim.Optimizer):
-            move_optimizer(optimizer, here)
         reason = (
-            f"{stays}: the move to {placement.device} failed ({type(error).__name__}: {_first_line(error)}); "
-            f"free memory on {placement.device} or set PLACER_DEVICE={stays}"
+            f"{home}: the move to {placement.device} failed ({type(error).__name__}: {_first_line(error)}); "
+            f"free memory on {placement.device} or set PLACER_DEVICE={home}"
         )
-        decision = Decision(stays, torch.get_num_threads(), None, reason)
+        decision = Decision(home, torch.get_num_threads(), None, reason)
         return Placement(decision, placement.predictions, pinned=workload.data == "pinned", explain=placement.explain)
 
 

@@ -19,6 +19,9 @@ from placer.tracing.trace import Trace
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
 
+#: No step takes 30 years: a profile that says so was not measured.
+_LONGEST_STEP = 1e9
+
 #: The cost models last used: their factorised residuals are worth keeping, but not for ever.
 _recent: list[CostModel] = []
 _RECENT = 8
@@ -52,12 +55,13 @@ def predict_on(
 ) -> Prediction:  # fmt: skip
     """The Prediction of one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
     try:
-        with np.errstate(all="ignore"):  # a foreign profile may hold anything finite; what comes of it is looked at below
+        with np.errstate(all="ignore"):  # a foreign profile may hold anything finite: the result is looked at below
             found = _priced(cost_model(profile, device, threads), device, trace, data=data, steps=steps, heap=heap)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         raise _senseless(profile, device, str(error)) from error
     times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
-    if not all(map(math.isfinite, times)) or not 0.0 < found.low <= found.step_seconds <= found.high:
+    ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
+    if not ordered or not all(map(math.isfinite, times)):
         raise _senseless(profile, device, f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s")
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 def printable(value: Any) -> Any:
     """Plain containers with every character that steers a terminal (escape sequences, line ends) replaced."""
     if isinstance(value, str):
-        return value if value.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
+        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
     if isinstance(value, dict):
         return {printable(key): printable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

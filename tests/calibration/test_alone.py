@@ -30,6 +30,7 @@ def test_the_second_is_told_what_to_do(tmp_path: Path) -> None:
         calibrate(path=target, progress=False)
     with alone(target), alone(tmp_path / "other.json"):
         pass
+    assert list(target.parent.iterdir()) == []
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:

@@ -79,7 +79,10 @@ def test_out_of_memory_is_written_down_and_the_next_one_runs(journal: Journal) -
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("cuda"), RuntimeError("can't allocate memory")])
+SHORT = [MemoryError(), torch.OutOfMemoryError("cuda"), RuntimeError("can't allocate memory")]
+
+
+@pytest.mark.parametrize("error", SHORT)
 def test_every_way_of_saying_it(error: Exception, journal: Journal) -> None:
     assert attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal) is None
     assert infeasible(journal.failures) == ("1 probe of matmul on cpu left out: it did not fit in memory",)
@@ -91,7 +94,10 @@ def test_what_does_not_exist_here_is_no_failure(error: Exception, journal: Journ
     assert journal.failures == []
 
 
-@pytest.mark.parametrize("error", [TimerError("the clock stands still"), KeyboardInterrupt(), AssertionError("a defect")])
+FATAL = [TimerError("the clock stands still"), KeyboardInterrupt(), AssertionError("a defect")]
+
+
+@pytest.mark.parametrize("error", FATAL)
 def test_what_no_other_probe_would_survive_goes_through(error: BaseException, journal: Journal) -> None:
     with pytest.raises(type(error)):
         attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -43,21 +44,19 @@ def gone(pid: int) -> bool:
 @posix
 @pytest.mark.parametrize("hangs", [lambda: time.sleep(1000), lambda: threading.Event().wait(1000)])
 def test_what_hangs_in_this_process_is_left(hangs: object) -> None:
-    with pytest.raises(HungError, match="the benchmark did not come back within 0.1 s"), time_limit(0.1, "the benchmark"):
+    with pytest.raises(HungError, match=r"the loop did not come back within 0\.1 s"), time_limit(0.1, "the loop"):
         hangs()  # type: ignore[operator]
 
 
 @posix
 def test_a_loop_that_swallows_the_error_once_is_stopped_all_the_same() -> None:
-    swallowed = 0
+    def stubborn() -> None:
+        with contextlib.suppress(HungError):
+            time.sleep(1000)
+        time.sleep(1000)
+
     with pytest.raises(HungError), time_limit(0.05, "the loop"):
-        while True:
-            try:
-                time.sleep(1000)
-            except HungError:
-                swallowed += 1
-                if swallowed > 1:
-                    raise
+        stubborn()
 
 
 @posix
