@@ -40,6 +40,9 @@ class Journal:
     written, or is a symbolic link.
     """
 
+    #: What was being measured when the file ended.
+    _running: Failure | None = None
+
     def __init__(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
         self.path = path
         self.observations: list[StepObservation] = []
@@ -47,7 +50,6 @@ class Journal:
         self.rates: dict[tuple[str, int], dict[str, float]] = {}
         self.seconds: dict[tuple[str, int], float] = {}
         head = {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
-        self._running: Failure | None = None
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
         if not self._read(head):
