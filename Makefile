@@ -18,7 +18,7 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --constraint 
 BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
 
-.PHONY: help venv demo test lint types check-tests gpu tree wheel bench clean
+.PHONY: help venv demo test soak lint types check-tests gpu tree wheel bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,10 @@ types: wheel ## mypy, strict, on the built wheel
 
 check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+# Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
+soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json
+	$(PY) -m pytest -m soak -p no:randomly --durations=0 tests/soak $(PYTEST_ARGS)
 
 wheel: $(DEV) ## the wheel, in dist/
 	rm -rf build/lib build/bdist.* dist

@@ -13,7 +13,6 @@ import json
 import platform
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,8 @@ from placer import machine, profile
 from placer.calibration import validation
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import Entry, entries
+from placer.calibration.watchdog import run_limited
+from placer.errors import CalibrationError
 from placer.store import replace_file
 
 #: Seconds a whole collection may take, and the share of it for calibration.
@@ -32,6 +33,8 @@ SECONDS = 500.0
 CALIBRATION_SHARE = 0.15
 #: Fewer seconds calibrate nothing.
 LEAST_CALIBRATION = 5.0
+#: Real seconds a process may take to touch an accelerator for the first time.
+CONTEXT_SECONDS = 120.0
 #: Networks whose cold and repeated ``choose`` are timed.
 TIMED = ("mlp_tabular", "resnet50", "bert_base", "gpt2_small", "lstm_2_layers_50_steps")
 #: Times the first touch of an accelerator, in a process that has done nothing else.
@@ -91,18 +94,21 @@ def environment(devices: Sequence[str]) -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    contexts = {}
+    contexts: dict[str, float] = {}
+    failures: dict[str, str] = {}
     for device in devices:
         if device != "cpu":
-            command = [sys.executable, "-c", _CONTEXT, device]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-            contexts[device] = float(run.stdout)
+            try:
+                contexts[device] = float(run_limited([sys.executable, "-c", _CONTEXT, device], seconds=CONTEXT_SECONDS))
+            except CalibrationError as error:  # a device that hangs costs this number, not the collection
+                failures[device] = str(error)
     return {
         "placer": placer.__version__,
         "python": platform.python_version(),
         "packages": versions,
         "fingerprint": machine.fingerprint(),
         "context_seconds": contexts,
+        "context_failures": failures,
     }
 
 

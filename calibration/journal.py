@@ -6,31 +6,62 @@ The first line names the machine's fingerprint: a journal of another machine, or
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from placer.calibration.observation import StepObservation
+from placer.errors import CalibrationError
+from placer.json_values import integer, json_object, number, numbers, text
 
 _VERSION = 1
+#: A journal is a few MB; a larger file is started anew.
+_MAX_BYTES = 256 * 2**20
+#: What ended the process that was measuring is not known: it may have been this probe.
+_NEVER_SEEN_AGAIN = "the process ended while it ran"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A probe that could not be measured on one device at one number of CPU threads, and why."""
+
+    device: str
+    threads: int
+    family: str
+    name: str
+    reason: str
 
 
 class Journal:
-    """Observations and rates in an append-only file. Damaged lines (a crash mid-write) are dropped, the rest kept."""
+    """Observations, failures and rates in an append-only file.
+
+    Damaged lines (a crash mid-write) are dropped, the rest kept. Raises CalibrationError where the file cannot be
+    written, or is a symbolic link.
+    """
+
+    #: What was being measured when the file ended.
+    _running: Failure | None = None
 
     def __init__(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
         self.path = path
         self.observations: list[StepObservation] = []
+        self.failures: list[Failure] = []
         self.rates: dict[tuple[str, int], dict[str, float]] = {}
         self.seconds: dict[tuple[str, int], float] = {}
         head = {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
+        if path.is_symlink():
+            raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
         if not self._read(head):
-            self.observations, self.rates, self.seconds = [], {}, {}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+            self.observations, self.failures, self.rates, self.seconds = [], [], {}, {}
+            self._write(json.dumps(head) + "\n", mode="w")
+        if self._running is not None:
+            self.add_failure(self._running)
 
     def _read(self, head: Mapping[str, Any]) -> bool:
         try:
+            if self.path.stat().st_size > _MAX_BYTES:
+                return False
             content = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return False
@@ -38,25 +69,42 @@ class Journal:
         try:
             if not lines or json.loads(lines[0]) != head:
                 return False
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return False
         for line in lines[1:]:
             try:
                 self._take(json.loads(line))
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, RecursionError):
                 continue
         if not content.endswith("\n"):  # what comes next must not be joined to a line a crash cut short
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n")
+            self._write("\n")
         return True
 
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        key = (str(entry["device"]), int(entry["threads"]))
+    def _take(self, entry: Any) -> None:
+        entry = json_object(entry, "a line", None)
+        if "starting" in entry:
+            self._running = _failure(entry["starting"])
+            return
+        if "failed" in entry:
+            self.failures.append(_failure(entry["failed"]))
+            self._running = None
+            return
+        key = (text(entry["device"], "device"), integer(entry["threads"], "threads", 1))
+        took = number(entry["took"], "took", 0.0)
         if "rates" in entry:
-            self.rates[key] = dict(entry["rates"])
+            self.rates[key] = numbers(entry["rates"], "rates", 0.0)
         else:
             self.observations.append(StepObservation.from_json(entry["step"]))
-        self.seconds[key] = self.seconds.get(key, 0.0) + float(entry["took"])
+            self._running = None
+        self.seconds[key] = self.seconds.get(key, 0.0) + took
+
+    def starting(self, device: str, threads: int, family: str, name: str) -> None:
+        """What is measured next: if the process ends with it, the next run knows."""
+        self._append({"starting": asdict(Failure(device, threads, family, name, _NEVER_SEEN_AGAIN))})
+
+    def add_failure(self, failure: Failure) -> None:
+        """Keep a probe that hung or did not fit; the time it took is the caller's to count."""
+        self._append({"failed": asdict(failure)})
 
     def add_rates(self, device: str, threads: int, rates: Mapping[str, float], took: float) -> None:
         """Keep the rates of one device."""
@@ -70,15 +118,47 @@ class Journal:
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
+        self._write(line + "\n")
         self._take(json.loads(line))
+
+    def _write(self, content: str, mode: str = "a") -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open(mode, encoding="utf-8") as file:
+                file.write(content)
+        except OSError as error:
+            raise CalibrationError(
+                f"cannot write {self.path}: {error.strerror or error}; what was measured before is kept. Give another "
+                "file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+            ) from error
 
     def of(self, device: str, threads: int) -> list[StepObservation]:
         """The observations of one device at one number of threads, in the order they were taken."""
         return [o for o in self.observations if o.device == device and o.threads == threads]
 
+    def attempts(self, device: str, threads: int) -> int:
+        """Probes measured and probes that failed: the next run draws others."""
+        failed = sum(f.device == device and f.threads == threads for f in self.failures)
+        return len(self.of(device, threads)) + failed
+
     def close(self) -> None:
         """Remove the file: its content is in a saved profile now."""
         self.path.unlink(missing_ok=True)
+
+
+def _failure(value: Any) -> Failure:
+    fields = json_object(value, "a failure", ("device", "threads", "family", "name", "reason"))
+    words = {name: text(fields[name], name) for name in ("device", "family", "name", "reason")}
+    return Failure(threads=integer(fields["threads"], "threads", 1), **words)
+
+
+def infeasible(failures: Sequence[Failure]) -> tuple[str, ...]:
+    """What a reader of the profile should know: how many probes of a family failed on which device, and why."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for f in failures:
+        if f.reason != _NEVER_SEEN_AGAIN:
+            counts[f.device, f.family, f.reason] = counts.get((f.device, f.family, f.reason), 0) + 1
+    return tuple(
+        f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
+        for (device, family, reason), count in counts.items()
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from placer.calibration.in_place import RecorderCost, StepTiming
+from placer.json_values import UnfitError, integer, json_list, json_object, number, numbers, text, vector
 from placer.operators import CONTEXT_SIZES, FAMILIES, Work, describe_step, feature_names
 from placer.timeline import framework_counts
 from placer.tracing.trace import Trace
@@ -51,15 +53,50 @@ class StepObservation:
     #: Time the optimizer's step took as a whole: its share per tensor is exact only where tensors are equal.
     update_seconds: float = 0.0
 
+    def is_finite(self) -> bool:
+        """Whether every time is a number: a clock or a recorder may lie."""
+        times = [self.seconds, self.spread, self.update_seconds]
+        times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
+        return all(map(math.isfinite, times))
+
     def to_json(self) -> dict[str, Any]:
         """Plain containers only."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> StepObservation:
-        """The inverse of ``to_json``; raises KeyError or TypeError on anything else."""
-        ops = tuple(OpObservation(**{**op, "features": tuple(op["features"])}) for op in data["ops"])
-        return cls(**{**data, "ops": ops})
+    def from_json(cls, data: Any) -> StepObservation:
+        """The inverse of ``to_json``, every value checked; raises UnfitError (a ValueError) on anything else."""
+        values = json_object(data, "step", tuple(f.name for f in fields(cls)))
+        return cls(
+            device=text(values["device"], "device"),
+            threads=integer(values["threads"], "threads", 1),
+            family=text(values["family"], "family"),
+            name=text(values["name"], "name"),
+            seconds=number(values["seconds"], "seconds", 0.0),
+            spread=number(values["spread"], "spread", 0.0),
+            counts=numbers(values["counts"], "counts", 0.0),
+            ops=tuple(_op_from_json(op) for op in json_list(values["ops"], "ops")),
+            update_seconds=number(values["update_seconds"], "update_seconds", 0.0),
+        )
+
+
+def _op_from_json(data: Any) -> OpObservation:
+    values = json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
+    family = text(values["family"], "family")
+    if family not in FAMILIES:
+        raise UnfitError(f"family: {family!r} is none")
+    features = vector(values["features"], "features", 2 + len(feature_names(family)))
+    seconds = values["seconds"]
+    return OpObservation(
+        family=family,
+        op=text(values["op"], "op"),
+        dtype=text(values["dtype"], "dtype"),
+        features=tuple(features.tolist()),
+        seconds=None if seconds is None else number(seconds, "seconds"),
+        host_seconds=number(values["host_seconds"], "host_seconds"),
+        spread=number(values["spread"], "spread"),
+        count=integer(values["count"], "count", 1),
+    )
 
 
 def observe(

@@ -16,16 +16,18 @@ import torch
 from placer import machine, malloc, profile
 from placer.calibration import fitting
 from placer.calibration.accelerator_fit import fit_accelerator
+from placer.calibration.alone import alone
+from placer.calibration.attempts import attempt
 from placer.calibration.interference import Load
-from placer.calibration.journal import Journal
+from placer.calibration.journal import Journal, infeasible
 from placer.calibration.measuring import Bench
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation
-from placer.calibration.timing import Clock
+from placer.calibration.timing import Clock, clock_resolution
 from placer.costs import foreign_family
-from placer.errors import CalibrationError, PlacerError, ProfileError
+from placer.errors import CalibrationError, ProfileError
 from placer.profile import DeviceFit, Profile, Sample
 from placer.threads import running_with
 
@@ -87,11 +89,19 @@ def calibrate(
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
+    with alone(target_path):
+        return _calibrate(target_path, fingerprint, _targets(wanted, quick), budget, shown, clock)
+
+
+def _calibrate(
+    target_path: Path, fingerprint: dict[str, object], targets: Sequence[Target], budget: float, shown: Progress,
+    clock: Clock,
+) -> Profile:  # fmt: skip
     journal = Journal(target_path.with_suffix(".journal"), fingerprint)
     interrupted = False
     with shown:
         try:
-            for target in _targets(wanted, quick):
+            for target in targets:
                 _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, clock)
         except KeyboardInterrupt:
             interrupted = True
@@ -159,9 +169,9 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             start = clock()
             rates, _ = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
             journal.add_rates(*key, rates, clock() - start)
-        done = journal.of(*key)
+        clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
-        seed = zlib.crc32(f"{target.device} {target.threads} {len(done)}".encode())
+        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
         planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock)
         disturbed = 0
@@ -169,13 +179,9 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
             probe = planner.next()
             shown.update(spent, probe.name)
             start, before = clock(), Load.now()
-            try:
-                # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
-                share = 1.0 if probe.family == "network" else 0.2
-                observation = bench.measure(probe, seconds=share * min(0.06, 0.004 * seconds))
-            except (PlacerError, RuntimeError, ValueError):
-                # Not every op exists for every dtype and device: the probe teaches nothing here, others will.
-                observation = None
+            # The whole step of a network is a sample of its own; of a block it only tells how noisy the ops are.
+            share = 1.0 if probe.family == "network" else 0.2
+            observation = attempt(bench, probe, seconds=share * min(0.06, 0.004 * seconds), journal=journal)
             took = clock() - start
             if observation is not None and clock is time.perf_counter and Load.now().disturbed_since(before):
                 disturbed += 1
@@ -227,7 +233,7 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, 
         samples=tuple(samples),
         fits=tuple(fits),
         noise=noise,
-        warnings=(*_noise_warnings(noise["median_spread"]), *lacking),
+        warnings=(*_noise_warnings(noise["median_spread"]), *lacking, *infeasible(journal.failures)),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
     )
@@ -239,5 +245,5 @@ def _noise_warnings(spread: float) -> tuple[str, ...]:
         advice = "predictions are guesses: stop other programs and run placer calibrate again"
         return (f"very noisy: {seen} (above {VERY_NOISY:.0%}); {advice}",)
     if spread > NOISY:
-        return (f"noisy: {seen} (above {NOISY:.0%}); for sharper intervals calibrate when idle",)
+        return (f"noisy: {seen} (above {NOISY:.0%}); for sharper intervals run placer calibrate when idle",)
     return ()

@@ -23,6 +23,8 @@ TICKS_PER_BLOCK = 100
 _DEAD_AFTER_READS = 2_000_000
 #: 16 million calls that do not fill one block are a clock that crawls, not a fast function.
 _MAX_LOOPS = 1 << 24
+#: Inter-quartile range over the median above which timings say nothing: a busy machine stays below 2.
+NEVER_SETTLES = 10.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def measure(
     at least ``min_rounds`` blocks; or until ``max_rounds`` blocks or ``max_seconds`` seconds are spent (one block is
     always timed).
 
-    Raises ``ValueError`` for arguments out of range and ``TimerError`` for a clock that cannot time.
+    Raises ``ValueError`` for arguments out of range and ``TimerError`` for a clock that cannot time, or whose timings
+    never settle.
     """
     if min_rounds < 2 or max_rounds < min_rounds:
         raise ValueError(f"2 <= min_rounds <= max_rounds is needed, got {min_rounds} and {max_rounds}")
@@ -121,11 +124,17 @@ def measure(
         enough = len(blocks) >= min_rounds and _median_error(blocks) <= target_spread
         if enough or len(blocks) >= max_rounds or clock() - started >= max_seconds:
             break
+    spread = relative_spread(blocks)
+    if len(blocks) >= min_rounds and not spread <= NEVER_SETTLES:
+        raise TimerError(
+            f"timings never settle: {len(blocks)} blocks spread by {spread:.0%} (above {NEVER_SETTLES:.0%}); "
+            "stop other programs and run placer calibrate again"
+        )
     return Timing(
         median=percentile(blocks, 0.5),
         p10=percentile(blocks, 0.1),
         p90=percentile(blocks, 0.9),
-        spread=relative_spread(blocks),
+        spread=spread,
         count=len(blocks),
         stable=enough,
         loops=loops,

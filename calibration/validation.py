@@ -26,6 +26,7 @@ from placer.calibration.record import Cell, Key, Report
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.timing import Clock
 from placer.errors import CalibrationError
+from placer.measure import same_randomness
 from placer.profile import Profile
 from placer.staleness import differences
 from placer.units import format_seconds
@@ -85,8 +86,9 @@ def validate(
     report = _resumed(output, profile)
     before = torch.get_num_threads()
     try:
-        for visit in range(visits):
-            report = _visit(report, networks, visit, run, output, deadline)
+        with same_randomness(devices):
+            for visit in range(visits):
+                report = _visit(report, networks, visit, run, output, deadline)
     finally:
         torch.set_num_threads(before)
     if output is not None:

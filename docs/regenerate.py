@@ -1,11 +1,13 @@
 """Writes the output shown in README.md and docs/ anew: ``python docs/regenerate.py`` (``--check`` only compares).
 
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
-block comes from the record and from the code as it is now; nothing is measured here.
+block comes from the record and from the code as it is now; nothing is measured here. The figures of ``make soak`` come
+from ``docs/reliability.json``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,6 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The machine profile every shown figure comes from, relative to the checkout.
 RECORD = "calibration/records/cpu-2-core/profile.json"
 BLOCK = re.compile(r"^```console\n\$ (?P<command>placer [^\n]*)\n(?P<output>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: A row of docs/reliability.md whose figure ``make soak`` found: its key, and the last cell.
+SOAKED = re.compile(r"^(?P<row>\| .* \| soak `(?P<key>[^`\n]+)` \| )(?P<figure>[^|\n]*) \|$", re.MULTILINE)
+NOT_RUN = "not run yet"
 
 
 def pages() -> list[Path]:
@@ -48,6 +54,17 @@ def rewritten(text: str, run: Callable[[str], str] = output_of) -> str:
     return BLOCK.sub(block, text)
 
 
+def soaked() -> dict[str, str]:
+    """The last figure of every line of ``make soak``, with its day and machine."""
+    found = json.loads((ROOT / "docs" / "reliability.json").read_text(encoding="utf-8"))
+    return {key: f"{entry['figure']} ({entry['day']}, {entry['machine']})" for key, entry in found.items()}
+
+
+def with_figures(text: str, figures: dict[str, str]) -> str:
+    """``text`` with the figures of ``make soak`` in their rows; rows without one say so."""
+    return SOAKED.sub(lambda match: f"{match['row']}{figures.get(match['key'], NOT_RUN)} |", text)
+
+
 def main(arguments: list[str]) -> int:
     """Rewrite every page, or with ``--check`` name those that would change. Returns the exit code."""
     if arguments not in ([], ["--check"]):
@@ -57,7 +74,7 @@ def main(arguments: list[str]) -> int:
     changed = 0
     for page in pages():
         old = page.read_text(encoding="utf-8")
-        new = rewritten(old)
+        new = with_figures(rewritten(old), soaked())
         if new != old:
             changed += 1
             print(page.relative_to(ROOT))

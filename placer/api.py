@@ -18,10 +18,11 @@ from placer import profile as profiles
 from placer.advice import advise
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.batches import staging
+from placer.before_move import BeforeMove
 from placer.decision import Decision
 from placer.errors import PlacerError, PlacerWarning
 from placer.explanation import Explanation, build
-from placer.moving import move_modules, move_optimizer, same_device
+from placer.moving import move_modules, move_optimizer, only_device, same_device
 from placer.placement import Placement
 from placer.plans import Plan, Plans
 from placer.profile import Profile
@@ -102,10 +103,14 @@ def choose(
         if strict():
             raise
         decision = ranks.agreed(planning.conventional(workload, names, str(error)), (), workload)
+        placement = Placement(decision, pinned=data == "pinned")
+        placement = _place_or_stay(placement, workload, optimizer, move, threads, names)
         next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
-        message = f"placed on {decision.device} without a prediction: {error}{next_command}"
+        message = f"placed on {placement.device} without a prediction: {error}{next_command}"
+        if placement.decision is not decision:
+            message = f"{message}; {placement.reason}"
         warnings.warn(PlacerWarning(message), stacklevel=2)
-        return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
+        return placement
     decision = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
     placement = Placement(
         decision,
@@ -116,7 +121,10 @@ def choose(
         staging=None if decision.device == "cpu" else staging(plan.profile, decision.device),
     )
     known = plans.device_of(workload.target) if isinstance(workload.target, nn.Module) else None
-    return _place(placement, workload, optimizer, move, threads, known)
+    placed = _place_or_stay(placement, workload, optimizer, move, threads, names, known)
+    if placed.decision is not decision:
+        warnings.warn(PlacerWarning(f"not placed as predicted: {placed.reason}"), stacklevel=2)
+    return placed
 
 
 def explain(
@@ -286,6 +294,41 @@ def _place(
     if threads == "tune" and device.type == "cpu" and placement.threads != torch.get_num_threads():
         torch.set_num_threads(placement.threads)
     return placement
+
+
+def _place_or_stay(
+    placement: Placement,
+    workload: Workload,
+    optimizer: str | torch.optim.Optimizer | None,
+    move: bool,
+    threads: str,
+    allowed: Sequence[str] | None,
+    known: torch.device | None = None,
+) -> Placement:
+    """The move; or, where the device refuses it (full, gone, a driver too old), everything back where it was.
+
+    Raises what torch raised under ``PLACER_STRICT=1``, and where there is no other device to stay on.
+    """
+    if not move:
+        return placement
+    here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
+    stays = here is None or same_device(here, torch.device(placement.device))
+    before = None if stays else BeforeMove(workload.modules, optimizer)
+    try:
+        return _place(placement, workload, optimizer, move, threads, known)
+    except RuntimeError as error:
+        if before is None:
+            raise
+        before.restore()
+        home = machine.normal_device(str(here))
+        if strict() or home not in (machine.available_devices() if allowed is None else allowed):
+            raise
+        reason = (
+            f"{home}: the move to {placement.device} failed ({type(error).__name__}: {_first_line(error)}); "
+            f"free memory on {placement.device} or set PLACER_DEVICE={home}"
+        )
+        decision = Decision(home, torch.get_num_threads(), None, reason)
+        return Placement(decision, placement.predictions, pinned=workload.data == "pinned", explain=placement.explain)
 
 
 def _explanation(plan: Plan, *, with_timeline: bool = True) -> Explanation:

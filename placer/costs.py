@@ -26,6 +26,8 @@ from placer.tracing.trace import Trace
 
 #: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.
 FLOOR_SIGMA = math.log(3.0) / 1.645
+#: Rates without which there is no physical floor.
+_NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 #: Rate relative to float32 assumed for a dtype that was never measured.
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
 
@@ -90,7 +92,13 @@ class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
     def __init__(self, fit: DeviceFit) -> None:
-        """Raises ProfileError for a fit of features other than this version of placer describes ops by."""
+        """Raises ProfileError for a fit without a floor, or of features this version does not describe ops by."""
+        lacking = [name for name in _NEEDED_RATES if not fit.rates.get(name, 0.0) > 0.0]
+        lacking += [f"latency of {name}" for name, family in fit.families.items() if "latency" not in family.parameters]
+        if lacking:
+            raise ProfileError(
+                f"the profile cannot price on {fit.device}: it has no {', no '.join(lacking)}; run: placer calibrate"
+            )
         foreign = foreign_family(fit)
         if foreign is not None:
             raise ProfileError(

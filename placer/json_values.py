@@ -5,6 +5,7 @@ Long lists of numbers are checked in bulk and come back as numpy arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -73,11 +74,12 @@ def integer(value: Any, where: str, low: int) -> int:
 
 def number(value: Any, where: str, low: float = -np.inf) -> float:
     """A finite number of at least ``low``."""
-    found = value if type(value) in (int, float) and abs(value) <= 1e300 else np.nan
-    if not (found >= low and np.isfinite(found)):
+    # As a float first: numpy has no answer about whole numbers beyond 64 bits.
+    found = float(value) if type(value) in (int, float) and abs(value) <= 1e300 else math.nan
+    if not (found >= low and math.isfinite(found)):
         bound = "" if low == -np.inf else f" of at least {low:g}"
         raise UnfitError(f"{where}: expected a finite number{bound}, not {brief(value)}")
-    return float(found)
+    return found
 
 
 def numbers(value: Any, where: str, low: float = -np.inf) -> dict[str, float]:

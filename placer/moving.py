@@ -35,6 +35,12 @@ def move_modules(modules: Iterable[nn.Module], device: torch.device) -> None:
             module.to(device)
 
 
+def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
+    """The one device all parameters and buffers are on; None where there are several, or none."""
+    found = {tensor.device for module in modules for tensor in (*module.parameters(), *module.buffers())}
+    return found.pop() if len(found) == 1 else None
+
+
 def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     """Move existing optimizer state in place, next to its parameters; the parameter groups are left as they are.
 

@@ -268,16 +268,24 @@ def conventional(workload: Workload, devices: Sequence[str] | None, why: str) ->
     if bound:
         return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
     need = rough_memory(workload)
+    rule = "no accelerator is present"
     for name in available:
         if name == "cpu":
             continue
-        free = machine.memory(name)[0]
-        if need <= free:
+        free = _answering_memory(name)
+        if free is not None and need <= free:
             return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
+        rule = "the accelerator does not answer" if free is None else "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
-    present = any(name != "cpu" for name in available)
-    rule = "the model does not fit on the accelerator" if present else "no accelerator is present"
     return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
+
+
+def _answering_memory(device: str) -> int | None:
+    """Free bytes; None of a device that is listed and cannot be used: gone since, or its driver is too old."""
+    try:
+        return machine.memory(device)[0]
+    except (RuntimeError, ValueError, OSError):
+        return None
 
 
 def rough_memory(workload: Workload) -> int:

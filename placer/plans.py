@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from placer.decision import Decision
+from placer.moving import only_device
 from placer.prediction import Prediction
 from placer.profile import Profile
 from placer.signature import module_signature
@@ -104,13 +105,8 @@ class Plans:
     def _remember(self, model: nn.Module, question: Hashable, plan: Plan) -> None:
         seen = self._by_model.get(model)
         if seen is None or not seen.watch.unchanged(model):
-            seen = self._by_model[model] = _Seen(Watch(model), _only_device(model))
+            seen = self._by_model[model] = _Seen(Watch(model), only_device((model,)))
         seen.plans[question] = plan
         seen.plans.move_to_end(question)
         while len(seen.plans) > PER_MODEL:
             seen.plans.popitem(last=False)
-
-
-def _only_device(model: nn.Module) -> torch.device | None:
-    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    return devices.pop() if len(devices) == 1 else None

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 
 from placer import machine, malloc, timeline
 from placer.allocator import HeapState
 from placer.costs import CostModel
+from placer.errors import ProfileError
 from placer.prediction import Prediction, PricedTrace
 from placer.profile import DeviceFit, Profile
 from placer.tracing.trace import Trace
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
+
+#: No step takes 30 years: a profile that says so was not measured.
+_LONGEST_STEP = 1e9
 
 #: The cost models last used: their factorised residuals are worth keeping, but not for ever.
 _recent: list[CostModel] = []
@@ -48,8 +53,29 @@ def predict_on(
     device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
     heap: HeapState | None = None,
 ) -> Prediction:  # fmt: skip
-    """The Prediction of one device; see ``predict``."""
-    model = cost_model(profile, device, threads)
+    """The Prediction of one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
+    try:
+        with np.errstate(all="ignore"):  # a foreign profile may hold anything finite: the result is looked at below
+            found = _priced(cost_model(profile, device, threads), device, trace, data=data, steps=steps, heap=heap)
+    except (ArithmeticError, np.linalg.LinAlgError) as error:
+        raise _senseless(profile, device, str(error)) from error
+    times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
+    ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
+    if not ordered or not all(map(math.isfinite, times)):
+        raise _senseless(profile, device, f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s")
+    return found
+
+
+def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
+    return ProfileError(
+        f"the numbers of profile {profile.name or 'in memory'} for {device} make no sense ({found}); "
+        "run: placer calibrate"
+    )
+
+
+def _priced(
+    model: CostModel, device: str, trace: Trace, *, data: str, steps: int | None, heap: HeapState | None
+) -> Prediction:
     priced = model.price(trace, heap)
     fit = model.fit
     step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)

@@ -202,7 +202,10 @@ def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) 
     except OSError as error:
         raise ProfileError(f"cannot read profile {path}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
-        raise ProfileDamaged(f"{path} is larger than {MAX_BYTES >> 20} MB, so it is not a profile placer wrote")
+        raise ProfileDamaged(
+            f"{path} is larger than {MAX_BYTES >> 20} MB, so it is not a profile placer wrote; "
+            "write a new one with: placer calibrate"
+        )
     return replace(decode(data, str(path), samples=samples), name=label)
 
 

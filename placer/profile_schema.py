@@ -41,6 +41,7 @@ from placer.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile,
 FORMAT = "placer machine profile"
 #: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
 MAX_DEPTH = 32
+_PIECE = 1 << 20
 _FIXED_COLUMNS = 5  # of a sample row, before its features
 #: Opening brackets become +1, closing ones -1 (as signed bytes), everything else goes.
 _BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
@@ -169,8 +170,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _depth(data: bytes) -> int:
     """Deepest bracket nesting, strings not told apart."""
-    marks = np.frombuffer(data.translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
-    return int(np.cumsum(marks, dtype=np.int64).max(initial=0))
+    deepest = depth = 0
+    # Piece by piece: the running sums of a file full of brackets would take eight times its size.
+    for start in range(0, len(data), _PIECE):
+        marks = np.frombuffer(data[start : start + _PIECE].translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
+        depths = depth + np.cumsum(marks, dtype=np.int64)
+        if len(depths):
+            deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
+    return deepest
 
 
 def _profile(document: dict[str, Any], schema: int) -> Profile:
@@ -206,8 +213,8 @@ def _fit(value: Any, where: str, schema: int) -> DeviceFit:
         threads=integer(fields["threads"], f"{where}.threads", low=1),
         rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
         families={name: _family(family, f"{where}.families.{name}", schema) for name, family in families.items()},
-        framework=numbers(fields["framework"], f"{where}.framework"),
-        interval=numbers(fields["interval"], f"{where}.interval"),
+        framework=numbers(fields["framework"], f"{where}.framework", low=0.0),
+        interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
         reference=text(fields["reference"], f"{where}.reference") if schema > 1 else "",
     )
 
@@ -245,7 +252,7 @@ def _family(value: Any, where: str, schema: int) -> FamilyFit:
         mean=number(fields["mean"], f"{where}.mean"),
         signal=number(fields["signal"], f"{where}.signal", low=0.0),
         noise=noise,
-        parameters=numbers(fields["parameters"], f"{where}.parameters"),
+        parameters=numbers(fields["parameters"], f"{where}.parameters", low=0.0),
         measured=integer(fields["measured"], f"{where}.measured", low=0) if schema > 1 else len(y),
     )
 

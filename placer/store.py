@@ -11,7 +11,8 @@ from pathlib import Path
 def data_home() -> Path:
     """The folder that holds profiles and the history: ``$PLACER_HOME``, else the user's data directory."""
     if home := os.environ.get("PLACER_HOME"):
-        return Path(home).expanduser()
+        # Not Path.expanduser, which raises for the home of a user that is not there: choose() would, too.
+        return Path(os.path.expanduser(home))  # noqa: PTH111
     from platformdirs import user_data_path  # only here, so that PLACER_HOME works without it
 
     return Path(user_data_path("placer", appauthor=False))

@@ -82,6 +82,8 @@ def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = No
     """One clock: ops and framework add up. ``spans`` is filled with the ops, the framework's time evenly between."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
+    if compute + dispatch <= 0.0:  # nothing but views, or nothing at all: it has to be called all the same
+        dispatch = fit.rates.get("dispatch_seconds", 0.0)
     if spans is not None:
         gap, now = dispatch / max(len(priced.seconds), 1), 0.0
         for call, seconds in enumerate(priced.seconds):
@@ -138,6 +140,8 @@ def on_accelerator(
                 done.append(Span("host", "", host - issue - spread, issue + spread, call))
                 if seconds > 0.0:
                     done.append(Span("device", "", device - seconds, seconds, call))
+        if not trace.calls:
+            host += spread or fit.rates.get("dispatch_seconds", 0.0)
         if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
             waited = max(host, device)
             host = device = waited + trace.syncs * sync + copy_out

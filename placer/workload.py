@@ -25,6 +25,8 @@ Data = Literal["host", "pinned", "device"]
 MODES: tuple[Mode, ...] = ("train", "infer")
 DATA: tuple[Data, ...] = ("host", "pinned", "device")
 
+#: More steps than any run has; a float still tells them apart.
+MOST_STEPS = 2**53
 #: Optimizers a name cannot stand for: LBFGS needs a closure, SparseAdam sparse gradients. Their instances are fine.
 _UNNAMED = {"Optimizer", "LBFGS", "SparseAdam"}
 
@@ -151,6 +153,8 @@ def check_steps(steps: object) -> int | None:
     count = operator.index(cast(Any, steps))
     if count < 1:
         raise ValueError(f"steps must be at least 1, or None for a long run, not {count}")
+    if count > MOST_STEPS:
+        raise ValueError(f"steps must be at most {MOST_STEPS}, or None for a long run")
     return count
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from placer import machine, store
 from placer import profile as profiles
-from placer import store
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
 from placer.profile import DeviceFit, FamilyFit, Profile, Sample
 from placer.profile_schema import MAX_DEPTH, decode, encode
@@ -472,6 +472,26 @@ THEN = {
 )
 def test_stale_fields_name_the_field_and_both_values(change: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert profiles.stale_fields(make_profile(fingerprint=THEN), {**THEN, **change}) == expected
+
+
+def other(value: Any) -> Any:
+    """Another value of the same kind, further away than any tolerance."""
+    if isinstance(value, bool):
+        return not value
+    return value * 3 + 1 if isinstance(value, (int, float)) else f"other {value}"
+
+
+def test_every_field_of_the_fingerprint_that_changes_is_named() -> None:
+    assert set(machine.fingerprint()) <= set(THEN)  # no field is forgotten here
+    profile = make_profile(fingerprint=THEN)
+    for field in THEN.keys() - {"accelerators"}:
+        found = profiles.stale_fields(profile, {**THEN, field: other(THEN[field])})
+        assert len(found) == 1, field
+        assert str(other(THEN[field])) in found[0] or "GiB" in found[0]
+    for field in GPU.keys() - {"device"}:
+        (named,) = profiles.stale_fields(profile, {**THEN, "accelerators": [{**GPU, field: other(GPU[field])}]})
+        assert {"memory_bytes": "memory"}.get(field, field) in named
+        assert "cuda" in named
 
 
 def test_a_foreign_fingerprint_is_stale_not_an_error() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.explanation import breakdown, tables
 from placer.explanation.explanation import Explanation
+from placer.explanation.printable import printable
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def render(explanation: Explanation, *, width: int = 100, color: bool = False) -
     """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
     from rich.text import Text
 
+    explanation = Explanation.from_dict(printable(explanation.to_dict()))
     headline, *details = verdict(explanation)
     parts: list[Any] = [Text(headline, style="bold")]
     if (compared := tables.steps(explanation, width)) is not None:

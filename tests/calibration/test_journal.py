@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.journal import Journal
+from placer.calibration.journal import Failure, Journal
 from placer.calibration.observation import OpObservation, StepObservation
+from placer.errors import CalibrationError
+from placer.operators import feature_names
 
 HERE = {"cpu": "a", "cores": 2, "accelerators": []}
-OP = OpObservation("matmul", "aten::mm", "float32", (1.0, 2.0, 3.0), 1.25e-6, 0.0, 0.1, 3)
-MISSED = OpObservation("matmul", "aten::mm", "float32", (1.0, 2.0, 4.0), None, 0.0, 0.0, 1)
+FEATURES = tuple(float(n) for n in range(2 + len(feature_names("matmul"))))
+OP = OpObservation("matmul", "aten::mm", "float32", FEATURES, 1.25e-6, 0.0, 0.1, 3)
+MISSED = OpObservation("matmul", "aten::mm", "float32", FEATURES[::-1], None, 0.0, 0.0, 1)
 
 
 def observation(name: str, device: str = "cpu") -> StepObservation:
@@ -49,9 +52,31 @@ def test_a_crash_in_the_middle_of_a_line_loses_that_line_only(path: Path) -> Non
     assert [o.name for o in Journal(path, HERE).observations] == ["a", "c", "d"]
 
 
+RATES = '{"device": "cpu", "threads": 2, "took": 1, "rates": '
+#: A line as it is written, with one value that nobody writes.
+WRONG = [
+    ("1.25e-06", "NaN"), ("1.25e-06", "1e999"), ("1.25e-06", '"fast"'), ('"count": 3', '"count": 0'),
+    ('"family": "matmul", "op"', '"family": "none", "op"'), ('"took": 0.25', '"took": -1'), ("[0.0, ", "["),
+    ('"threads": 2', '"threads": 2.5'), ('"spread"', '"surprise"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong"), WRONG)
+def test_a_line_with_a_wrong_value_is_dropped(path: Path, right: str, wrong: str) -> None:
+    journal = Journal(path, HERE)
+    journal.add(observation("a"), 0.5)
+    journal.add(observation("b"), 0.25)
+    head, first, second = path.read_text().splitlines()
+    assert right in second
+    path.write_text("\n".join((head, first, second.replace(right, wrong))) + "\n")
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
 @pytest.mark.parametrize(
-    "line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1"]
-)
+    "line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1", "[" * 100_000,
+             RATES + "[]}", RATES + '{"flops/float32": -1}}', RATES + '{"flops/float32": NaN}}', '{"failed": 3}',
+             '{"starting": {}}'],
+)  # fmt: skip
 def test_a_damaged_line_is_dropped(path: Path, line: str) -> None:
     Journal(path, HERE).add(observation("a"), 0.25)
     with path.open("a") as file:
@@ -67,7 +92,30 @@ def test_another_machines_journal_is_not_resumed(path: Path) -> None:
     assert Journal(path, HERE).observations == []  # it was started anew
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"not json\n", b"{}\n"])
+def test_failures_come_back(path: Path) -> None:
+    failure = Failure("cpu", 2, "matmul", "p", "it did not fit in memory")
+    journal = Journal(path, HERE)
+    journal.starting("cpu", 2, "matmul", "p")
+    journal.add_failure(failure)
+    journal.starting("cpu", 2, "matmul", "q")
+    journal.add(observation("q"), 0.25)
+    again = Journal(path, HERE)
+    assert again.failures == [failure]
+    assert again.attempts("cpu", 2) == 2
+
+
+def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path, HERE)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(CalibrationError, match=r"No space left on device.*--output FILE"):
+        journal.add(observation("a"), 0.25)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"not json\n", b"{}\n", b"[" * 100_000])
 def test_a_file_that_is_no_journal_is_started_anew(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)

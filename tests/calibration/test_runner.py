@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from placer import profile
+import placer
+from placer import machine, profile
 from placer.calibration import runner
+from placer.calibration.interference import Load
+from placer.calibration.journal import Journal
 from placer.calibration.measuring import Bench
+from placer.calibration.observation import StepObservation
+from placer.calibration.probe import Probe
 from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
 
@@ -107,4 +113,47 @@ def test_noise_is_told_in_two_degrees() -> None:
     assert "20%" in noisy
     assert "12%" in noisy
     assert "very noisy" in very
-    assert "placer calibrate" in very
+    assert "40%" in very
+    assert "30%" in very
+    assert "run placer calibrate" in noisy
+    assert "run placer calibrate" in very
+    assert noisy != very
+
+
+@pytest.mark.parametrize("spread", [0.13, 0.31])
+def test_noise_is_kept_in_the_profile_and_shown_by_explain(spread: float, handmade_profile: profile.Profile) -> None:
+    (warning,) = runner._noise_warnings(spread)
+    profile.save(replace(handmade_profile, warnings=(warning,)))
+    shown = placer.explain(torch.nn.Linear(2, 2), (1, 2), devices=["cpu"]).to_text(width=1000)
+    assert f"- {warning}" in shown.splitlines()
+
+
+def test_a_clock_that_stands_still_ends_a_calibration_at_once(measured: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    with pytest.raises(placer.TimerError, match="stands still"):
+        calibrate(budget=5.0, path=path, progress=False, quick=True, clock=lambda: 5.0)
+    # The rates are there from another run: now every probe would fail without spending the budget.
+    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
+    for fit in profile.load(measured).fits:
+        journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
+    with pytest.raises(placer.TimerError):
+        calibrate(budget=5.0, path=path, progress=False, quick=True, clock=lambda: 5.0)
+
+
+def test_an_interrupt_keeps_every_finished_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "profile.json"
+    finished: list[str] = []
+    measure = Bench.measure
+
+    def interrupted(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
+        if len(finished) == 12:
+            raise KeyboardInterrupt
+        found = measure(self, probe, seconds=seconds)
+        finished.extend([probe.name] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(Bench, "measure", interrupted)
+    monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)  # else some are thrown away on purpose
+    calibrate(budget=6.0, path=path, quick=True, progress=False)
+    kept = Journal(path.with_suffix(".journal"), machine.fingerprint())
+    assert [o.name for o in kept.observations] == finished

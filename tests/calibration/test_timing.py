@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import time
 from collections.abc import Callable
 
 import pytest
 
-from placer.calibration.timing import Timing, clock_resolution, measure, percentile
+from placer.calibration.timing import Timing, clock_resolution, measure, percentile, relative_spread
 from placer.errors import TimerError
 
 
@@ -61,6 +63,56 @@ def test_five_percent_noise_is_averaged_until_the_median_is_known() -> None:
     assert timing.stable
     assert timing.spread / timing.count**0.5 <= 0.005
     assert timing.p10 < timing.median < timing.p90
+
+
+def test_the_report_of_five_percent_noise_is_exact() -> None:
+    clock = FakeClock(tick=0.0)
+    reads = iter(range(1, 1000))
+    tick = 2.0**-20
+
+    def ticking() -> float:  # the clock moves a little when it is looked at, or it would be called dead
+        return clock.now + tick * next(reads)
+
+    steps = itertools.cycle([1.0, 0.95, 1.05, 1.0, 0.95, 1.05, 1.0])
+    timing = measure(clock.work(lambda: next(steps)), clock=ticking, max_seconds=1e6, target_spread=0.015, min_rounds=5)
+    assert clock.calls == 1 + timing.count * timing.loops  # the warm-up, and every block
+    assert timing.loops == 1
+    assert timing.stable
+    blocks = sorted(_noise(timing.count))
+    exact = Timing(
+        median=percentile(blocks, 0.5), p10=percentile(blocks, 0.1), p90=percentile(blocks, 0.9),
+        spread=relative_spread(blocks), count=len(blocks), stable=True,
+    )  # fmt: skip
+    for name in ("median", "p10", "p90", "spread"):
+        assert getattr(timing, name) == pytest.approx(getattr(exact, name), abs=2e-6), name
+    enough = [n for n in range(5, timing.count + 1) if relative_spread(sorted(_noise(n))) / n**0.5 <= 0.015]
+    assert enough == [timing.count]  # no block more, and none less
+
+
+def _noise(count: int) -> list[float]:
+    return list(itertools.islice(itertools.cycle([0.95, 1.05, 1.0, 1.0, 0.95, 1.05, 1.0]), count))
+
+
+def test_timings_that_never_settle_are_an_error_that_names_the_remedy() -> None:
+    clock = FakeClock()
+    steps = itertools.cycle([1.0, 1.0, 1.0, 1e4, 1e4])
+    with pytest.raises(TimerError, match=r"never settle: \d+ blocks spread by \d+% \(above 1000%\).*placer calibrate"):
+        measure(clock.work(lambda: next(steps)), clock=clock, max_rounds=60, max_seconds=1e9)
+
+
+def test_a_clock_that_leaps_to_infinity_is_an_error() -> None:
+    clock = FakeClock()
+    steps = itertools.chain([1.0, 1.0], itertools.repeat(float("inf")))
+    with pytest.raises(TimerError, match="only moves forward"):
+        measure(clock.work(lambda: next(steps)), clock=clock, max_seconds=1e9)
+
+
+def test_a_clock_that_runs_ever_faster_ends_and_is_unstable() -> None:
+    clock = FakeClock()
+    steps = (1.3**n for n in itertools.count())
+    timing = measure(clock.work(lambda: next(steps)), clock=clock, max_rounds=25, max_seconds=1e12)
+    assert not timing.stable
+    assert all(math.isfinite(value) for value in (timing.median, timing.p10, timing.p90, timing.spread))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,80 @@
+"""Run as a program: replaces a file, and kills itself before its N-th file operation (0: never).
+
+Arguments: the file, a file with the new content, N. Prints how many operations there were.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from placer.store import replace_file
+
+#: Everything the os module offers to change a file or a folder.
+OPERATIONS = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "link", "symlink", "unlink", "remove",
+              "truncate", "ftruncate", "chmod")  # fmt: skip
+#: Writes a content is cut into, so that a kill can fall between two of them.
+PIECES = 4
+
+
+class Killer:
+    """Counts operations; the N-th does not happen any more."""
+
+    def __init__(self, nth: int) -> None:
+        self.nth, self.count = nth, 0
+
+    def operation(self) -> None:
+        self.count += 1
+        if self.count == self.nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.operation()
+            return function(*args, **kwargs)
+
+        return call
+
+
+class Pieces:
+    """A binary file whose every piece of a write reaches the system on its own."""
+
+    def __init__(self, file: BinaryIO, killer: Killer) -> None:
+        self.file, self.killer = file, killer
+
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.killer.operation()
+        self.file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: bytes) -> int:
+        size = -(-len(data) // PIECES)
+        for start in range(0, len(data), size):
+            self.killer.operation()
+            self.file.write(data[start : start + size])
+            self.file.flush()
+        return len(data)
+
+
+def main(target: str, source: str, nth: str) -> None:
+    data = Path(source).read_bytes()
+    killer = Killer(int(nth))
+    fdopen = os.fdopen
+    for name in OPERATIONS:
+        setattr(os, name, killer.watched(getattr(os, name)))
+    os.fdopen = lambda *args, **kwargs: Pieces(fdopen(*args, **kwargs), killer)  # type: ignore[assignment]
+    replace_file(Path(target), data)
+    print(killer.count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""A device that is gone, full, or refuses to start: the right answer and reason, or the usual rule, one warning."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from simulated.backend import Backend
+from simulated.device import DEVICE, Device
+from simulated.spec import SPEC
+from torch import nn
+
+import placer
+from placer import PlacerWarning, api, machine, profile
+from placer.calibration.attempts import TOO_LARGE, attempt
+from placer.calibration.journal import Journal
+from placer.calibration.measuring import Bench
+from placer.calibration.probe import Probe
+from placer.profile import Profile
+
+
+def large() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def devices_of(model: nn.Module) -> set[str]:
+    return {tensor.device.type for tensor in (*model.parameters(), *model.buffers())}
+
+
+@pytest.fixture
+def calibrated_here(with_cpu: Profile) -> Profile:
+    """Both devices calibrated, in this machine's place."""
+    profile.save(replace(with_cpu, fingerprint=machine.fingerprint()))
+    return profile.load()
+
+
+def test_a_device_that_vanished_is_no_candidate(
+    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.plans.clear()
+    monkeypatch.setattr(Backend, "device_count", lambda self: 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        placement = placer.choose(large(), (512, 256), mode="train")
+    assert placement.device == "cpu"
+    assert set(placement.predictions) == {"cpu"}
+    assert "no other device" in placement.reason
+
+
+def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_here: Profile) -> None:
+    api.plans.clear()
+    held = torch.empty(device.memory.free - (1 << 20), dtype=torch.uint8, device="sim")
+    placement = placer.choose(large(), (512, 256), mode="train")
+    assert placement.device == "cpu"
+    assert "does not fit" in placement.reason
+    del held
+
+
+def test_a_device_that_fills_up_after_the_decision_leaves_the_model_where_it_was(
+    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.plans.clear()
+    model = large()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 256)).sum().backward()
+    optimizer.step()
+    values = [p.detach().clone() for p in model.parameters()]
+    identities = [id(p) for p in model.parameters()]
+    # Room for a part of the weights only, which the one who decided could not know.
+    free = device.memory.free
+    held = torch.empty(free - (600 << 10), dtype=torch.uint8, device="sim")
+    monkeypatch.setattr(machine, "known_free_memory", lambda name: free)
+    with pytest.warns(PlacerWarning, match=r"not placed as predicted.*OutOfMemoryError.*PLACER_DEVICE=cpu") as seen:
+        placement = placer.choose(model, (512, 256), mode="train", optimizer=optimizer)
+    assert len(seen) == 1
+    assert (placement.device, placement.confidence) == ("cpu", None)
+    assert "the move to sim failed" in placement.reason
+    assert set(placement.predictions) == {"cpu", "sim"}
+    assert placement.explain().decision.device == "sim"  # what was predicted is still there to be read
+    assert devices_of(model) == {"cpu"}
+    assert [id(p) for p in model.parameters()] == identities
+    assert all(torch.equal(a, b) for a, b in zip(values, model.parameters(), strict=True))
+    assert {v.device.type for state in optimizer.state.values() for v in state.values()} == {"cpu"}
+    model(torch.ones(2, 256)).sum().backward()
+    optimizer.step()
+    with pytest.raises(torch.OutOfMemoryError):
+        placer.choose(model, (512, 256), mode="train", devices=["sim"])
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(torch.OutOfMemoryError):
+        placer.choose(model.to("cpu"), (512, 256), mode="train")
+    del held
+    gc.collect()
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("The driver on your system is too old")
+
+
+def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No profile, a device that is listed, and a context that cannot be created."""
+    monkeypatch.setattr(Device, "touch", refuse)
+    model = large()
+    with pytest.warns(PlacerWarning, match="run: placer calibrate") as seen:
+        placement = placer.choose(model, (512, 256), mode="train")
+    assert len(seen) == 1
+    assert placement.device == "cpu"
+    assert "does not answer" in placement.reason
+    assert devices_of(model) == {"cpu"}
+
+
+def test_a_device_that_answers_and_then_fails_is_one_warning_and_the_cpu(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "memory", lambda name: (SPEC.memory, SPEC.memory))
+    monkeypatch.setattr(Device, "touch", refuse)
+    model = large()
+    with pytest.warns(PlacerWarning, match=r"run: placer calibrate.*the move to sim failed.*too old") as seen:
+        placement = placer.choose(model, (512, 256), mode="train")
+    assert len(seen) == 1
+    assert placement.device == "cpu"
+    assert devices_of(model) == {"cpu"}
+
+
+def test_a_profile_of_another_machine_is_the_usual_rule_and_one_warning(device: Device, with_cpu: Profile) -> None:
+    other = {**machine.fingerprint(), "cpu": "another CPU"}
+    profile.save(replace(with_cpu, fingerprint=other))
+    with pytest.warns(PlacerWarning, match=r"CPU: another CPU -> ") as seen:
+        placement = placer.choose(large(), (512, 256), mode="train")
+    assert len(seen) == 1
+    assert placement.device == "sim"
+    assert placement.confidence is None
+
+
+def test_a_device_that_was_not_calibrated_is_the_usual_rule_and_one_warning(device: Device, with_cpu: Profile) -> None:
+    only_cpu = tuple(fit for fit in with_cpu.fits if fit.device == "cpu")
+    profile.save(replace(with_cpu, fits=only_cpu, fingerprint=machine.fingerprint()))
+    with pytest.warns(PlacerWarning, match=r"sim is not calibrated") as seen:
+        assert placer.choose(large(), (512, 256), mode="train").device == "sim"
+    assert len(seen) == 1
+
+
+def test_out_of_memory_while_calibrating_is_infeasible_and_the_memory_is_free_again(
+    device: Device, calibrated_sim: Profile, tmp_path: Path
+) -> None:
+    bench = Bench("sim", torch.get_num_threads(), rates=calibrated_sim.fit("sim").rates, clock=DEVICE.clock)
+    journal = Journal(tmp_path / "p.journal", {})
+    small = Probe("matmul", "small", lambda: nn.Linear(8, 8), lambda: (torch.ones(4, 8),), "train", "adam")
+    huge = Probe("matmul", "huge", lambda: nn.Linear(5000, 6000), lambda: (torch.ones(4, 5000),), "train", "adam")
+    assert attempt(bench, small, seconds=1e-3, journal=journal) is not None
+    gc.collect()
+    before = device.memory.used
+    assert attempt(bench, huge, seconds=1e-3, journal=journal) is None
+    assert [(f.name, f.reason) for f in journal.failures] == [("huge", TOO_LARGE)]
+    assert device.memory.peak > SPEC.memory // 2  # it did run, until there was no room
+    assert device.memory.used <= before
+    assert attempt(bench, small, seconds=1e-3, journal=journal) is not None

@@ -1,0 +1,114 @@
+"""Very many decisions, networks, batches and faults."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import psutil
+import pytest
+import torch
+from random_modules import random_module
+from test_price_properties import NETWORKS, RECORD, check, priced
+from test_untouched_by_failures import FUNCTIONS, Fault, inject, workload
+
+import placer
+from placer import api, machine
+from placer import profile as profiles
+from placer.profile import Profile
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+CALLS, CALLS_PER_NETWORK = 100_000, 50
+MODULES = 1000
+POINTS = 1500
+#: Memory the process may gain between a tenth of the calls and all of them.
+MOST_GROWTH = 100 * 2**20
+BATCHES = tuple(2**n for n in range(17))
+
+Note = Callable[[str, str], None]
+
+
+@pytest.fixture
+def measured() -> Profile:
+    return profiles.load(RECORD, samples=False)
+
+
+def live_tensors() -> int:
+    gc.collect()
+    return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
+
+
+def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Note) -> None:
+    profiles.save(replace(measured, fingerprint=machine.fingerprint()))
+    api.plans.clear()
+    process, random = psutil.Process(), Random(0)
+    networks = max(int(CALLS * share) // CALLS_PER_NETWORK, 20)
+    start = tensors = files = threads = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(networks):
+            if number == networks // 10:
+                start, tensors = process.memory_info().rss, live_tensors()
+                files, threads = process.num_fds(), threading.active_count()
+            model, shape = random_module(random)
+            trains = next(model.parameters(), None) is not None
+            for _ in range(CALLS_PER_NETWORK):
+                mode = random.choice(("train", "infer")) if trains else "infer"
+                batch = random.choice((2, 7, 64, 512))
+                found = placer.choose(model, (batch, *shape), mode=mode, devices=["cpu"], move=False)
+                assert found.confidence == 1.0
+            del model
+    growth = process.memory_info().rss - start
+    assert growth < MOST_GROWTH
+    assert live_tensors() <= tensors
+    assert process.num_fds() <= files
+    assert threading.active_count() <= threads
+    calls = networks * CALLS_PER_NETWORK
+    grown = f"memory grew by {max(growth, 0) / 2**20:.0f} MiB"
+    note("decisions", f"{calls:,} calls; {grown}, no tensor, file or thread more")
+
+
+def test_a_thousand_random_modules(measured: Profile, share: float, note: Note) -> None:
+    random, done = Random(1), 0
+    for _ in range(max(int(MODULES * share), 20)):
+        model, shape = random_module(random)
+        trains = next(model.parameters(), None) is not None
+        for mode in ("train", "infer") if trains else ("infer",):
+            check(priced(model, (random.randint(2, 300), *shape), mode, measured))
+        done += 1
+    note("modules", f"{done:,} modules traced and priced, no exception")
+
+
+def test_every_power_of_two(measured: Profile, note: Note) -> None:
+    pairs = faster = 0
+    for build, shape in NETWORKS.values():
+        model = build()
+        for mode in ("train", "infer"):
+            found = [priced(model, (batch, *shape), mode, measured) for batch in BATCHES]
+            for small, large in combinations(found, 2):
+                pairs += 1
+                faster += large.step_seconds < small.low
+    assert faster == 0
+    note("batches", f"{pairs:,} pairs of batches of {len(NETWORKS)} networks, none faster beyond the interval")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_faults_at_very_many_points(name: str, measured: Profile, share: float, note: Note) -> None:
+    profiles.save(replace(measured, fingerprint=machine.fingerprint()))
+    tried = 0
+    for reads in (False, True):
+        for error in (RuntimeError("injected"), MemoryError("injected"), KeyboardInterrupt("injected")):
+            model, optimizer, options = workload(reads)
+            api.plans.clear()
+            with Fault().watching() as plain:
+                FUNCTIONS[name](model, options)
+            points = range(1, plain.count + 1)
+            for point in Random(repr(error)).sample(points, min(len(points), max(int(POINTS * share), 10))):
+                inject(FUNCTIONS[name], model, optimizer, options, error, point)
+                tried += 1
+    note(f"faults in {name}", f"{tried:,} faults, nothing changed")

@@ -1,0 +1,106 @@
+"""Calibration under load, twice, and beside what hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from placer import profile as profiles
+from placer.calibration.attempts import attempt
+from placer.calibration.cells import _build, _workload, cells_of
+from placer.calibration.journal import Journal
+from placer.calibration.measuring import Bench
+from placer.calibration.probe import Probe
+from placer.calibration.runner import calibrate
+from placer.calibration.suite import entries
+from placer.calibration.validation import validate
+from placer.calibration.watchdog import HungError, run_limited
+from placer.decision import decide
+from placer.predict import predict
+from placer.profile import Profile
+from placer.tracing import trace
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+#: Seconds of a calibration here; a tenth of it when only tried.
+BUDGET = 60.0
+GRANDCHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1000)'])"
+
+
+class Sleeps(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type != "meta":
+            time.sleep(1000)
+        return x
+
+
+@pytest.mark.skipif(os.name != "posix", reason="alarms and process groups are POSIX's")
+def test_a_run_is_back_from_what_hangs(tmp_path: Path, note: Callable[[str, str], None]) -> None:
+    start = time.perf_counter()
+    with pytest.raises(HungError):
+        run_limited([sys.executable, "-c", GRANDCHILD], seconds=1.0)
+    command = time.perf_counter() - start
+    hangs = Probe("network", "hangs", Sleeps, lambda: (torch.ones(1, 2),), "infer")
+    works = Probe("network", "works", lambda: nn.Linear(2, 2), lambda: (torch.ones(1, 2),), "infer")
+    bench, journal = Bench("cpu", torch.get_num_threads()), Journal(tmp_path / "p.journal", {})
+    assert attempt(bench, works, seconds=0.01, journal=journal) is not None
+    start = time.perf_counter()
+    assert attempt(bench, hangs, seconds=0.01, journal=journal, limit=1.0) is None
+    assert attempt(bench, works, seconds=0.01, journal=journal) is not None
+    benchmark = time.perf_counter() - start
+    assert max(command, benchmark) < 5.0
+    note("hung", f"back after {max(command, benchmark):.1f} s with a limit of 1 s")
+
+
+def test_calibrating_with_all_cores_busy(tmp_path: Path, share: float, note: Callable[[str, str], None]) -> None:
+    budget = max(BUDGET * share, 15.0)
+    loop = "while True: sum(range(10000))"
+    busy = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(os.cpu_count() or 1)]
+    try:
+        found = calibrate(budget=budget, path=tmp_path / "busy.json", progress=False)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    marked = [warning for warning in found.warnings if "noisy" in warning]
+    # As it was written: the samples' digits, the name.
+    report = validate(
+        entries("quick"), profiles.load(tmp_path / "busy.json"), ["cpu"], time_limit_per_cell=max(0.8 * share, 0.05)
+    )
+    cells = [c for c in report.cells if c.measured and c.predicted and c.low and c.high]
+    within = sum(c.low <= c.measured <= c.high for c in cells if c.low and c.measured and c.high) / len(cells)
+    assert marked or within >= 0.85, f"{within:.0%} within, and no warning"
+    note("busy", f"{within:.0%} of {len(cells)} steps within the interval; marked: {marked[0] if marked else 'no'}")
+
+
+def test_two_calibrations_agree(
+    tmp_path: Path, share: float, handmade_profile: Profile, note: Callable[[str, str], None]
+) -> None:
+    """Decisions between this CPU, calibrated twice, and one accelerator whose costs are set by hand."""
+    budget = max(BUDGET * share, 15.0)
+    accelerator = next(fit for fit in handmade_profile.fits if fit.device == "cuda")
+    both = []
+    for name in ("first", "second"):
+        found = calibrate(budget=budget, path=tmp_path / f"{name}.json", progress=False)
+        both.append(replace(found, fits=(*found.fits, accelerator)))
+    same = total = 0
+    for entry in entries("quick"):
+        if entry.missing():
+            continue
+        model = _build(entry)
+        for cell in cells_of(entry, [("cpu", torch.get_num_threads())]):
+            traced = trace(_workload(entry, model, cell, "host"))
+            choices = [decide(predict(traced, p, devices=("cpu", "cuda")), None).device for p in both]
+            same += choices[0] == choices[1]
+            total += 1
+    if share == 1.0:
+        assert same >= 0.95 * total
+    note("twice", f"{same} of {total} decisions equal")

@@ -1,0 +1,65 @@
+"""The loader against a million inputs, and the store against twelve processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from fuzzing import Fuzzer
+
+from placer import profile as profiles
+from placer.profile import Profile, Sample
+from placer.profile_schema import encode
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+INPUTS = 1_000_000
+PROCESSES, SECONDS = 12, 60.0
+#: What the loader may hold on to, over a million inputs.
+MOST_GROWTH = 64 * 2**20
+
+
+def test_a_million_damaged_profiles(
+    handmade_profile: Profile, share: float, note: Callable[[str, str], None]
+) -> None:
+    sample = Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11)
+    fuzzer = Fuzzer(encode(replace(handmade_profile, samples=(sample, sample))), seed=1)
+    process, inputs = psutil.Process(), max(int(INPUTS * share), 1000)
+    refused, slowest, start = 0, 0.0, 0
+    for number in range(inputs):
+        if number == inputs // 10:
+            start = process.memory_info().rss
+        before = time.perf_counter()
+        refused += fuzzer.once()
+        slowest = max(slowest, time.perf_counter() - before)
+    growth = process.memory_info().rss - start
+    assert growth < MOST_GROWTH
+    grown = f"memory grew by {max(growth, 0) / 2**20:.0f} MiB"
+    note("fuzz", f"{inputs:,} inputs, {refused:,} refused, no other error; slowest {slowest:.2f} s; {grown}")
+
+
+def test_twelve_processes(
+    handmade_profile: Profile, tmp_path: Path, share: float, note: Callable[[str, str], None]
+) -> None:
+    sources = [
+        str(profiles.save(replace(handmade_profile, created=f"2026-01-{day:02d}"), tmp_path / f"{day}.json"))
+        for day in range(1, 9)
+    ]
+    target = profiles.save(profiles.load(sources[0]), tmp_path / "p.json")
+    program = Path(__file__).resolve().parents[1] / "busy_store.py"
+    command = [sys.executable, str(program), str(target), *sources, str(max(SECONDS * share, 2.0))]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+    ]
+    writes = reads = 0
+    for process in running:
+        output, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors
+        written, read = map(int, output.split())
+        writes, reads = writes + written, reads + read
+    note("processes", f"{PROCESSES} processes, {writes:,} saves, {reads:,} whole reads, no exception")

@@ -1,0 +1,163 @@
+"""Reading never runs anything: no pickle, no code but the user's target, no file outside its place."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from torch import nn
+
+import placer
+from placer import history
+from placer import profile as profiles
+from placer.calibration import record
+from placer.calibration.journal import Journal
+from placer.cli import main
+from placer.errors import PlacerError
+from placer.profile import Profile
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((*(ROOT / "placer").rglob("*.py"), *(ROOT / "calibration").rglob("*.py")))
+
+#: Calls and modules that turn a file into running code.
+FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib.numpy_pickle"}
+FORBIDDEN_CALLS = {
+    "joblib.load", "torch.load", "torch.jit.load", "torch.hub.load", "torch.package", "numpy.load", "np.load",
+    "yaml.load", "runpy.run_path", "runpy.run_module", "eval", "exec", "compile", "os.system", "os.popen",
+}  # fmt: skip
+#: Where a module is imported by a name: the user's target, the command line's own modules, placer's public names.
+IMPORTERS = {"placer/__init__.py", "placer/target.py", "placer/cli/group.py"}
+IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}
+
+
+def called(tree: ast.AST) -> Iterator[str]:
+    """Every called name as it is written: ``torch.load``, ``eval``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            yield ast.unparse(node.func)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_holds_what_executes_data(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not FORBIDDEN_MODULES & set(imported(tree))
+    assert not FORBIDDEN_CALLS & set(called(tree))
+    assert not {"joblib.load", "torch.load"} & set(imported(tree))
+
+
+def test_the_check_sees_what_it_forbids() -> None:
+    tree = ast.parse("import pickle\nfrom torch import load\ntorch.load(x)\neval('1')")
+    assert FORBIDDEN_MODULES & set(imported(tree))
+    assert "torch.load" in set(imported(tree))
+    assert {"torch.load", "eval"} <= set(called(tree)) & FORBIDDEN_CALLS
+
+
+def test_code_is_imported_by_name_in_few_places() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if IMPORTING_CALLS & set(called(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == IMPORTERS
+
+
+def test_the_documents_say_that_a_target_is_run() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert "Loading a target runs its code" in text
+
+
+class Malicious:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.proof),)
+
+
+@pytest.fixture
+def proof(tmp_path: Path) -> Path:
+    return tmp_path / "executed"
+
+
+@pytest.fixture(params=range(6))
+def malicious(request: pytest.FixtureRequest, proof: Path) -> bytes:
+    """A pickle of every protocol. That it works is the first thing to see."""
+    content = pickle.dumps(Malicious(proof), protocol=request.param)
+    pickle.loads(content)
+    proof.rmdir()
+    return content
+
+
+def test_a_pickle_under_any_name_that_is_read_is_never_executed(
+    malicious: bytes, proof: Path, tmp_path: Path
+) -> None:
+    for path in (profiles.default_path(), profiles.named_path("shared"), history.history_path(), tmp_path / "x.json",
+                 tmp_path / "x.journal", tmp_path / "x.pkl"):  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(malicious)
+    for source in (None, "shared", tmp_path / "x.json", tmp_path / "x.pkl"):
+        with pytest.raises(PlacerError):
+            placer.load_profile(source)
+        with pytest.warns(placer.PlacerWarning):
+            placer.choose(nn.Linear(2, 2), (1, 2), devices=["cpu"], profile=source, move=False)
+    with pytest.raises(PlacerError):
+        record.load(tmp_path / "x.json")
+    assert history.last(5) == [] or all(entry["kind"] for entry in history.last(5))
+    assert Journal(tmp_path / "x.journal", {}).observations == []
+    file = str(tmp_path / "x.json")
+    for arguments in (["explain"], ["profile", "list"], ["profile", "show"], ["profile", "show", "shared"],
+                      ["profile", "import", file], ["validate", "--against", file]):  # fmt: skip
+        CliRunner().invoke(main, arguments)
+    assert not proof.exists()
+
+
+# --- a shared profile stays in its place --------------------------------------------------------------------------
+
+OUTSIDE = [
+    "../evil", "..", "a/../../evil", "/tmp/evil", "a/b", "a\\..\\b", "C:\\evil", ".hidden", "evil\0", "~", "-x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_importing_under_such_a_name_writes_nothing(name: str, handmade_profile: Profile, tmp_path: Path) -> None:
+    shared = profiles.save(handmade_profile, tmp_path / "given" / "shared.json")
+    before = sorted(tmp_path.rglob("*"))
+    result = CliRunner().invoke(main, ["profile", "import", str(shared), "--name", name])
+    assert result.exit_code == 2, result.output
+    assert profiles.imported() == ()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_with_such_a_name_is_not_imported_under_it(handmade_profile: Profile, tmp_path: Path) -> None:
+    shared = profiles.save(handmade_profile, tmp_path / "..evil.json")
+    result = CliRunner().invoke(main, ["profile", "import", str(shared)])
+    assert result.exit_code == 2
+    assert "not a profile name" in result.output
+    assert profiles.imported() == ()
+
+
+def test_nothing_in_a_profile_names_a_file(handmade_profile: Profile, tmp_path: Path) -> None:
+    """What it holds of texts is shown, never opened: a hostile one changes no file but the one it is saved to."""
+    facts = {"cpu": "../cpu", "torch": "/x"}
+    hostile = replace(handmade_profile, created="../../created", warnings=("/etc/passwd",), fingerprint=facts)
+    path = profiles.save(hostile, tmp_path / "given.json")
+    before = sorted(tmp_path.rglob("*"))
+    placer.explain(nn.Linear(2, 2), (1, 2), profile=path, what_if=path).to_text()
+    assert sorted(tmp_path.rglob("*")) == before

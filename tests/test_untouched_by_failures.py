@@ -1,0 +1,154 @@
+"""Model, random numbers, threads and every switch are as before: after an answer, and after a fault at any point."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from pictures import same
+from process_state import Fault, process_state
+from torch import nn
+
+import placer
+from placer import api
+from placer.calibration.suite import Entry
+from placer.calibration.validation import validate
+from placer.errors import PlacerWarning
+from placer.profile import Profile
+
+#: Faults that are tried for each function and kind of workload. `make soak` tries very many more.
+POINTS = 25
+
+
+class Network(nn.Module):
+    """A bit of everything a trace has to follow, with a buffer, a dropout and a plain attribute."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.first, self.norm, self.drop = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5)
+        self.cell, self.last = nn.LSTM(6, 5, batch_first=True), nn.Linear(5, 2)
+        self.reads, self.calls = reads, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        x = self.drop(self.norm(self.first(x)).relu()) + torch.rand(())
+        if self.reads and x.sum().item() > 1e30:
+            x = x * 2
+        out: torch.Tensor = self.last(self.cell(x[:, None])[0][:, 0])
+        return out
+
+
+@contextlib.contextmanager
+def unusual() -> Iterator[None]:
+    """Switches that are not where a new process has them."""
+    torch.set_default_dtype(torch.float64)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        yield
+
+
+def workload(reads: bool) -> tuple[Network, torch.optim.Optimizer, dict[str, Any]]:
+    model = Network(reads)
+    optimizer = torch.optim.Adam(model.parameters())
+    model.norm.eval()
+    with torch.enable_grad():
+        model(torch.ones(3, 4, dtype=model.first.weight.dtype)).sum().backward()
+    optimizer.step()
+    model.first.register_forward_hook(lambda *_: None)
+    return model, optimizer, {"mode": "train", "optimizer": optimizer, "devices": ["cpu"]}
+
+
+def choose(model: nn.Module, options: dict[str, Any]) -> object:
+    return placer.choose(model, example=example(model), move=False, threads="tune", **options)
+
+
+def explain(model: nn.Module, options: dict[str, Any]) -> object:
+    return placer.explain(model, example=example(model), **options).to_text()
+
+
+def example(model: nn.Module) -> torch.Tensor:
+    return torch.ones(3, 4, dtype=next(model.parameters()).dtype)
+
+
+FUNCTIONS: dict[str, Callable[[nn.Module, dict[str, Any]], object]] = {"choose": choose, "explain": explain}
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {key for key in before if not same(before[key], after[key])}
+
+
+@pytest.mark.parametrize("surroundings", [contextlib.nullcontext, unusual])
+@pytest.mark.parametrize("reads", [False, True], ids=["meta", "real"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_answer_leaves_everything_as_it_was(
+    name: str, reads: bool, surroundings: Callable[[], Any], calibrated: Profile
+) -> None:
+    with surroundings():
+        model, optimizer, options = workload(reads)
+        api.plans.clear()
+        before = process_state(model, optimizer)
+        FUNCTIONS[name](model, options)
+        assert changed(before, process_state(model, optimizer)) == set()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("injected"), MemoryError("injected"), KeyboardInterrupt("injected")])
+@pytest.mark.parametrize("reads", [False, True], ids=["meta", "real"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_fault_at_any_point_leaves_everything_as_it_was(
+    name: str, reads: bool, error: BaseException, calibrated: Profile
+) -> None:
+    model, optimizer, options = workload(reads)
+    api.plans.clear()
+    with Fault().watching() as plain:
+        FUNCTIONS[name](model, options)
+    assert plain.count > 1000
+    points = Random(f"{name} {reads} {error!r}").sample(range(1, plain.count + 1), POINTS)
+    for point in points:
+        inject(FUNCTIONS[name], model, optimizer, options, error, point)
+    # And nothing is left that would change the next answer.
+    api.plans.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert placer.choose(model, example=example(model), move=False, **options).confidence == 1.0
+
+
+def inject(
+    function: Callable[[nn.Module, dict[str, Any]], object], model: nn.Module, optimizer: torch.optim.Optimizer,
+    options: dict[str, Any], error: BaseException, point: int,
+) -> None:  # fmt: skip
+    """Fail at one point; what comes out is a warning, a placer error or the fault itself, and nothing has changed."""
+    api.plans.clear()
+    before = process_state(model, optimizer)
+    with warnings.catch_warnings(record=True) as seen, Fault(error, point).watching() as fault:
+        warnings.simplefilter("always")
+        try:
+            function(model, options)
+        except (placer.PlacerError, type(error)) as raised:
+            caused = raised is error or isinstance(raised, placer.PlacerError)
+            assert caused, fault.where
+    assert all(issubclass(w.category, PlacerWarning) for w in seen), fault.where
+    after = process_state(model, optimizer)
+    assert changed(before, after) == set(), f"{fault.where}: {changed(before, after)}"
+
+
+def test_validation_leaves_random_numbers_and_switches_as_they_were(handmade_profile: Profile) -> None:
+    entry = Entry(
+        "tiny", "mlp", lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1)),
+        lambda n: torch.randn(n, 4), (2,),
+    )  # fmt: skip
+    broken = Entry("broken", "mlp", lambda: nn.Linear(4, 8), lambda n: torch.randn(n, 5), (2,))
+    before = process_state()
+    report = validate([entry, broken], handmade_profile, ["cpu"], threads=(1,), rounds=3, time_limit_per_cell=0.01)
+    assert sum(cell.measured is not None for cell in report.cells) == 2
+    assert changed(before, process_state()) == set()
+
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        validate([entry], handmade_profile, ["cpu"], threads=(1,), rounds=3, time_limit_per_cell=0.01, progress=stop)
+    assert changed(before, process_state()) == set()
