@@ -27,8 +27,9 @@ STEADY = 0.1
 LEAST_POINTS = 8
 #: What a block says of the framework, next to a network: its branches stand side by side, and are larger than layers.
 BLOCK_TRUST = 0.03
-#: Relative error of an observed step, and relative difference of a framework coefficient between two machines.
-STEP_SPREAD, FRAMEWORK_SPREAD = 0.1, 0.4
+#: Relative error of an observed step, and relative difference of a framework coefficient between two machines, of any
+#: kind and of one kind.
+STEP_SPREAD, FRAMEWORK_SPREAD, KIN_FRAMEWORK_SPREAD = 0.1, 0.4, 0.1
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 
@@ -79,7 +80,8 @@ def _fit_once(
         if len(members) >= LEAST_POINTS and (expected is None or family not in expected.families)
     }
     if expected is not None:
-        overall = compared([member.op for members in points.values() for member in members], expected)
+        ops = [member.op for members in points.values() for member in members]
+        overall = compared(ops, expected, len(observations))
         families |= {
             family: carry_family(family, points.get(family, []), empty, tuned.departures, expected, overall)
             for family in expected.families
@@ -141,10 +143,10 @@ def _held(names: Sequence[str], fit: DeviceFit, expected: Expectation | None) ->
     """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
     if expected is None:
         return np.empty((0, len(names))), np.empty(0)
-    pace = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    pace = 1.0 if expected.kin else fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
     there = np.array([pace * expected.fit.framework.get(name, 0.0) for name in names])
     some = np.flatnonzero(there > 0.0)
-    pull = STEP_SPREAD / FRAMEWORK_SPREAD
+    pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if expected.kin else FRAMEWORK_SPREAD)
     return np.eye(len(names))[some] * (pull / there[some])[:, None], np.full(len(some), pull)
 
 

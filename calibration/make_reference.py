@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds")
     options = parser.parse_args(arguments)
     target = profile.shipped_folder() / profile.named_path(options.name).name
-    found = calibrate(budget=options.budget, path=target, alone=True)
+    found = calibrate(budget=options.budget, path=target, unaided=True)
     print(profile.save(replace(found, samples=()), target))
     return 0
 

@@ -31,7 +31,7 @@ Indices = NDArray[np.int64]
 #: cube.
 MOST_POINTS = 480
 #: The same where another machine's points are carried over: without the noise of single samples fewer will do.
-CARRIED_POINTS = 320
+CARRIED_POINTS = 280
 #: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
 TIMING_ERROR = 1.5e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
@@ -132,7 +132,7 @@ def carry_family(
         own = [here.works[i] for i in np.random.default_rng(0).permutation(len(members))[: CARRIED_POINTS // 2]]
         mean, noise = difference.predict(*_inputs([*there, *own], labels))
     works = (*there, *own)
-    carried = Measured(works, np.exp(expected.log_seconds(works) + mean), noise)
+    carried = Measured(works, np.exp(expected.log_seconds(works) + overall.trust * mean), noise)
     chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
     spread = departures[family].noise if family in departures else known.noise
     # The doubt about the difference is one for all points: however many there are, it does not average out.

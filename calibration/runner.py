@@ -66,14 +66,14 @@ def calibrate(
     progress: bool | Progress = True,
     path: str | PathLike[str] | None = None,
     quick: bool = False,
-    alone: bool = False,
+    unaided: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Profile:
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
     and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found. The shipped profile of
-    a similar machine is built upon, unless this one is to be learnt ``alone``. ``clock`` is what an accelerator is
+    a similar machine is built upon, unless this one is to be learnt ``unaided``. ``clock`` is what an accelerator is
     timed with and the budget is spent on.
 
     Raises ValueError for a budget or device that cannot be, CalibrationError when nothing could be measured.
@@ -90,12 +90,12 @@ def calibrate(
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
     with alone(target_path):
-        return _calibrate(target_path, fingerprint, _targets(wanted, quick), budget, shown, clock)
+        return _calibrate(target_path, fingerprint, _targets(wanted, quick), budget, shown, clock, unaided)
 
 
 def _calibrate(
     target_path: Path, fingerprint: dict[str, object], targets: Sequence[Target], budget: float, shown: Progress,
-    clock: Clock,
+    clock: Clock, unaided: bool,
 ) -> Profile:  # fmt: skip
     journal = Journal(target_path.with_suffix(".journal"), fingerprint)
     interrupted = False
@@ -109,7 +109,7 @@ def _calibrate(
         if not journal.observations:
             raise CalibrationError("nothing was measured; run placer calibrate again")
         shown.stage("fitting")
-        result = _build(journal, fingerprint, interrupted, alone)
+        result = _build(journal, fingerprint, interrupted, unaided)
     profile.save(result, target_path)
     shown.note(f"profile written to {target_path}")
     if not interrupted:
@@ -198,7 +198,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         run()
 
 
-def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, alone: bool) -> Profile:
+def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, unaided: bool) -> Profile:
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
     spreads: list[float] = []
@@ -209,7 +209,7 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, 
         if len(observations) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        expected = None if alone else expectation(device, threads, fingerprint)
+        expected = None if unaided else expectation(device, threads, fingerprint)
         if device == "cpu":
             fits.append(
                 fitting.fit_device(

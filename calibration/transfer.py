@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 
 #: Standard deviations of the log of the pace: of machines of one kind, and of one machine from minute to minute.
 KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
+#: Steps of a calibration in a minute, roughly.
+MOMENTS_PER_MINUTE = 600
 #: So many of both together, and the machines are strangers whatever they call themselves.
 UNLIKE = 3.0
 
@@ -70,27 +72,32 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How this machine differs from another over all: the log of its times over the other's, and what that says."""
+    """How this machine differs from another over all.
+
+    ``pace`` is the log of its times over the other's, ``trust`` the share of every difference seen that is believed to
+    be there to stay.
+    """
 
     pace: float
+    trust: float
     kinship: Kinship
 
 
-def compared(ops: Sequence[OpObservation], expected: Expectation) -> Comparison:
-    """The median over all ops that the other machine knows.
+def compared(ops: Sequence[OpObservation], expected: Expectation, moments: int) -> Comparison:
+    """The median over all ops that the other machine knows; ``moments`` is the number of steps they come from.
 
-    Of a machine of the same kind a minute says less than half an hour did of the other, unless it says that they are
-    not alike at all.
+    One machine has many paces, and a minute meets one of them. Where the other is of the same kind, and was measured
+    for longer, what a minute says is mostly that; unless it says that the two are not alike at all.
     """
     known = [op for op in ops if op.family in expected.families]
     if not known:
-        return Comparison(0.0, KIN if expected.kin else STRANGERS)
+        return Comparison(0.0, 1.0, KIN if expected.kin else STRANGERS)
     seconds = np.array([op.seconds for op in known])
     pace = float(np.median(np.log(seconds) - expected.log_seconds([op.work() for op in known])))
-    spread = math.hypot(KIN_SPREAD, MINUTE_SPREAD)
-    if not expected.kin or abs(pace) > UNLIKE * spread:
-        return Comparison(pace, STRANGERS)
-    return Comparison(pace * (KIN_SPREAD / spread) ** 2, KIN)
+    own, passing = KIN_SPREAD**2, MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
+    if not expected.kin or abs(pace) > UNLIKE * math.sqrt(own + passing):
+        return Comparison(pace, 1.0, STRANGERS)
+    return Comparison(pace, own / (own + passing), KIN)
 
 
 def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:

@@ -55,7 +55,7 @@ def test_an_activation_is_replaced_forward_and_backward() -> None:
 def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:
     family = FamilyFit(
         ("numel", "fused"), ("optimizer::Adam", "optimizer::SGD"), ((3.0, 1.0), (3.0, 0.0)), (0, 1), (0.0, 0.0),
-        (0.0, 0.0), (1.0, 1.0), 1.0, 0.0, 1.0, 0.1, {},
+        (0.0, 0.0), (1.0, 1.0), 1.0, 0.0, 1.0, 0.1, {}, 2,
     )  # fmt: skip
     fit = DeviceFit("cpu", 2, {}, {"optimizer": family}, {}, {})
     assert changes.knows_fused(fit, "Adam")

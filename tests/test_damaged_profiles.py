@@ -52,7 +52,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a boundless interval": change("fits", 0, "interval", value={"base": 1e300}),
     "a rate that is too small": change(*RATES, "flops/float32", value=5e-324),
     "deep nesting": lambda _: b"[" * 1_000_000,
-    "no version": lambda c: c.replace(b'"schema":1,', b"", 1),
+    "no version": lambda c: c.replace(b'"schema":%d,' % profiles.SCHEMA, b"", 1),
     "a newer version": change("schema", value=99),
     "an older version": change("schema", value=0),
 }

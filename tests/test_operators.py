@@ -271,7 +271,7 @@ def test_every_family_names_all_its_features(family: str) -> None:
     names = feature_names(family)
     assert len(set(names)) == len(names)
     assert names[len(FAMILIES[family].sizes)] == "footprint"
-    assert names[-2:] == ("kept", "recording")
+    assert names[-3:] == ("kept", "recording", "repeated")
 
 
 def test_an_op_knows_what_went_through_the_caches_before_it() -> None:

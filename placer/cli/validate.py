@@ -16,7 +16,10 @@ MOST_THREADS = 4096
 @click.option("--threads", metavar="1,2", help="Numbers of CPU threads to run with.  [default: as the process has]")
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
-def command(suite: str | None, threads: str | None, output: str | None, against: str | None) -> None:
+@click.option("--profile", metavar="FILE|NAME", help="Predict from another profile than this machine's.")
+def command(
+    suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None
+) -> None:
     """Show predicted beside measured step times.
 
     Runs real networks; with --against, compares with an earlier record instead.
@@ -25,7 +28,7 @@ def command(suite: str | None, threads: str | None, output: str | None, against:
 
     with usage_errors():
         counts = None if threads is None else parse_counts(threads)
-        code = validation.main(suite=suite, threads=counts, output=output, against=against)
+        code = validation.main(suite=suite, threads=counts, output=output, against=against, profile=profile)
     raise click.exceptions.Exit(code)
 
 

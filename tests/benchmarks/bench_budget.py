@@ -38,9 +38,9 @@ def main() -> None:
             journal = Journal(Path(folder) / "journal", here)
             for target in _targets(("cpu",), quick=False):
                 _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
-            profile = _build(journal, here, interrupted=False, alone=False)
+            profile = _build(journal, here, interrupted=False, unaided=False)
             took = time.perf_counter() - started
-            by_itself = _build(journal, here, interrupted=False, alone=True)
+            by_itself = _build(journal, here, interrupted=False, unaided=True)
         found, alone = (score(replay(measured, fitted).cells) for fitted in (profile, by_itself))
         assert found is not None
         assert alone is not None

@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
         _measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
-        profile = _build(journal, machine.fingerprint(), interrupted=False, alone=True)
+        profile = _build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
         journal.close()
 

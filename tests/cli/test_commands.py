@@ -48,7 +48,7 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
-    assert options("validate") == {"--suite", "--threads", "--output", "--against"}
+    assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
     assert set(group.commands) == {"show", "list", "path", "export", "import"}

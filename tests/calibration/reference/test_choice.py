@@ -7,6 +7,7 @@ import pytest
 import placer
 from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference
+from placer.cli.shapes import Range
 from placer.cli.sweep import run
 from placer.explanation import Explanation
 from placer.profile import Profile
@@ -76,9 +77,13 @@ def test_a_sweep_finds_the_batch_from_which_the_gpu_pays(
     name: str, shapes: tuple[tuple[int, ...], ...], launching: Profile
 ) -> None:
     entry = named(name)
-    inputs = [((1, *shape), "float32") for shape in shapes]
-    arguments = {"profile": launching, "data": entry.data, "mode": "train"}
-    table = run(entry.build(), inputs, (1, 64, 4096, 65_536), arguments)
+    model = entry.build()
+
+    def at(size: int | None) -> Explanation:
+        batch = [(size or 1, *shape) for shape in shapes]
+        return placer.explain(model, batch, profile=launching, data=entry.data or "host", mode="train")
+
+    table = run(Range("batch", (1, 64, 4096, 65_536)), at)
     turns = table.crossovers()
     assert [device for _, device in turns] == ["cpu", "cuda"]
     times = {

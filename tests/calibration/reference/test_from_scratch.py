@@ -29,6 +29,7 @@ def accounts_gpu(handmade_profile: Profile) -> Profile:
         feature_names=names, ops=(op,), x=((0.0,) * len(names),), op_index=(0,), y=(0.0,), point_noise=(0.0,),
         length_scales=(1.0,) * len(names), op_scale=1.0, mean=0.0, signal=0.01, noise=0.01,
         parameters={"latency": 5e-6, f"latency@{op}": 5e-6, f"indices@{op}": SECONDS / POSITIONS},
+        measured=1,
     )  # fmt: skip
     cpu, cuda = handmade_profile.fits
     return replace(handmade_profile, fits=(cpu, replace(cuda, families={"indexing": indexing})))

@@ -1,0 +1,87 @@
+"""Which shipped profile a calibration builds on, and how one is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from placer import profile
+from placer.calibration import make_reference
+from placer.calibration.reference import expectation
+from placer.costs import foreign_family
+from placer.operators import FAMILIES
+from placer.profile import Profile
+
+MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shipped profiles: one of this machine's kind, one of another processor, both with the fits of a real one."""
+    real = profile.load(profile.shipped()[0])
+    monkeypatch.setattr(profile, "shipped_folder", lambda: tmp_path)
+    for name, changes in (("alike", {"torch": "2.13.1"}), ("other", {"cpu": "Another CPU", "cores": 64})):
+        profile.save(replace(real, fingerprint={**MACHINE, **changes}), tmp_path / f"{name}.json")
+    return tmp_path
+
+
+def expected(device: str = "cpu", threads: int = 2, **changes: object) -> tuple[str, bool] | None:
+    found = expectation(device, threads, {**MACHINE, **changes})
+    return None if found is None else (found.name, found.kin)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_most_similar_machine_is_taken() -> None:
+    assert expected() == ("alike", True)
+    assert expected(cpu="Another CPU", cores=48) == ("other", False)
+    assert expected(cores=4) == ("alike", False)
+    assert expected(torch="2.11.0") == ("alike", False)
+    assert expected(cpu="Never Seen", cores=2) == ("alike", False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_fit_of_the_nearest_number_of_threads_is_taken() -> None:
+    found = expectation("cpu", 1, MACHINE)
+    assert found is not None
+    assert found.fit.threads == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_device_nobody_measured_is_learnt_from_nothing() -> None:
+    assert expected("cuda") is None
+
+
+def test_a_profile_of_another_version_is_passed_over(folder: Path) -> None:
+    found = profile.load("alike")
+    first = found.fits[0]
+    renamed = replace(first.families["matmul"], feature_names=("old",) * len(first.families["matmul"].feature_names))
+    older = replace(first, families={**first.families, "matmul": renamed})
+    profile.save(replace(found, fits=(older,)), folder / "alike.json")
+    assert expected() == ("other", False)
+
+
+@pytest.mark.parametrize("name", profile.shipped())
+def test_what_is_shipped_speaks_of_today_features(name: str) -> None:
+    found = profile.load(name)
+    for fit in found.fits:
+        assert foreign_family(fit) is None
+        assert set(FAMILIES) >= set(fit.families)
+        assert fit.reference == ""  # it was learnt from nothing
+    assert found.complete
+    assert not found.samples
+
+
+def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.set_num_threads(1)
+    assert make_reference.main(["made-here", "--budget", "4"]) == 0
+    made: Profile = profile.load("made-here")
+    assert capsys.readouterr().out.strip() == str(folder / "made-here.json")
+    assert made.devices() == ("cpu",)
+    assert made.samples == ()
+    assert all(fit.reference == "" and fit.families for fit in made.fits)
+    assert "made-here" in profile.shipped()
