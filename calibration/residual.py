@@ -210,7 +210,7 @@ def _merged(points: Points) -> Points:
     share = weight / np.bincount(cell, weight)[cell]
 
     def mean(values: Array) -> Array:
-        return np.bincount(cell, share * values)
+        return np.asarray(np.bincount(cell, share * values), dtype=np.float64)
 
     x = np.column_stack([mean(column) for column in points.x.T])
     return Points(x, points.ops[first], mean(points.y), mean(points.noise) / count)

@@ -56,7 +56,7 @@ class Expectation:
 
     def log_seconds(self, works: Sequence[Work]) -> Array:
         """Logs of what the ops would take there."""
-        return np.log(np.array(self._model.price_works(works)[0]))
+        return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
 
     def points(self, name: str) -> list[Work]:
         """The ops that family was learnt from."""

@@ -85,7 +85,7 @@ class Residual:
     def _factor(self) -> tuple[Array, Array]:
         k = covariance(self._distances(self._x, self._ops), self.fit.signal)
         k[np.diag_indices_from(k)] += np.asarray(self.fit.point_noise) + 1e-9 * self.fit.signal
-        inverse = lower_inverse(np.linalg.cholesky(k))
+        inverse = lower_inverse(np.asarray(np.linalg.cholesky(k), dtype=np.float64))
         residual = np.asarray(self.fit.y) - self.fit.mean
         return inverse, inverse.T @ (inverse @ residual)
 

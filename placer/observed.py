@@ -108,13 +108,13 @@ def _entries(key: str) -> Iterator[dict[str, Any]]:
 
 def _seen(entry: Mapping[str, Any]) -> Seen | None:
     """What an entry says; None for too few steps, and for values that no clock gives."""
-    values = [entry.get(name) for name in ("step_seconds", "low", "high")]
+    values: list[Any] = [entry.get(name) for name in ("step_seconds", "low", "high")]
     count = entry.get("steps_timed")
     if not isinstance(count, int) or count < LEAST_STEPS:
         return None
     if not all(type(v) in (int, float) and math.isfinite(v) and v > 0.0 for v in values):
         return None
-    middle, low, high = (float(v) for v in values if v is not None)
+    middle, low, high = (float(v) for v in values)
     if not low <= middle <= high:
         return None
     return Seen(middle, min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))

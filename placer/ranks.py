@@ -111,11 +111,12 @@ def _launchers_store() -> Any:
     environment = os.environ
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
+    stores: Any = torch.distributed  # which does not say that it exports them
     with contextlib.suppress(RuntimeError, ValueError, KeyError):
-        store = torch.distributed.TCPStore(
+        store = stores.TCPStore(
             environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), is_master=False,
             timeout=timedelta(seconds=_PATIENCE),
         )  # fmt: skip
         attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return torch.distributed.PrefixStore(f"placer/attempt_{attempt}", store)
+        return stores.PrefixStore(f"placer/attempt_{attempt}", store)
     return None
