@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.calibration.outliers import uncontradicted
 from placer.gaussian_process import covariance, distances
 from placer.profile import FamilyFit
 
@@ -23,8 +24,6 @@ Indices = NDArray[np.int64]
 MOST_POINTS, HYPERPARAMETER_POINTS = 400, 160
 #: Steps of a calibration, about a tenth of a second each, over which the machine's pace of the moment is forgotten.
 MOMENT = 12.0
-#: Standard deviations from what all others say of it at which a sample is left out.
-OUTLIER = 3.0
 #: What the hyperparameters are chosen among: stretches of the length scales, and variances.
 STRETCHES, NOISES, DRIFTS = (1.5, 3.0, 6.0), (0.003, 0.01, 0.03, 0.1), (0.0, 0.003, 0.01, 0.03)
 
@@ -85,30 +84,31 @@ class Difference:
         self._scales, self._op_scale = np.asarray(known.length_scales), known.op_scale
         self._pace, self._kinship = pace, kinship
         self.departure = departure or self._likeliest(points[np.arange(min(HYPERPARAMETER_POINTS, len(points.y)))])
-        inverse = np.linalg.inv(self._observed(points, self.departure))
-        # Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
-        calm = np.abs(inverse @ (points.y - pace)) <= OUTLIER * np.sqrt(np.diag(inverse))
-        self._points = points[calm]
-        self._inverse = np.linalg.inv(self._observed(self._points, self.departure))
+        self._points = points[uncontradicted(self._observed(points), points.y - pace)]
+        self._inverse = np.linalg.inv(self._observed(self._points))
         self._alpha = self._inverse @ (self._points.y - pace)
 
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
         """Mean and variance of the log ratio at ``x`` (n x d), in the machine's usual pace."""
-        k = self._expected(x, ops, self._points, self.departure)
+        varying = self._varying(x, ops, self._points, self.departure.stretch)
+        k = self._kinship.family_pace + self.departure.signal * varying
         known = np.einsum("ij,ij->i", k @ self._inverse, k)
         variance = self._kinship.family_pace + self.departure.signal - known
         return self._pace + k @ self._alpha, np.maximum(variance, 0.0)
 
-    def _expected(self, x: Array, ops: Indices, points: Compared, departure: Departure) -> Array:
-        distance = self._distances(x, ops, points, departure.stretch)
-        return self._kinship.family_pace + covariance(distance, departure.signal)
+    def _varying(self, x: Array, ops: Indices, points: Compared, stretch: float) -> Array:
+        """Covariance of what varies with the features, at a variance of 1."""
+        scales, op_scale = stretch * self._scales, stretch * self._op_scale
+        return covariance(distances(x, ops, points.x, points.ops, scales, op_scale), 1.0)
 
-    def _distances(self, x: Array, ops: Indices, points: Compared, stretch: float) -> Array:
-        return distances(x, ops, points.x, points.ops, stretch * self._scales, stretch * self._op_scale)
+    def _observed(self, points: Compared) -> Array:
+        varying = self._varying(points.x, points.ops, points, self.departure.stretch)
+        return self._with_noise(varying, _together(points.moments), points.noise, self.departure)
 
-    def _observed(self, points: Compared, departure: Departure) -> Array:
-        k = self._expected(points.x, points.ops, points, departure) + departure.drift * _together(points.moments)
-        k[np.diag_indices_from(k)] += departure.noise + points.noise + 1e-9
+    def _with_noise(self, varying: Array, together: Array, noise: Array, departure: Departure) -> Array:
+        """Covariance of the samples themselves."""
+        k = self._kinship.family_pace + departure.signal * varying + departure.drift * together
+        k[np.diag_indices_from(k)] += departure.noise + noise + 1e-9
         return k
 
     def _likeliest(self, points: Compared) -> Departure:
@@ -116,11 +116,11 @@ class Difference:
         y, together = points.y - self._pace, _together(points.moments)
         found: list[tuple[float, Departure]] = []
         for stretch in STRETCHES:
-            varying = covariance(self._distances(points.x, points.ops, points, stretch), 1.0)
+            varying = self._varying(points.x, points.ops, points, stretch)
             for signal, noise, drift in itertools.product(self._kinship.signals, NOISES, DRIFTS):
-                k = self._kinship.family_pace + signal * varying + drift * together
-                k[np.diag_indices_from(k)] += noise + points.noise + 1e-9
-                found.append((_log_likelihood(k, y), Departure(stretch, signal, noise, drift)))
+                departure = Departure(stretch, signal, noise, drift)
+                k = self._with_noise(varying, together, points.noise, departure)
+                found.append((_log_likelihood(k, y), departure))
         return max(found, key=lambda pair: pair[0])[1]
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
+from placer.profile import Profile
 
 
-def expectation(device: str, threads: int, fingerprint: Mapping[str, Any]) -> Expectation | None:
-    """What the shipped profile of the most similar machine says of a device; None where none knows such a device.
+def references() -> tuple[Profile, ...]:
+    """The shipped profiles, without their samples."""
+    return tuple(profile.load(name, samples=False) for name in profile.shipped())
+
+
+def expectation(
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any]
+) -> Expectation | None:
+    """What the profile of the most similar machine says of a device; None where none knows such a device.
 
     A profile made by another version of placer, which describes ops by other features, is passed over.
     """
-    known = [found for name in profile.shipped() if device in (found := profile.load(name, samples=False)).devices()]
-    current = [found for found in known if foreign_family(found.fit(device, threads)) is None]
+    current = [
+        found for found in known
+        if device in found.devices() and foreign_family(found.fit(device, threads)) is None
+    ]  # fmt: skip
     if not current:
         return None
     nearest = min(current, key=lambda found: _strangeness(found.fingerprint, fingerprint, device))

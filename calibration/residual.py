@@ -18,6 +18,7 @@ from placer.calibration.difference import Compared, Departure, Difference
 from placer.calibration.floors import fit_floor
 from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation
+from placer.calibration.outliers import uncontradicted
 from placer.calibration.transfer import Comparison, Expectation
 from placer.costs import fitted_features, floor_seconds, inputs_of, op_label
 from placer.gaussian_process import Residual, covariance, distances
@@ -40,8 +41,6 @@ SAME = 0.5
 HYPERPARAMETER_POINTS = 140
 #: Variance of a carried point that its doubt does not explain: what keeps the covariance well-conditioned.
 NUGGET = 0.002
-#: Standard deviations from what all others say of it at which a sample is left out.
-OUTLIER = 3.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,12 @@ def _residual(
     family: str, points: Points, labels: tuple[str, ...], chosen: Hyperparameters, mean: float
 ) -> Residual:
     """The process through ``points``, those that the others contradict left out."""
-    calm = points[_undisturbed(replace(points, y=points.y - mean), chosen)]
+    k = covariance(
+        distances(points.x, points.ops, points.x, points.ops, np.asarray(chosen.length_scales), chosen.op_scale),
+        chosen.signal,
+    )
+    k[np.diag_indices_from(k)] += chosen.noise + points.noise + 1e-9 * chosen.signal
+    calm = points[uncontradicted(k, points.y - mean)]
     return Residual(
         FamilyFit(
             feature_names=fitted_features(family),
@@ -234,20 +238,6 @@ def _tune(points: Points) -> Hyperparameters:
         signal=float(product.k1.constant_value),
         noise=float(white.noise_level),
     )
-
-
-def _undisturbed(points: Points, chosen: Hyperparameters) -> NDArray[np.bool_]:
-    """Points that the others do not contradict: one sample that a neighbour disturbed would bend everything around it.
-
-    Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
-    """
-    scales = np.asarray(chosen.length_scales)
-    k = covariance(distances(points.x, points.ops, points.x, points.ops, scales, chosen.op_scale), chosen.signal)
-    k[np.diag_indices_from(k)] += chosen.noise + points.noise + 1e-9 * chosen.signal
-    inverse = np.linalg.inv(k)
-    precision = np.diag(inverse)
-    kept: NDArray[np.bool_] = np.abs(inverse @ points.y) <= OUTLIER * np.sqrt(precision)
-    return kept
 
 
 def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:

@@ -24,7 +24,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.rates import measure_rates
-from placer.calibration.reference import expectation
+from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
 from placer.costs import foreign_family
 from placer.errors import CalibrationError, ProfileError
@@ -204,12 +204,13 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, 
     spreads: list[float] = []
     lacking: list[str] = []
     tuned = fitting.Tuned()
+    known = () if unaided else references()
     for (device, threads), rates in journal.rates.items():
         observations = journal.of(device, threads)
         if len(observations) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        expected = None if unaided else expectation(device, threads, fingerprint)
+        expected = expectation(known, device, threads, fingerprint)
         if device == "cpu":
             fits.append(
                 fitting.fit_device(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from placer.errors import ProfileError
-from placer.moving import same_device
+from placer.moving import move, same_device
 from placer.nest import map_nest, tensors
 from placer.profile import Profile
 
@@ -80,10 +80,10 @@ class MovedBatches:
         coming = [t for t in tensors(batch) if not same_device(t.device, self._device)]
         pin = self._stage is not None and self._stage.pays(sum(t.nbytes for t in coming), len(coming))
         if copies is None or not (pin or any(t.is_pinned() for t in coming)):
-            return map_nest(lambda leaf: self._moved(leaf, pin), batch)
+            return self._moved(batch, pin)
         module = torch.get_device_module(self._device)
         with module.stream(copies):
-            moved = map_nest(lambda leaf: self._moved(leaf, pin), batch)
+            moved = self._moved(batch, pin)
         computing = module.current_stream(self._device)
         computing.wait_stream(copies)
         for tensor in tensors(moved):
@@ -91,15 +91,16 @@ class MovedBatches:
                 tensor.record_stream(computing)  # its memory is not reused before the step has read it
         return moved
 
-    def _moved(self, leaf: Any, pin: bool) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf.to(self._device)
-        if same_device(leaf.device, self._device):
-            return leaf
-        if pin and leaf.device.type == "cpu" and leaf.layout == torch.strided and not leaf.is_pinned():
-            leaf = leaf.pin_memory()
+    def _moved(self, batch: Any, pin: bool) -> Any:
         # The batch is the loader's, and nobody writes to it before the next one: a copy that is under way is safe.
-        return leaf.to(self._device, non_blocking=leaf.is_pinned())
+        return move(map_nest(_pinned, batch) if pin else batch, self._device, non_blocking=True)
+
+
+def _pinned(leaf: Any) -> Any:
+    """A tensor of the host in pinned memory; anything else as it is."""
+    if not isinstance(leaf, Tensor) or leaf.device.type != "cpu" or leaf.layout != torch.strided:
+        return leaf
+    return leaf if leaf.is_pinned() else leaf.pin_memory()
 
 
 def _side_stream(device: torch.device) -> Any:
@@ -109,6 +110,6 @@ def _side_stream(device: torch.device) -> Any:
     module = torch.get_device_module(device)
     if not all(hasattr(module, name) for name in ("Stream", "stream", "current_stream")):
         return None
-    with contextlib.suppress(RuntimeError, NotImplementedError):
+    with contextlib.suppress(RuntimeError):
         return module.Stream(device)
     return None

@@ -1,4 +1,4 @@
-"""Timeds in, one choice out: which device finishes first, how sure that is, and after how many steps it pays."""
+"""Predictions in, one choice out: which device finishes first, how sure that is, and after how many steps it pays."""
 
 from __future__ import annotations
 

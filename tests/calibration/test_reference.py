@@ -10,7 +10,7 @@ import torch
 
 from placer import profile
 from placer.calibration import make_reference
-from placer.calibration.reference import expectation
+from placer.calibration.reference import expectation, references
 from placer.costs import foreign_family
 from placer.operators import FAMILIES
 from placer.profile import Profile
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def expected(device: str = "cpu", threads: int = 2, **changes: object) -> tuple[str, bool] | None:
-    found = expectation(device, threads, {**MACHINE, **changes})
+    found = expectation(references(), device, threads, {**MACHINE, **changes})
     return None if found is None else (found.name, found.kin)
 
 
@@ -44,7 +44,7 @@ def test_the_most_similar_machine_is_taken() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_fit_of_the_nearest_number_of_threads_is_taken() -> None:
-    found = expectation("cpu", 1, MACHINE)
+    found = expectation(references(), "cpu", 1, MACHINE)
     assert found is not None
     assert found.fit.threads == 1
 
