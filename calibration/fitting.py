@@ -151,10 +151,13 @@ def _held(names: Sequence[str], fit: DeviceFit, expected: Expectation | None) ->
 
 
 def op_seconds(step: StepObservation, model: CostModel) -> float:
-    """Time of a step's ops: as measured, the price where nothing was."""
-    missing = [op for op in step.ops if op.seconds is None]
+    """Time of a step's ops: as measured, the price where nothing was.
+
+    Updates are priced: what they take longer here than in their own probes is what a step around them adds.
+    """
+    missing = [op for op in step.ops if op.seconds is None or op.family == "optimizer"]
     priced, _, _ = model.price_works([op.work() for op in missing])
-    measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None)
+    measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None and op.family != "optimizer")
     return measured + sum(p * op.count for p, op in zip(priced, missing, strict=True))
 
 

@@ -107,20 +107,22 @@ def observe(
     missing: dict[Work, int] = {}
     found = {id(op.call): op for op in timing.ops}
     scale = timing.undisturbed_share(recorder)
-    works = describe_step(trace)
-    for call, work in zip(trace.calls, works, strict=True):
+    on_host: list[float] = []
+    for call, work in zip(trace.calls, describe_step(trace), strict=True):
         op = found.get(id(call))
         if op is None:
             missing[work] = missing.get(work, 0) + 1
+            on_host.append(0.0)
             continue
         host = scale * op.corrected(recorder)
+        on_host.append(host)
         groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host))
     update = scale * sum(op.corrected(recorder) for op in timing.ops if op.call.phase == "optimizer")
     ops = [_measured(work, times) for work, times in groups.items()]
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, seconds=timing.seconds, spread=timing.spread,
-        counts=framework_counts(trace, works), ops=tuple(ops), update_seconds=update,
+        counts=framework_counts(trace, on_host), ops=tuple(ops), update_seconds=update,
     )  # fmt: skip
 
 

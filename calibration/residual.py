@@ -37,8 +37,11 @@ CARRIED_POINTS = 280
 TIMING_ERROR = 1.5e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
 SAME = 0.5
-#: Points the hyperparameters are chosen on, at most: that costs the cube of it, many times.
-HYPERPARAMETER_POINTS = 140
+#: Points a residual is learnt from, at most: seconds of linear algebra, once.
+MOST_LEARNT = 2500
+#: Points the hyperparameters are chosen on: a share of all, since that costs the cube of it many times over; few would
+#: take chance for length scales.
+HYPERPARAMETER_SHARE, LEAST_TUNED, MOST_TUNED = 0.1, 140, 800
 #: Variance of a carried point that its doubt does not explain: what keeps the covariance well-conditioned.
 NUGGET = 0.002
 
@@ -154,11 +157,13 @@ def _fit(
     noise = (TIMING_ERROR / floor) ** 2 + measured.noise
     # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
     points = _merged(Points(*_inputs(works, labels), np.log(seconds / floor), noise))
-    points = points[np.random.default_rng(0).permutation(len(points))[:most]]
+    points = points[np.random.default_rng(0).permutation(len(points))[:MOST_LEARNT]]
     mean = float(np.median(points.y))
     if family not in tuned:
-        tuned[family] = _tune(replace(points, y=points.y - mean)[:HYPERPARAMETER_POINTS])
-    return replace(_residual(family, points, labels, tuned[family], mean).fit, parameters=parameters)
+        some = min(max(int(HYPERPARAMETER_SHARE * len(works)), LEAST_TUNED), MOST_TUNED)
+        tuned[family] = _tune(replace(points, y=points.y - mean)[:some])
+    learnt = _residual(family, points, labels, tuned[family], mean)
+    return replace(_condensed(learnt, most).fit, parameters=parameters, measured=len(points))
 
 
 def _measured(members: Sequence[Seen]) -> Measured:
@@ -201,6 +206,34 @@ def _residual(
             noise=chosen.noise,
             parameters={},
             measured=len(points),
+        )
+    )
+
+
+def _condensed(residual: Residual, most: int) -> Residual:
+    """The same process on ``most`` of its points at most, that all of them together have put in their places.
+
+    The subset of regressors (Rasmussen & Williams, 2006, equation 8.14): of all functions that so many points can
+    carry, the one that fits every point best. What is left of the doubt at these points is one for all of them: it
+    does not average out, and goes into the noise.
+    """
+    fit = residual.fit
+    if len(fit.y) <= most:
+        return residual
+    x, ops = np.asarray(fit.x), np.asarray(fit.op_index, dtype=np.int64)
+    k = covariance(distances(x[:most], ops[:most], x, ops, np.asarray(fit.length_scales), fit.op_scale), fit.signal)
+    weighed = k / np.asarray(fit.point_noise)
+    inner = k[:, :most] + NUGGET * np.eye(most)
+    alpha = np.linalg.solve(weighed @ k.T + inner, weighed @ (np.asarray(fit.y) - fit.mean))
+    _, variance = residual.predict(x[:most], ops[:most])
+    return Residual(
+        replace(
+            fit,
+            x=fit.x[:most],
+            op_index=fit.op_index[:most],
+            y=tuple((fit.mean + inner @ alpha).tolist()),
+            point_noise=(NUGGET,) * most,
+            noise=fit.noise + float(np.median(variance)),
         )
     )
 

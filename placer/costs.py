@@ -126,8 +126,8 @@ class CostModel:
                 works.append(work)
         order = [slot[id(work)] for work in described]
         seconds, sigma, sources = self.price_works(works)
-        host = [self._host_seconds(work) for work in works]
-        priced = [seconds[i] for i in order]
+        issue = [self._host_seconds(work) for work in works]
+        priced, host = [seconds[i] for i in order], [issue[i] for i in order]
         for number, extra in self._page_faults(trace, heap).items():
             priced[number] += extra
         return PricedTrace(
@@ -136,10 +136,10 @@ class CostModel:
             threads=self.fit.threads,
             families=tuple(works[i].family for i in order),
             seconds=tuple(priced),
-            host_seconds=tuple(host[i] for i in order),
+            host_seconds=tuple(host),
             sigma=tuple(sigma[i] for i in order),
             sources=tuple(sources[i] for i in order),
-            counts=framework_counts(trace, described),
+            counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
             fit=self.fit,
         )
 

@@ -22,18 +22,27 @@ class Context:
     ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
     ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
     what the op before moved through the caches: the code of a tiny op runs several times slower after a large one.
-    ``updates`` are the tensors among which an optimizer's step shares what it does once.
+    ``updates`` are the tensors among which an optimizer's step shares what it does once, ``kinds`` the different ops of
+    the step: where they are few, their code stays in the nearest caches. ``first`` is whether no op before had the same
+    name: its code is fetched again in every step.
     """
 
     footprint_bytes: int
     recording: bool
     previous_bytes: int = 0
     updates: int = 1
+    kinds: int = 1
+    first: bool = False
 
     @classmethod
     def of(cls, trace: Trace) -> Context:
         updates = sum(call.phase == "optimizer" for call in trace.calls)
-        return cls(footprint_bytes=trace.peak_bytes, recording=trace.mode == "train", updates=max(updates, 1))
+        return cls(
+            footprint_bytes=trace.peak_bytes,
+            recording=trace.mode == "train",
+            updates=max(updates, 1),
+            kinds=max(len({call.op for call in trace.calls}), 1),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +98,10 @@ FAMILIES: Mapping[str, Family] = {
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
     ),
     "elementwise": Family(
-        ("numel", "bytes"),
-        ("strided", "broadcast", "by_row", "in_place"),
+        ("numel", "bytes", "inner"),
+        ("strided", "broadcast", "in_place"),
         readers.elementwise,
-        {**readers.CHUNKS, "row_broadcast": lambda w: w.flags[2] * w.sizes[0]},
+        {**readers.CHUNKS, "loops": lambda w: w.sizes[0] / w.sizes[2], "strided": lambda w: w.flags[0] * w.sizes[0]},
     ),
     "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), readers.reduction, readers.CHUNKS),
     "softmax": Family(("numel", "row"), ("strided",), readers.rows, readers.CHUNKS),
@@ -143,7 +152,7 @@ FAMILIES: Mapping[str, Family] = {
         {"squares": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2], "matrices": lambda w: w.sizes[0]},
     ),
     "fourier": Family(("numel", "length"), ("strided",), readers.fourier),
-    "random": Family(("numel", "bytes"), ("strided", "broadcast", "by_row", "in_place"), readers.elementwise),
+    "random": Family(("numel", "bytes", "inner"), ("strided", "broadcast", "in_place"), readers.elementwise),
     "sorting": Family(
         ("numel", "row"), ("strided",), readers.rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
     ),
@@ -157,8 +166,8 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 #: Features every family has besides its own: where the op stands in its step (see Context).
-CONTEXT_SIZES = ("footprint", "previous")
-CONTEXT_FLAGS = ("kept", "recording", "repeated")
+CONTEXT_SIZES = ("footprint", "kinds", "previous")
+CONTEXT_FLAGS = ("kept", "recording", "repeated", "first")
 
 _NAMES: Mapping[str, str] = {
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
@@ -241,8 +250,10 @@ def describe(call: OpCall, context: Context) -> Work:
         dtype=dtype,
         flops=flops,
         bytes=moved,
-        sizes=(*(float(s) for s in sizes), float(context.footprint_bytes), float(context.previous_bytes)),
-        flags=(*flags, float(call.kept_bytes > 0), float(recording), float(readers.repeats(call))),
+        sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), float(context.previous_bytes)),
+        flags=(
+            *flags, float(call.kept_bytes > 0), float(recording), float(readers.repeats(call)), float(context.first),
+        ),
     )
 
 
@@ -250,7 +261,7 @@ def describe_step(trace: Trace) -> list[Work]:
     """The work of every call of a step, in order; equal work is one object."""
     context = Context.of(trace)
     alone: dict[tuple[object, ...], Work] = {}
-    placed: dict[tuple[int, float], Work] = {}
+    placed: dict[tuple[int, float, bool], Work] = {}
     works: list[Work] = []
     for call in trace.calls:
         key = _key(call)
@@ -261,11 +272,16 @@ def describe_step(trace: Trace) -> list[Work]:
     result: list[Work] = []
     # Steps follow each other: before the first op came the last one.
     previous = next((_octave(w.bytes) for w in reversed(works) if w.bytes), 0.0)
+    seen: set[str] = set()
     for work in works:
-        place = id(work), previous
+        first = work.op not in seen
+        place = id(work), previous, first
         found = placed.get(place)
         if found is None:
-            found = placed[place] = replace(work, sizes=(*work.sizes[:-1], previous))
+            seen.add(work.op)
+            found = placed[place] = replace(
+                work, sizes=(*work.sizes[:-1], previous), flags=(*work.flags[:-1], float(first))
+            )
         result.append(found)
         if work.bytes:
             previous = _octave(work.bytes)
@@ -301,7 +317,8 @@ def ops_inside(work: Work) -> int:
 def amounts(work: Work) -> dict[str, float]:
     """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
     extra = FAMILIES[work.family].amounts
-    return {"flops": work.flops, "bytes": work.bytes, **{name: read(work) for name, read in extra.items()}}
+    fixed = {"flops": work.flops, "bytes": work.bytes, "first": work.flags[-1]}
+    return {**fixed, **{name: read(work) for name, read in extra.items()}}
 
 
 def feature_names(family: str) -> tuple[str, ...]:

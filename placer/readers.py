@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from placer.loops import Loop, innermost
 from placer.tracing.trace import OpCall, TensorSpec
 
 if TYPE_CHECKING:
@@ -116,16 +117,15 @@ TRANSCENDENTAL = {
 
 
 def elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """One FLOP per element, more for functions that are not one instruction; how operands lie and broadcast."""
+    """One FLOP per element, more for functions that are not one instruction; the innermost loop over the operands."""
     out = max(largest(call.outputs), largest(call.inputs) if call.in_place else 0)
     name = call.op.removeprefix("aten::").rstrip("_")
-    strided = any(not t.contiguous and 0 not in t.stride for t in call.inputs)
     broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
-    # One number for a whole row of the result: the loop cannot load them side by side.
-    row = call.outputs[0].shape[-1] if call.outputs and call.outputs[0].shape else 1
-    by_row = row > 1 and any(t.shape and t.numel > 1 and (t.shape[-1] == 1 or t.stride[-1] == 0) for t in call.inputs)
+    written = call.inputs[:1] if call.in_place else call.outputs[:1]
+    loop = innermost(written[0], call.inputs) if written else Loop(1, strided=False)
     flops = float(TRANSCENDENTAL.get(name, 1)) * out
-    return flops, (out, operand_bytes(call)), (float(strided), float(broadcast), float(by_row), float(call.in_place))
+    flags = float(loop.strided), float(broadcast), float(call.in_place)
+    return flops, (out, operand_bytes(call), min(loop.length, max(out, 1))), flags
 
 
 def reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from placer.operators import Work
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.tracing.trace import Trace
 
 #: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
 QUEUE_DEPTH = 1000
-#: Bytes that a core's own cache holds, and all caches of a usual machine together: orders of magnitude are enough.
-NEAR_CACHE, ALL_CACHES = 512 << 10, 32 << 20
+#: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
+#: magnitude are enough. The update's code has waited for a whole step.
+NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class Span:
     call: int = -1
 
 
-def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
+def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
     """How often the framework's own code runs in one step; calibration learns what each costs.
 
-    ``works`` are those of ``trace.calls``. ``cold_call`` and ``cold_node`` count the functions and nodes that follow
-    an op which moved as much as a core's own cache holds (in shares): their code and data have to come back from
-    further out. ``flushed_op`` counts the ops that follow one which moved as much as all caches hold.
+    ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
+    the framework's code meanwhile. ``cold_call`` and ``cold_node`` count the functions and nodes that have to come back
+    from beyond a core's own caches, ``long_op`` the ops that last long enough to empty all of them (in shares), and
+    ``cold_update`` and ``cold_tensor`` the update and its tensors after all the ops before it.
     """
     phases = [call.phase for call in trace.calls]
-    before = [work.sizes[-1] for work in works]
-    cold = sum(min(b / NEAR_CACHE, 1.0) for b in before) / max(len(before), 1)
+    ops = [s for s, phase in zip(host_seconds, phases, strict=True) if phase != "optimizer"]
+    updated = float(len(phases) - len(ops))
+    cold = sum(min(s / NEAR, 1.0) for s in ops) / max(len(ops), 1)
+    waited = min(sum(ops) / SINCE_UPDATE, 1.0)
     return {
         "step": 1.0,
         "training_step": float(trace.mode == "train"),
@@ -58,10 +61,12 @@ def framework_counts(trace: Trace, works: Sequence[Work]) -> dict[str, float]:
         "backward_op": float(sum(p == "backward" for p in phases)),
         "autograd_node": float(trace.autograd_nodes),
         "python_call": float(trace.python_calls),
-        "updated_tensor": float(sum(p == "optimizer" for p in phases)),
+        "updated_tensor": updated,
         "cold_call": cold * trace.python_calls,
         "cold_node": cold * trace.autograd_nodes,
-        "flushed_op": sum(min(b / ALL_CACHES, 1.0) for b in before),
+        "long_op": sum(min(s / FAR, 1.0) for s in ops),
+        "cold_update": waited * float(updated > 0.0),
+        "cold_tensor": waited * updated,
     }
 
 

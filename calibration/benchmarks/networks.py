@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.wrappers import wrapped
 from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
@@ -48,28 +48,6 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = x + self.body(x)
         return result
-
-
-class Wrapped(nn.Module):
-    """A layer within layers, as libraries of models write them: options are merged, the input is looked at."""
-
-    def __init__(self, inner: nn.Module, depth: int) -> None:
-        super().__init__()
-        self.inner = inner if depth <= 1 else Wrapped(inner, depth - 1)
-        self.defaults = {"scale": 1.0, "return_mask": False}
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
-        settings = self._merged(options)
-        if not self._expects(x) or (settings["return_mask"] and mask is not None):
-            raise ValueError(f"a tensor of at least one dimension is needed, got {x.shape}")
-        result: Tensor = self.inner(x)
-        return result
-
-    def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {**self.defaults, **{name: value for name, value in options.items() if value is not None}}
-
-    def _expects(self, x: Tensor) -> bool:
-        return isinstance(x, Tensor) and x.dim() > 0
 
 
 class SelfAttention(nn.Module):
@@ -364,8 +342,8 @@ def propose(random: Random, limit: Limit) -> Probe:
     depth = random.choice((0, 0, 1, 2, 4))
 
     def build() -> nn.Module:
-        layers = kind(Random(seed))[0]
-        return nn.Sequential(*(Wrapped(layer, depth) for layer in layers) if depth else layers)
+        drawn = Random(seed)
+        return nn.Sequential(*[wrapped(layer, depth, drawn) for layer in kind(drawn)[0]])
 
     return Probe(
         family="network",

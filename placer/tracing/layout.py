@@ -67,7 +67,7 @@ def elementwise_layout(operands: Sequence[TensorSpec]) -> tuple[tuple[int, ...],
             return shape, first.stride
     else:
         shape = broadcast_shape(operands)
-    order = _dimension_order(shape, [_broadcast_strides(o, shape) for o in operands])
+    order = _dimension_order(shape, [broadcast_strides(o, shape) for o in operands])
     strides = [0] * len(shape)
     step = 1
     for dim in order:
@@ -114,7 +114,7 @@ def broadcast_shape(operands: Sequence[TensorSpec]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def _broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     missing = len(shape) - len(operand.shape)
     aligned = (0 if n == 1 and shape[missing + i] != 1 else s
                for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True)))  # fmt: skip

@@ -1,0 +1,186 @@
+"""Layers within layers, as libraries of models write them: the Python that stands around an op.
+
+A function that has just run costs a fraction of one whose code has to come back from memory, and a model's own functions
+run once for each of its ops. So every wrapper here is other code than the next, and none stands twice around one op.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Wrapper(nn.Module):
+    """A layer inside a layer."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+
+class Merging(Wrapper):
+    """Options are merged, the input is looked at."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+        self.defaults = {"scale": 1.0, "return_mask": False}
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+        settings = self._merged(options)
+        if not self._expects(x) or (settings["return_mask"] and mask is not None):
+            raise ValueError(f"a tensor of at least one dimension is needed, got {x.shape}")
+        result: Tensor = self.inner(x)
+        return result
+
+    def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {**self.defaults, **{name: value for name, value in options.items() if value is not None}}
+
+    def _expects(self, x: Tensor) -> bool:
+        return isinstance(x, Tensor) and x.dim() > 0
+
+
+class Config:
+    """Settings of a model, read by name."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.__dict__.update(settings)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name, default)
+
+
+class Configured(Wrapper):
+    """What to return is looked up in a configuration; the result travels in a tuple."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+        self.config = Config(output_states=False, use_return_dict=True, chunk_size=0)
+
+    def forward(self, x: Tensor, states: Tensor | None = None, output_states: bool | None = None) -> Any:
+        wanted = output_states if output_states is not None else self.config.get("output_states")
+        outputs = self._layer(x, states)
+        if wanted:
+            outputs = (*outputs, x)
+        return self._unpacked(outputs, self.config.get("use_return_dict", True))
+
+    def _layer(self, x: Tensor, states: Tensor | None) -> tuple[Any, ...]:
+        chunk = self.config.get("chunk_size", 0)
+        if chunk > 0 and states is not None:
+            raise ValueError("chunks and states exclude each other")
+        return (self.inner(x),)
+
+    def _unpacked(self, outputs: tuple[Any, ...], as_dict: bool) -> Any:
+        named = dict(zip(("last", "states"), outputs, strict=False)) if as_dict else {"last": outputs[0]}
+        return named["last"]
+
+
+class Collecting(Wrapper):
+    """Arguments are collected by the names that each stage asks for, then handed out."""
+
+    STAGES = {"message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        collected = self._collect({"x": x, "size": tuple(x.shape), "dim": -1})
+        message = self._message(**self._handed(self.STAGES["message"], collected))
+        collected["inputs"] = message
+        aggregated = self._aggregate(**self._handed(self.STAGES["aggregate"], collected))
+        collected["inputs"] = aggregated
+        return self._update(**self._handed(self.STAGES["update"], collected))
+
+    def _collect(self, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for names in self.STAGES.values():
+            for name in names:
+                if name in given and name not in found:
+                    found[name] = given[name]
+        return found
+
+    def _handed(self, names: tuple[str, ...], collected: dict[str, Any]) -> dict[str, Any]:
+        handed = {}
+        for name in names:
+            value = collected.get(name)
+            if value is None:
+                raise TypeError(f"{name} is needed")
+            handed[name] = value
+        return handed
+
+    def _message(self, x: Tensor, size: tuple[int, ...]) -> Tensor:
+        if len(size) != x.dim():
+            raise ValueError(f"sizes of {x.dim()} dimensions are needed, got {size}")
+        result: Tensor = self.inner(x)
+        return result
+
+    def _aggregate(self, inputs: Tensor, dim: int) -> Tensor:
+        return inputs if dim < 0 else inputs.flatten(dim)
+
+    def _update(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+
+class Watched(Wrapper):
+    """Callbacks are told before and after, inside a context."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+        self.callbacks: list[Any] = [Config(name="first"), Config(name="second")]
+        self.depth = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._tell("before", x)
+        with self._inside(type(self.inner).__name__):
+            result: Tensor = self.inner(x)
+        self._tell("after", result)
+        return result
+
+    def _tell(self, event: str, x: Tensor) -> None:
+        for callback in self.callbacks:
+            handler = callback.get(f"on_{event}")
+            if handler is not None:
+                handler(x)
+
+    @contextlib.contextmanager
+    def _inside(self, name: str) -> Iterator[str]:
+        self.depth += 1
+        try:
+            yield name
+        finally:
+            self.depth -= 1
+
+
+class Checked(Wrapper):
+    """Shapes, dtype and mode are checked, sizes put together, as functional layers do before they call a kernel."""
+
+    def forward(self, x: Tensor, size: int | None = None, affine: bool = True) -> Tensor:
+        self._check_dimensions(x)
+        padded = self._sizes(x, size)
+        if self.training and affine and padded and min(padded) < 0:
+            raise ValueError(f"sizes from 0 on are needed, got {padded}")
+        if x.is_floating_point() and x.requires_grad and not affine:
+            raise ValueError("a layer without weights takes no gradient")
+        result: Tensor = self.inner(x)
+        return result
+
+    def _check_dimensions(self, x: Tensor) -> None:
+        if x.dim() not in (1, 2, 3, 4, 5):
+            raise ValueError(f"1 to 5 dimensions are needed, got {x.dim()}")
+
+    def _sizes(self, x: Tensor, size: int | None) -> list[int]:
+        sizes = []
+        for d in range(min(x.dim(), 3)):
+            wanted = size if size is not None else x.size(d)
+            sizes.append(max(wanted, x.size(d)) - x.size(d))
+        return sizes
+
+
+STYLES: tuple[type[Wrapper], ...] = (Merging, Configured, Collecting, Watched, Checked)
+
+
+def wrapped(layer: nn.Module, depth: int, random: Random) -> nn.Module:
+    """``layer`` inside ``depth`` wrappers (5 at most), each of another kind."""
+    for style in random.sample(STYLES, depth):
+        layer = style(layer)
+    return layer
