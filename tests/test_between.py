@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 import placer
 from placer import api, between, planning, profile
-from placer.between import growth, interpolate, neighbours
+from placer.between import Sizes, growth, interpolate, neighbours
+from placer.decision import decide
 from placer.planning import compare, make_plan
 from placer.plans import Plan
 from placer.prediction import Prediction
 from placer.profile import Profile
-from placer.workload import make_workload
+from placer.tracing.trace import Trace
+from placer.workload import Workload, make_workload
 
 RECORD = "calibration/records/cpu-2-core/profile.json"
 
@@ -92,7 +94,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any], list[in
 }  # fmt: skip
 
 
-def shapes(example: Tensor) -> between.Sizes:
+def shapes(example: Tensor) -> Sizes:
     return (tuple(example.shape),)
 
 
@@ -155,8 +157,7 @@ def calibrated(handmade_profile: Profile) -> Profile:
 def plan(make_prediction: Callable[..., Prediction], handmade_profile: Profile) -> Callable[..., Plan]:
     def make(seconds: float, **values: Any) -> Plan:
         found = {"cpu": make_prediction("cpu", seconds, **values)}
-        decision = planning.decide(found, None)
-        return Plan(decision, found, {"inputs": []}, handmade_profile, kinds=1)
+        return Plan(decide(found, None), found, {"inputs": []}, handmade_profile, kinds=1)
 
     return make
 
@@ -190,7 +191,7 @@ def test_memory_is_that_of_the_larger_step_and_what_fits_nowhere_does_not_fit(pl
 
 
 def test_neighbours_are_nowhere_larger_and_nowhere_smaller() -> None:
-    known = {((2, 10),): "a", ((4, 10),): "b", ((8, 20),): "c", ((3, 40),): "d"}
+    known: dict[Sizes, str] = {((2, 10),): "a", ((4, 10),): "b", ((8, 20),): "c", ((3, 40),): "d"}
     assert neighbours(known, ((5, 10),)) == ("b", "c", math.log(5 / 4), math.log(16 / 5))
     assert neighbours(known, ((3, 20),)) == ("a", "d", math.log(3), math.log(2))
     assert neighbours(known, ((9, 20),)) is None  # larger than all
@@ -207,12 +208,23 @@ def test_the_tensor_that_grows_most_counts_and_nothing_grows_from_zero() -> None
 # In choose.
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
+    """Grows by one with every trace."""
+    traced: list[Workload] = []
+    trace = planning.trace_workload
+
+    def seen(workload: Workload) -> Trace:
+        traced.append(workload)
+        return trace(workload)
+
+    monkeypatch.setattr(planning, "trace_workload", seen)
+    return traced
+
+
 def test_lengths_between_traced_ones_are_interpolated_and_say_so(
     calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, traced = perceptron(), []
-    trace = planning.trace_workload
-    monkeypatch.setattr(planning, "trace_workload", lambda w: traced.append(w) or trace(w))
+    model, traced = perceptron(), counted(monkeypatch)
     for rows in (100, 150):
         placer.choose(model, (rows, 16), devices="cpu")
     found = placer.choose(model, (120, 16), devices="cpu")
@@ -275,9 +287,7 @@ def test_an_epoch_of_evaluation_between_forgets_nothing(calibrated: Profile) -> 
 
 
 def test_memory_stays_bounded_and_few_shapes_are_traced(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, traced = perceptron(), []
-    trace = planning.trace_workload
-    monkeypatch.setattr(planning, "trace_workload", lambda w: traced.append(w) or trace(w))
+    model, traced = perceptron(), counted(monkeypatch)
     for rows in torch.randperm(1000)[:400].tolist():
         placer.choose(model, (1 + rows, 16), devices="cpu")
     assert len(traced) < 60

@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -91,8 +91,11 @@ def _imports_unseen() -> Iterator[None]:
                 return original(*args, **kwargs)
             loading.now = True
             try:
-                with Uncounted(), _disable_current_modes(), torch._C.DisableTorchFunction():
-                    return original(*args, **kwargs)
+                with Uncounted():
+                    if _loaded(*args, **kwargs):
+                        return original(*args, **kwargs)
+                    with _disable_current_modes(), torch._C.DisableTorchFunction():
+                        return original(*args, **kwargs)
             finally:
                 loading.now = False
 
@@ -107,3 +110,11 @@ def _imports_unseen() -> Iterator[None]:
     finally:
         for place, name, original in originals:
             setattr(place, name, original)
+
+
+def _loaded(
+    name: str, _globals: object = None, _locals: object = None, fromlist: Iterable[str] | None = (), level: int = 0
+) -> bool:
+    """Whether an import runs no code, as everything it names is there. Functions of torch import at every call."""
+    module = None if level else sys.modules.get(name)
+    return module is not None and all(item in vars(module) for item in fromlist or ())
