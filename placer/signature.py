@@ -100,7 +100,7 @@ def without_sizes(found: Hashable) -> tuple[Hashable, tuple[tuple[int, ...], ...
 
 
 def _row_major(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the strides say nothing that the shape does not; where a size is 1 too, or a key would mean two tensors."""
+    """Whether the strides say nothing that the shape does not, also where a size is 1."""
     expected = 1
     for n, s in zip(reversed(shape), reversed(stride), strict=True):
         if s != expected:

@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -112,9 +112,12 @@ def _imports_unseen() -> Iterator[None]:
             setattr(place, name, original)
 
 
-def _loaded(
-    name: str, _globals: object = None, _locals: object = None, fromlist: Iterable[str] | None = (), level: int = 0
-) -> bool:
-    """Whether an import runs no code, as everything it names is there. Functions of torch import at every call."""
+def _loaded(name: str, *given: Any, **named: Any) -> bool:
+    """Whether an import runs no code, as everything it names is there. Functions of torch import at every call.
+
+    Arguments as for ``__import__`` (globals, locals, fromlist, level) or ``import_module`` (package).
+    """
+    fromlist = given[2] if len(given) > 2 else named.get("fromlist")
+    level = given[3] if len(given) > 3 else named.get("level", 0)
     module = None if level else sys.modules.get(name)
     return module is not None and all(item in vars(module) for item in fromlist or ())
