@@ -74,6 +74,10 @@ class Heap:
     def trim_threshold(self) -> int:
         return FIRST_THRESHOLD if self.threshold == FIRST_THRESHOLD else 2 * self.threshold
 
+    def state(self) -> tuple[object, ...]:
+        """Equal where the same blocks will be taken and given in the same way."""
+        return self.threshold, self._top, self._end, self._touched, tuple(self._by_size)
+
     def take(self, nbytes: int) -> tuple[int | None, int, int]:
         """(start, or None where mapped; size; bytes on fresh pages) of a block of ``nbytes``."""
         size = nbytes + HEADER
@@ -139,10 +143,14 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
     heap = Heap(state)
     held: dict[int, tuple[int | None, int]] = {}
     by_call: dict[int, int] = {}
+    before = None
     for _ in range(STEPS):
         for block in held.values():
             heap.give(*block)
         held.clear()
+        if (now := heap.state()) == before:
+            break  # this step would be the last one again
+        before = now
         by_call = {}
         for event in events:
             if event.nbytes:

@@ -16,9 +16,13 @@ _QUANTIZED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrin
 
 def anchor(modules: Iterable[nn.Module]) -> tuple[str, str] | None:
     """The device to which a model is bound, and why; None for one that can be moved."""
+    looked_at: set[type[nn.Module]] = set()
     for module in modules:
         for part in module.modules():
             kind = type(part)
+            if kind in looked_at:
+                continue
+            looked_at.add(kind)
             home = kind.__module__
             if home.startswith(_QUANTIZED):
                 return "cpu", f"{kind.__name__} is quantized for the CPU"

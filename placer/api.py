@@ -17,6 +17,7 @@ from placer import history, machine, observed, planning, ranks
 from placer import profile as profiles
 from placer.advice import advise
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
+from placer.asked import words
 from placer.batches import staging
 from placer.before_move import BeforeMove
 from placer.decision import Decision
@@ -80,6 +81,12 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
+    said: Hashable = None
+    if modules is None and isinstance(model, nn.Module):
+        said = words(batch_shape, example, mode, loss, optimizer, steps, data, autocast, devices, threads, measure)
+        answered = _again(model, said, optimizer, threads, measure, profile, data, move)
+        if answered is not None:
+            return answered
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
@@ -96,7 +103,7 @@ def choose(
     if forced is not None:
         decision = Decision(forced, torch.get_num_threads(), None, f"{forced}: set by PLACER_DEVICE")
         return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
-    names = names or ranks.own_devices()
+    asked_for, names = names, names or ranks.own_devices()
     try:
         plan = _plan(workload, names, threads, measure, profile)
     except PlacerError as error:
@@ -111,15 +118,10 @@ def choose(
             message = f"{message}; {placement.reason}"
         warnings.warn(PlacerWarning(message), stacklevel=2)
         return placement
+    if isinstance(workload.target, nn.Module):
+        plans.understood(workload.target, said, (workload.signature, asked_for))
     decision = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
-    placement = Placement(
-        decision,
-        plan.predictions,
-        pinned=data == "pinned",
-        explain=functools.partial(_explanation, plan),
-        workload=plan.key,
-        staging=None if decision.device == "cpu" else staging(plan.profile, decision.device),
-    )
+    placement = _placement(plan, decision, data)
     known = plans.device_of(workload.target) if isinstance(workload.target, nn.Module) else None
     placed = _place_or_stay(placement, workload, optimizer, move, threads, names, known)
     if placed.decision is not decision:
@@ -228,6 +230,55 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     return profiles.load(source)
 
 
+def _again(
+    model: nn.Module,
+    said: Hashable,
+    optimizer: Any,
+    threads: str,
+    measure: str,
+    source: Profile | str | os.PathLike[str] | None,
+    data: str,
+    move: bool,
+) -> Placement | None:
+    """The answer to a question that was asked in the same words, if all it depends on is what it was; else None.
+
+    None too where something has to be moved or agreed upon first.
+    """
+    if threads == "tune" or override() is not None or ranks.distributed():
+        return None
+
+    def question(meaning: tuple[Hashable, tuple[str, ...] | None]) -> Hashable:
+        return _question(*meaning, threads, measure, planning.load_profile(source))
+
+    try:
+        found = plans.again(model, said, question)
+    except PlacerError:
+        return None
+    if found is None or not _current(found[0]):
+        return None
+    plan, (_, asked_for) = found
+    if asked_for is not None:
+        check_available(asked_for)
+    if move:
+        device, here = torch.device(plan.decision.device), plans.device_of(model)
+        if here is None or not same_device(here, device):
+            return None
+        if isinstance(optimizer, torch.optim.Optimizer):
+            move_optimizer(optimizer, device)
+    return _placement(plan, plan.decision, data)
+
+
+def _placement(plan: Plan, decision: Decision, data: str) -> Placement:
+    return Placement(
+        decision,
+        plan.predictions,
+        pinned=data == "pinned",
+        explain=functools.partial(_explanation, plan),
+        workload=plan.key or None,
+        staging=None if decision.device == "cpu" else staging(plan.profile, decision.device),
+    )
+
+
 def _plan(
     workload: Workload,
     names: Sequence[str] | None,
@@ -238,13 +289,17 @@ def _plan(
     """The plan for a workload, made before or made now. Every failure that is not a wrong argument is a PlacerError."""
     model = workload.target if isinstance(workload.target, nn.Module) else None
     profile = planning.load_profile(source)
-    question = (workload.signature, names, threads, measure, id(profile), _settings())
+    question = _question(workload.signature, names, threads, measure, profile)
     plan = None if model is None else plans.get(model, question)
     # The identity of a profile is only meaningful while it lives, and the plan keeps its own alive.
     if plan is not None and plan.profile is not profile:
         plan = None
-    if plan is not None and plan.generation == observed.generation():
+    if plan is not None and _current(plan):
         return plan
+    if plan is None and model is not None and measure == "never" and threads == "keep":
+        plan = _interpolated(model, question, workload)
+        if plan is not None:
+            return plan
     started = time.perf_counter()
     known = plan
     plan = with_seen(_priced(workload, names, threads, measure, profile) if known is None else known, workload.steps)
@@ -252,6 +307,29 @@ def _plan(
         plans.put(model, question, plan)
     if known is None or plan.decision != known.decision:
         _record(plan, time.perf_counter() - started)
+    return plan
+
+
+def _question(
+    signature: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile
+) -> Hashable:
+    """Equal for questions with one answer, about models that are equal."""
+    return (signature, names, threads, measure, id(profile), _settings())
+
+
+def _current(plan: Plan) -> bool:
+    """Whether no step was recorded since that the plan would take into account."""
+    return plan.interpolated or plan.generation == observed.generation()
+
+
+def _interpolated(model: nn.Module, question: Hashable, workload: Workload) -> Plan | None:
+    """A plan made of those for a smaller and a larger input of the same model; None where that would say too little."""
+    found = plans.between(model, question)
+    if found is None:
+        return None
+    plan = planning.interpolated(*found, workload)
+    if plan is not None:
+        plans.put(model, question, plan)
     return plan
 
 

@@ -37,7 +37,8 @@ def move_modules(modules: Iterable[nn.Module], device: torch.device) -> None:
 
 def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     """The one device all parameters and buffers are on; None where there are several, or none."""
-    found = {tensor.device for module in modules for tensor in (*module.parameters(), *module.buffers())}
+    held = [h for module in modules for part in module.modules() for h in (part._parameters, part._buffers)]
+    found = {tensor.device for tensors in held for tensor in tensors.values() if tensor is not None}
     return found.pop() if len(found) == 1 else None
 
 

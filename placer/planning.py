@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from placer import machine
+from placer import between, machine
 from placer import profile as profiles
 from placer import threads as thread_counts
 from placer.anchored import anchor
@@ -177,6 +177,32 @@ def make_plan(workload: Workload, comparison: Comparison, notes: tuple[str, ...]
         profile=profile,
         notes=(*notes, *profile_notes(profile)),
         key=workload_key(trace, workload),
+        kinds=hash(frozenset((call.op, call.phase, call.layer) for call in trace.calls)),
+    )
+
+
+def interpolated(below: Plan, above: Plan, up: float, down: float, workload: Workload) -> Plan | None:
+    """The plan of a workload whose sizes lie between those of two plans; None where it has to be traced.
+
+    ``up`` and ``down`` are the distances to them (see ``between.growth``).
+    """
+    if below.before is None or above.before is None:  # compare like with like: both as priced, or both as seen
+        below, above = below.before or below, above.before or above
+    predictions = between.interpolate(below, above, up, down, workload.steps)
+    if predictions is None:
+        return None
+    decision = decide(predictions, workload.steps)
+    ends = " and ".join("; ".join(plan.workload["inputs"]) for plan in (below, above))
+    note = f"interpolated between the inputs {ends}, which were traced; memory and ops are those of the larger"
+    return dataclasses.replace(
+        above,
+        decision=dataclasses.replace(decision, reason=f"{decision.reason} (interpolated between other shapes)"),
+        predictions=predictions,
+        workload={**above.workload, "inputs": describe_inputs(workload)},
+        notes=(*above.notes, note),
+        key="",
+        before=None,
+        interpolated=True,
     )
 
 
@@ -227,7 +253,7 @@ def reachable(workload: Workload, devices: Sequence[str] | None) -> tuple[tuple[
 
 def describe(workload: Workload, trace: Trace | None = None) -> dict[str, Any]:
     """A workload as plain values, for explanations and the history."""
-    inputs = [_spec(tensor) for tensor in tensors((workload.args, workload.kwargs))]
+    inputs = describe_inputs(workload)
     mode, optimizer = workload.mode, workload.optimizer_name
     parameters = sum(p.numel() for module in workload.modules for p in module.parameters())
     if workload.is_step_function and trace is not None:  # what it is shows when it runs
@@ -245,6 +271,11 @@ def describe(workload: Workload, trace: Trace | None = None) -> dict[str, Any]:
         "parameters": parameters,
         "op_calls": None if trace is None else len(trace.calls),
     }
+
+
+def describe_inputs(workload: Workload) -> list[str]:
+    """Shape and dtype of every input."""
+    return [_spec(tensor) for tensor in tensors((workload.args, workload.kwargs))]
 
 
 def describe_machine(profile: Profile) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Prediction:
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
     sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
     that rests on calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for
-    a long run).
+    a long run). ``interpolated`` tells that the step was not traced, but lies between two that were: its interval is
+    wider by what that leaves open, its memory and its ops are those of the larger one (see ``between.py``).
     """
 
     device: str
@@ -60,3 +61,4 @@ class Prediction:
     fits: bool
     coverage: float
     priced: PricedTrace
+    interpolated: bool = False

@@ -81,6 +81,34 @@ def tensor_signature(value: Tensor) -> Hashable:
     return (type(value), value.shape, value.stride(), value.dtype, value.requires_grad)
 
 
+def without_sizes(found: Hashable) -> tuple[Hashable, tuple[tuple[int, ...], ...]]:
+    """A signature with ranks in place of the shapes of contiguous tensors, and these shapes in order."""
+    shapes: list[tuple[int, ...]] = []
+
+    def strip(part: Any) -> Any:
+        if type(part) is not tuple:
+            return part
+        if len(part) == 5 and type(part[1]) is torch.Size:  # what tensor_signature gives
+            kind, shape, stride, dtype, requires_grad = part
+            if _row_major(shape, stride):
+                shapes.append(tuple(shape))
+                return kind, len(shape), dtype, requires_grad
+            return part
+        return tuple([strip(item) for item in part])
+
+    return strip(found), tuple(shapes)
+
+
+def _row_major(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the strides say nothing that the shape does not, also where a size is 1."""
+    expected = 1
+    for n, s in zip(reversed(shape), reversed(stride), strict=True):
+        if s != expected:
+            return False
+        expected *= max(n, 1)
+    return True
+
+
 def callable_signature(function: Callable[..., Any] | None) -> Hashable:
     """Equal for functions of the same code on the same kind of captured values, so a lambda written once is one key."""
     if function is None or isinstance(function, (types.BuiltinFunctionType, type)):

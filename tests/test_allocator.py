@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from placer.allocator import FIRST_THRESHOLD, LAST_THRESHOLD, PAGE, SETTLED, Heap, HeapState, fresh_memory
+import random
+
+import pytest
+
+from placer.allocator import FIRST_THRESHOLD, LAST_THRESHOLD, PAGE, SETTLED, STEPS, Heap, HeapState, fresh_memory
 from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
 
 MIB = 1 << 20
@@ -92,3 +96,22 @@ def test_updates_take_memory_of_their_own() -> None:
     calls = tuple(OpCall(f"optimizer::{name}", (parameter,), (), phase="optimizer") for name in ("Adam", "Adam"))
     assert fresh_memory(step(optimizer="Adam", calls=calls), HeapState()).total > 0
     assert fresh_memory(step(optimizer="SGD", calls=calls), HeapState()).total == 0
+
+
+@pytest.mark.parametrize("state", [HeapState(), SETTLED, HeapState(MIB, 3 * MIB)])
+def test_a_step_that_repeats_the_last_one_need_not_be_played(state: HeapState, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, played = random.Random(0), []
+    events: list[tuple[int, int, int]] = []
+    for call in range(60):
+        events.append((call, call, draw.randrange(1 << 10, 4 * MIB)))
+        if call % 3:
+            held = [buffer for _, buffer, nbytes in events if nbytes and buffer not in freed(events)]
+            events.append((call, draw.choice(held), 0))
+    found = fresh_memory(step(*events), state)
+    monkeypatch.setattr(Heap, "state", lambda _: (played.append(1), object())[1])  # no state is ever met again
+    assert fresh_memory(step(*events), state) == found
+    assert len(played) == STEPS
+
+
+def freed(events: list[tuple[int, int, int]]) -> set[int]:
+    return {buffer for _, buffer, nbytes in events if not nbytes}

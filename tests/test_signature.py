@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from placer.signature import callable_signature, module_signature, optimizer_signature, signature
+from placer.signature import callable_signature, module_signature, optimizer_signature, signature, without_sizes
 
 
 def net(**changes: Any) -> nn.Module:
@@ -62,3 +62,14 @@ def test_optimizer_switches_count_learning_rates_do_not() -> None:
     assert base != optimizer_signature(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     assert base != optimizer_signature(torch.optim.SGD(parameters, lr=0.1, foreach=True))
     assert base != optimizer_signature(torch.optim.Adam(parameters, lr=0.1))
+
+
+def test_sizes_are_taken_out_of_contiguous_tensors_only() -> None:
+    one, other = (signature({"x": torch.empty(n, 4), "y": [torch.empty(n)], "z": "text"}) for n in (3, 5))
+    assert one != other
+    assert without_sizes(one) == (without_sizes(other)[0], ((3, 4), (3,)))
+    assert without_sizes(other)[1] == ((5, 4), (5,))
+    assert without_sizes(signature(torch.empty(3, 4, 1)))[0] != without_sizes(signature(torch.empty(3, 4)))[0]
+    for odd in (torch.empty(4, 3).t(), torch.empty(4, 1).t(), torch.empty(1).expand(3)):
+        assert without_sizes(signature(odd)) == (signature(odd), ())
+    assert without_sizes(signature(torch.empty(0, 4)))[1] == ((0, 4),)

@@ -91,8 +91,11 @@ def _imports_unseen() -> Iterator[None]:
                 return original(*args, **kwargs)
             loading.now = True
             try:
-                with Uncounted(), _disable_current_modes(), torch._C.DisableTorchFunction():
-                    return original(*args, **kwargs)
+                with Uncounted():
+                    if _loaded(*args, **kwargs):
+                        return original(*args, **kwargs)
+                    with _disable_current_modes(), torch._C.DisableTorchFunction():
+                        return original(*args, **kwargs)
             finally:
                 loading.now = False
 
@@ -107,3 +110,14 @@ def _imports_unseen() -> Iterator[None]:
     finally:
         for place, name, original in originals:
             setattr(place, name, original)
+
+
+def _loaded(name: str, *given: Any, **named: Any) -> bool:
+    """Whether an import runs no code, as everything it names is there. Functions of torch import at every call.
+
+    Arguments as for ``__import__`` (globals, locals, fromlist, level) or ``import_module`` (package).
+    """
+    fromlist = given[2] if len(given) > 2 else named.get("fromlist")
+    level = given[3] if len(given) > 3 else named.get("level", 0)
+    module = None if level else sys.modules.get(name)
+    return module is not None and all(item in vars(module) for item in fromlist or ())

@@ -3,8 +3,10 @@
     python tests/benchmarks/bench_at_home.py [--calls 10000] [--steps 100000]
 
 Nothing is asserted, times depend on the day. Uses this machine's profile (run placer calibrate first), and a history
-of its own. ``repeated`` is ``choose`` on the same model and batch; ``changing`` has as many batch shapes as there are
-calls, so that none is known; memory is the process's resident memory; ``step`` is ``with placement.step(): pass``.
+of its own. ``repeated`` is ``choose`` on the same model and batch. ``changing`` has as many batch shapes as there are
+calls, in random order, so that none is known: once with a trace for each, once as it is, with those interpolated that
+lie between others; ``traced`` is how many of them were not. Memory is the process's resident memory; ``step`` is
+``with placement.step(): pass``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import psutil
 import torch
@@ -42,7 +45,10 @@ def show(name: str, seconds: list[float]) -> None:
     ordered = sorted(seconds)
     p99 = ordered[int(0.99 * (len(ordered) - 1))]
     middle = statistics.median(ordered)
-    print(f"{name:34} median {middle * 1e6:9.2f} µs   p99 {p99 * 1e6:9.2f} µs   {len(ordered)} calls")
+    print(
+        f"{name:34} median {middle * 1e6:9.2f} µs   p99 {p99 * 1e6:9.2f} µs   sum {sum(ordered):8.3f} s   "
+        f"{len(ordered)} calls", flush=True,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -52,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import placer
-    from placer import history
+    from placer import api, history
 
     profile = placer.load_profile()
     with tempfile.TemporaryDirectory() as folder:
@@ -65,11 +71,24 @@ def main() -> None:
         print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {len(list(model.modules()))} modules")
         choose(32)
         show("choose, repeated", per_call(lambda _: choose(32), arguments.calls))
-        for rows in range(1, 200):
-            choose(1000 + rows)
+        sizes = torch.randperm(arguments.calls).add(1).tolist()
+        with mock.patch.object(api, "_interpolated", return_value=None):
+            for rows in sizes[:200]:
+                choose(rows)  # fills what is kept of traces
+            before = resident()
+            show("changing shapes, each traced", per_call(lambda number: choose(sizes[number]), arguments.calls))
+            print(f"{'memory':34} {before:.1f} MB -> {resident():.1f} MB")
+        api.plans.clear()
+        traced = 0
+
+        def choose_changing(number: int) -> None:
+            nonlocal traced
+            traced += not choose(sizes[number]).predictions["cpu"].interpolated
+
         before = resident()
-        show("choose, changing shapes", per_call(lambda number: choose(2000 + number), arguments.calls))
-        print(f"{'memory after changing shapes':34} {before:.1f} MB -> {resident():.1f} MB")
+        show("changing shapes, as it is", per_call(choose_changing, arguments.calls))
+        print(f"{'memory':34} {before:.1f} MB -> {resident():.1f} MB")
+        print(f"{'traced':34} {traced} of {arguments.calls}")
         print(f"{'history file':34} {history.history_path().stat().st_size / 1e6:.2f} MB")
 
         placement = choose(32)

@@ -14,10 +14,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import PlacerWarning, history, machine
+from placer import PlacerWarning, api, history, machine
 from placer.measure import race
 from placer.moving import synchronize
-from placer.profile import Profile
+from placer.profile import DeviceFit, Profile
 from placer.workload import make_workload
 
 
@@ -82,6 +82,55 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     placement = placer.choose(model, (512, 256), mode="infer", profile=profile_file, devices=["cpu"])
     assert placement.device == "cpu"
     assert {p.device.type for p in model.parameters()} == {"cpu"}
+
+
+def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, profile_file: Path) -> None:
+    model = large()
+    for _ in range(3):
+        placement = placer.choose(model, (512, 256), mode="train", profile=profile_file)
+        assert placement.device == "sim"
+        assert {p.device.type for p in model.parameters()} == {"sim"}
+    model.to("cpu")
+    placer.choose(model, (512, 256), mode="train", profile=profile_file, move=False)
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    placer.choose(model, (512, 256), mode="train", profile=profile_file)
+    assert {p.device.type for p in model.parameters()} == {"sim"}
+
+
+def test_batches_of_other_sizes_go_where_a_trace_would_send_them(device: Device, profile_file: Path) -> None:
+    def ask(rows: int) -> placer.Placement:
+        return placer.choose(model, (rows, 256), mode="train", profile=profile_file, move=False)
+
+    model, asked = large(), list(range(5, 590, 39))
+    api.plans.clear()
+    real = []
+    for rows in asked:
+        real.append(ask(rows))
+        api.plans.clear()
+    for rows in range(1, 600, 40):
+        ask(rows)
+    found = [ask(rows) for rows in asked]
+    assert sum(f.predictions["sim"].interpolated for f in found) >= 3
+    for guess, traced in zip(found, real, strict=True):
+        for name, prediction in guess.predictions.items():
+            assert prediction.low <= traced.predictions[name].step_seconds <= prediction.high
+            assert prediction.peak_memory_bytes >= traced.predictions[name].peak_memory_bytes
+        assert guess.device == traced.device or (guess.confidence is not None and guess.confidence < 0.7)
+
+
+@pytest.mark.parametrize(("rate", "chosen"), [(1e16, "meta"), (1e7, "sim")])
+def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
+    rate: float, chosen: str, device: Device, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "accelerators", lambda: ("sim", "meta"))
+    rates = {"dispatch_seconds": 1e-7, "flops/float32": rate, "bytes_per_second": rate, "memory_bytes": 1e10}
+    other = DeviceFit("meta", 1, rates, {}, {}, {"base": 0.05, "ops": 0.0})
+    both = replace(with_cpu, fits=(*with_cpu.fits, other), fingerprint=machine.fingerprint())
+    model = large()
+    placement = placer.choose(model, (512, 256), mode="train", profile=both)
+    assert placement.device == chosen
+    assert set(placement.predictions) == {"cpu", "sim", "meta"}
+    assert {p.device.type for p in model.parameters()} == {chosen}
 
 
 def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> None:

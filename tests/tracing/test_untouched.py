@@ -15,6 +15,7 @@ from torch import nn
 
 from placer.errors import TraceError
 from placer.tracing import trace
+from placer.tracing.isolation import _loaded
 from placer.workload import make_workload
 
 
@@ -120,3 +121,15 @@ def test_no_garbage_is_left_for_the_collector() -> None:
     gc.collect()
     trace(workload)
     assert gc.collect() < 20
+
+
+def test_only_imports_that_run_no_code_go_their_usual_way() -> None:
+    assert _loaded("torch.nn")
+    assert _loaded("torch", None, None, ("nn", "Tensor"))
+    assert _loaded(name="torch", globals={}, locals={}, fromlist=["nn"], level=0)
+    assert _loaded("torch.nn", "package")  # as import_module calls it
+    assert not _loaded("torch", fromlist=("no_such_name",))
+    assert not _loaded("torch", fromlist=("*",))
+    assert not _loaded("no_such_module")
+    assert not _loaded("nn", level=1)
+    assert not _loaded("torch", None, None, None, 1)
