@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +84,17 @@ def command(
     from placer.workload import make_workload
 
     inputs = _example(shapes) if shapes else None
+    draw: Callable[[], None] | None = None
     if exported:
         from placer.exported import load
 
         model, own = load(target, train=mode == "train")
         inputs = own if inputs is None else inputs
     else:
-        model = load_target(target)
+        model, draw = load_target(target)
     with usage_errors():
         workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+        workload = replace(workload, draw=draw)
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
         swept = None if wanted is None else _swept(wanted, workload, explain)

@@ -9,7 +9,7 @@ from placer.errors import PlacerError
 from placer.explanation import charts
 from placer.explanation.explanation import Explanation
 from placer.explanation.icicle import Cell, cells
-from placer.explanation.layers import Node, gathered, tree
+from placer.explanation.layers import Node, gathered, inside, joined, tree
 from placer.explanation.sweep import Sweep
 from placer.explanation.tables import GUESS, PARTS, SMALL, step_parts
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
@@ -42,7 +42,7 @@ def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
             for row in explanation.decision.thread_options
         ],
         icicles=[_icicle(explanation, name) for name in devices],
-        layers=_layer(gathered(tree(explanation.layers, None)), devices, explanation) if explanation.layers else None,
+        layers=_layer(gathered(tree(explanation.layers, None)), devices) if explanation.layers else None,
         ops=[
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}
             for row in explanation.ops
@@ -122,34 +122,26 @@ def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
             "guess": bool(guess)}  # fmt: skip
 
 
-def _layer(node: Node, devices: list[str], explanation: Explanation) -> dict[str, Any]:
+def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
     """A layer with those below it, for the tree of rows that unfold; small ones are gathered."""
-    compute = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) or 1.0 for name in devices}
+
+    def share(node: Node, name: str) -> float:
+        return node.seconds.get(name, 0.0) / (root.seconds.get(name) or 1.0)
+
+    def is_small(node: Node) -> bool:
+        return all(share(node, name) < SMALL / 10 for name in devices)
 
     def row(node: Node, depth: int) -> dict[str, Any]:
-        def share(part: Node) -> float:
-            return max((part.seconds.get(name, 0.0) / compute[name] for name in devices), default=0.0)
-
-        rest = Node("(other layers)")
-        below = []
-        for child in node.children.values():
-            if share(child) >= SMALL / 10:
-                below.append(row(child, depth + 1))
-                continue
-            for name, seconds in child.seconds.items():
-                rest.seconds[name] = rest.seconds.get(name, 0.0) + seconds
-        own = Node("(itself)", seconds=node.own, guessed=node.own_guessed)
-        if below:
-            below += [row(extra, depth + 1) for extra in (rest, own) if any(extra.seconds.values())]
         cells = [
             {"time": format_seconds(node.seconds.get(name, 0.0)), "device": number,
-             "percent": round(100 * node.seconds.get(name, 0.0) / compute[name], 2),
+             "percent": round(100 * share(node, name), 2),
              "guess": node.guessed.get(name, 0.0) > GUESS * node.seconds.get(name, 0.0)}
             for number, name in enumerate(devices)
         ]  # fmt: skip
+        below = [row(joined(part), depth + 1) for part in inside(node, is_small)]
         return {"label": node.label, "depth": depth, "cells": cells, "below": below}
 
-    return row(node, 0)
+    return row(root, 0)
 
 
 def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
