@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import init
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
@@ -22,8 +21,6 @@ from torch.utils._pytree import tree_iter
 LEAST_ELEMENTS = 65_536
 #: Ops that fill their first argument with random numbers, whatever was in it before.
 _DRAWS = frozenset({torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default})
-#: The function of ``torch.nn.init`` that draws by rejection, and so reads what it draws; torch looks it up at each call.
-_BY_REJECTION = "_no_grad_trunc_normal_"
 #: Methods of tensors that hand out their memory; torch has no op for what is then done to it.
 _MEMORY = frozenset({
     "numpy", "__array__", "__dlpack__", "data_ptr", "tolist", "storage", "_typed_storage", "untyped_storage",
@@ -36,6 +33,7 @@ class LateDraws:
 
     What reads or saves such a tensor finds its values: they are drawn first, from torch's generator as it is then, so
     that a seed gives other numbers than it would without. ``draw`` does so for all that are left, also afterwards.
+    Initialisers that read what they draw (``trunc_normal_`` rejects, ``orthogonal_`` decomposes) take their time.
     """
 
     def __init__(self) -> None:
@@ -50,10 +48,6 @@ class LateDraws:
     def __enter__(self) -> LateDraws:
         self._stack.enter_context(_Ops(self))
         self._stack.enter_context(_Memory(self))
-        by_rejection = getattr(init, _BY_REJECTION, None)
-        if by_rejection is not None:
-            self._stack.callback(setattr, init, _BY_REJECTION, by_rejection)
-            setattr(init, _BY_REJECTION, lambda tensor, *args: self.fill(tensor, partial(by_rejection, tensor, *args)))
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,9 +17,11 @@ from typing import Any
 import torch
 
 _TORCH = Path(torch.__file__).parent
-#: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python.
+#: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python;
+#: and what placer does when garbage happens to be collected meanwhile.
 _TRACING_ONLY = (
     str(Path(__file__).parent),
+    str(Path(__file__).parents[1] / "watch.py"),
     contextlib.__file__,
     functools.__file__,
     "<string>",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from placer import watch
 from placer.tracing import trace
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.workload import make_workload
@@ -119,3 +121,19 @@ def test_a_profiler_written_in_c_goes_on_listening() -> None:
         profiler.disable()
     functions = {function for _, _, function in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]
     assert {"trace", "seen_afterwards"} <= functions
+
+
+def test_garbage_that_happens_to_be_collected_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Littering(nn.Module):
+        collects = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.collects:
+                gc.collect(0)
+            return x * 2
+
+    model, counts = Littering(), []
+    monkeypatch.setattr(gc, "callbacks", [watch._before_collection])
+    for model.collects in (False, False, True):
+        counts.append(trace(make_workload(model, (2, 2), mode="infer")).python_calls)
+    assert counts[2] == counts[1]
