@@ -89,6 +89,10 @@ class LateDraws:
 class _Ops(TorchDispatchMode):
     """Puts off ops, or has them find what they read."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, for two seconds, to say that it leaves this class alone
+
     def __init__(self, late: LateDraws) -> None:
         super().__init__()
         self.late = late

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -63,6 +64,8 @@ def command(
     TARGET is package.module:attribute or file.py:attribute (a module, a class or a factory that takes no argument), or
     an exported program, file.pt2.
     """
+    # Prices need matrices of some hundred rows: with threads of its own, numpy waits for those more than it computes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
         _no_workload_options(context)

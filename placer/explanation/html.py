@@ -11,9 +11,12 @@ from placer.explanation.explanation import Explanation
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
 from placer.explanation.sweep import Sweep
-from placer.explanation.tables import GUESS, PARTS, SMALL, step_parts
+from placer.explanation.tables import GUESS, PARTS, SMALL, shown_parts, step_parts
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
+
+#: A layer with more than this share of the time is unfolded to begin with: most models are one, inside a head.
+MOST = 0.9
 
 
 def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
@@ -72,7 +75,7 @@ def _made_of(explanation: Explanation) -> list[tuple[str, list[str]]]:
     """Rows of the table under the bars: parts, then the step they add up to."""
     names = list(explanation.devices)
     parts = {name: step_parts(explanation, name) for name in names}
-    shown = dict.fromkeys(key for found in parts.values() for key in found)
+    shown = shown_parts(parts)
     rows = [(PARTS.get(key, key), [format_seconds(parts[n].get(key, 0.0)) for n in names]) for key in shown]
     return [*rows, ("step", [format_seconds(explanation.devices[name].step_seconds) for name in names])]
 
@@ -90,7 +93,6 @@ def _facts(explanation: Explanation) -> list[dict[str, Any]]:
             "once": format_seconds(row.one_time_seconds),
             "in_all": None if row.total_seconds is None else format_seconds(row.total_seconds),
             "coverage": row.coverage,
-            "guessed": [op.op for op in explanation.ops if op.guessed.get(name)][:12],
         })  # fmt: skip
     return found
 
@@ -131,6 +133,9 @@ def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
     def is_small(node: Node) -> bool:
         return all(share(node, name) < SMALL / 10 for name in devices)
 
+    def is_most(node: Node) -> bool:
+        return any(share(node, name) > MOST for name in devices)
+
     def row(node: Node, depth: int) -> dict[str, Any]:
         cells = [
             {"time": format_seconds(node.seconds.get(name, 0.0)), "device": number,
@@ -139,7 +144,7 @@ def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
             for number, name in enumerate(devices)
         ]  # fmt: skip
         below = [row(joined(part), depth + 1) for part in inside(node, is_small)]
-        return {"label": node.label, "depth": depth, "cells": cells, "below": below}
+        return {"label": node.label, "depth": depth, "open": is_most(node), "cells": cells, "below": below}
 
     return row(root, 0)
 

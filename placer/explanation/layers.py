@@ -96,7 +96,8 @@ def _merged(run: Sequence[Node]) -> Node:
 def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
     """The rows to show. Children with a share below ``small`` are gathered into one row at their level.
 
-    The rows one level below a node add up to it. ``add_columns`` tells that columns are parts of one time (phases), not alternatives (devices).
+    The rows one level below a node add up to it. ``add_columns`` tells that columns are parts of one time (phases),
+    not alternatives (devices).
     """
 
     def share(node: Node) -> float:
