@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,9 @@ from typing import Any
 import torch
 
 _TORCH = Path(torch.__file__).parent
-#: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python;
-#: and what placer does when garbage happens to be collected meanwhile.
+#: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python.
 _TRACING_ONLY = (
     str(Path(__file__).parent),
-    str(Path(__file__).parents[1] / "watch.py"),
     contextlib.__file__,
     functools.__file__,
     "<string>",
@@ -53,15 +52,19 @@ class PythonCalls:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Count from here on, in this thread."""
+        """Count from here on, in this thread. Garbage is collected afterwards: what listens to that is not the step."""
         if not self.known:
             yield
             return
+        collects = gc.isenabled()
+        gc.disable()
         sys.setprofile(self._listen)
         try:
             yield
         finally:
             sys.setprofile(None)
+            if collects:
+                gc.enable()
 
     def _listen(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call":

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer import watch
 from placer.tracing import trace
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.workload import make_workload
@@ -123,17 +122,22 @@ def test_a_profiler_written_in_c_goes_on_listening() -> None:
     assert {"trace", "seen_afterwards"} <= functions
 
 
-def test_garbage_that_happens_to_be_collected_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_listens_to_the_garbage_collector_is_not_counted() -> None:
     class Littering(nn.Module):
-        collects = False
-
         def forward(self, x: Tensor) -> Tensor:
-            if self.collects:
-                gc.collect(0)
+            self.litter = [[] for _ in range(1000)]  # containers: what makes the collector start
             return x * 2
 
-    model, counts = Littering(), []
-    monkeypatch.setattr(gc, "callbacks", [watch._before_collection])
-    for model.collects in (False, False, True):
-        counts.append(trace(make_workload(model, (2, 2), mode="infer")).python_calls)
-    assert counts[2] == counts[1]
+    workload = make_workload(Littering(), (2, 2), mode="infer")
+    collected = []
+    count = trace(workload).python_calls
+    gc.callbacks.append(lambda phase, info: collected.append(phase))
+    before = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        assert trace(workload).python_calls == count
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.pop()
+    assert collected
+    assert gc.isenabled()
