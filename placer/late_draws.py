@@ -39,6 +39,8 @@ class LateDraws:
     def __init__(self) -> None:
         #: By storage, which what is put off keeps alive.
         self._pending: dict[int | None, list[Callable[[], object]]] = {}
+        #: Storages that are to have the values of another one.
+        self._copies: dict[int | None, list[int | None]] = {}
         self._stack = contextlib.ExitStack()
 
     def __bool__(self) -> bool:
@@ -63,6 +65,7 @@ class LateDraws:
             for storage in storages:
                 for fill in self._pending.pop(storage, ()):
                     fill()
+                self.draw_those(self._copies.pop(storage, ()))  # now: who knows what becomes of the original
 
     def waiting(self, tensors: Iterable[Tensor]) -> set[int | None]:
         """The storages of ``tensors`` that were not filled yet."""
@@ -70,6 +73,7 @@ class LateDraws:
 
     def put_off(self, tensor: Tensor, change: Callable[[], object]) -> Tensor:
         """Remember what changes a tensor."""
+        self._settle(tensor)
         self._pending.setdefault(_storage(tensor), []).append(change)
         return tensor
 
@@ -83,7 +87,25 @@ class LateDraws:
 
     def forget(self, tensor: Tensor) -> None:
         """What was put off for a tensor does not matter: all of it is overwritten."""
+        self._settle(tensor)
         self._pending.pop(_storage(tensor), None)
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor that was not filled yet."""
+        result = torch.empty_like(tensor)
+
+        def fill() -> None:
+            self.draw_those([_storage(tensor)])
+            result.copy_(tensor)
+
+        self.put_off(result, fill)
+        self._copies.setdefault(_storage(tensor), []).append(_storage(result))
+        return result
+
+    def _settle(self, tensor: Tensor) -> None:
+        """Copies have the values a tensor had before it changes."""
+        if _storage(tensor) in self._copies:
+            self.draw_those([_storage(tensor)])
 
 
 class _Ops(TorchDispatchMode):
@@ -94,7 +116,7 @@ class _Ops(TorchDispatchMode):
         return False  # else torch imports its compiler, for two seconds, to say that it leaves this class alone
 
     def __init__(self, late: LateDraws) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.late = late
 
     def __torch_dispatch__(
@@ -111,6 +133,8 @@ class _Ops(TorchDispatchMode):
         waiting = late.waiting(given)
         if waiting and len(given) == 1 and _changes_values(func):
             return late.put_off(args[0], run)
+        if waiting and func is torch.ops.aten.clone.default and _covers(args[0]) and _keeps_format(kwargs):
+            return late.copy(args[0])
         late.draw_those(waiting)
         return run()
 
@@ -153,6 +177,10 @@ def _covers(tensor: Tensor) -> bool:
         and tensor.is_contiguous()
         and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     )
+
+
+def _keeps_format(kwargs: dict[str, Any] | None) -> bool:
+    return (kwargs or {}).get("memory_format") in (None, torch.preserve_format)
 
 
 def _reads_shapes(func: Any) -> bool:

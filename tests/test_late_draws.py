@@ -145,9 +145,26 @@ def test_part_of_a_weight_copied_in_stays() -> None:
 
 def test_copies_have_the_values_of_their_original() -> None:
     net, late = built(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDE, 4, batch_first=True), 2))
+    assert late
     late.draw()
     first, second = (part.linear1.weight for part in net.layers)
     assert torch.equal(first, second)
+    assert first.std().item() == pytest.approx((1 / 3 / WIDE) ** 0.5, rel=0.05)
+
+
+def test_a_copy_has_the_values_from_before_a_change() -> None:
+    with LateDraws() as late, torch.no_grad():
+        original = torch.empty(WIDE, WIDE).normal_(3.0)
+        copies = [original.clone() for _ in range(4)]
+        original.mul_(2.0)
+        copies[0].add_(10.0)
+        copies[1].normal_(-1.0)
+        original.normal_(7.0)
+        copies.append(copies[2].clone().mul_(0.0))
+    late.draw()
+    means = [tensor.mean().item() for tensor in (original, *copies)]
+    assert means == pytest.approx([7.0, 13.0, -1.0, 3.0, 3.0, 0.0], abs=0.02)
+    assert torch.equal(copies[0], copies[3] + 10.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
