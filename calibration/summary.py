@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from placer.predict import Z90
 from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds, three_digits
 
+_WIDTH, _INDENT = 80, 18
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -61,7 +64,15 @@ def _device_lines(fit: DeviceFit) -> list[str]:
     if "base" in fit.interval:
         error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
         rows.append(("certainty", f"a step is known within about {error:.0%} (90 % of steps)"))
-    return [f"  {name:<16}{text}" for name, text in rows]
+    return [line for row in rows for line in _lines(*row)]
+
+
+def _lines(name: str, text: str) -> list[str]:
+    """A row within the width of a terminal, broken between its facts."""
+    whole = ", ".join(fact.replace(" ", _NO_BREAK) for fact in text.split(", "))
+    lines = textwrap.wrap(whole, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
+    first, *others = (line.replace(_NO_BREAK, " ") for line in lines)
+    return [f"  {name:<{_INDENT - 2}}{first}", *(" " * _INDENT + line for line in others)]
 
 
 def _giga(value: float) -> str:

@@ -155,11 +155,11 @@ def _is_cpu(device: str) -> bool:
 
 
 def _break_even(predictions: Mapping[str, Timed], chosen: Timed, best_other: Timed | None) -> int | None:
-    """Of the CPU and the accelerator that was chosen, or that came closest to it."""
-    cpu = next((p for name, p in predictions.items() if _is_cpu(name) and p.fits), None)
-    if cpu is None or best_other is None:
+    """Of the CPU (the chosen one of several) and the accelerator that was chosen, or that came closest to it."""
+    cpus = [p for name, p in predictions.items() if _is_cpu(name) and p.fits]
+    if not cpus or best_other is None:
         return None
-    accelerator = best_other if _is_cpu(chosen.device) else chosen
+    cpu, accelerator = (chosen, best_other) if _is_cpu(chosen.device) else (cpus[0], chosen)
     return None if _is_cpu(accelerator.device) else break_even_steps(accelerator, cpu)
 
 

@@ -1,7 +1,8 @@
 """TARGET of the command line -> a model: ``package.module:attribute`` or ``file.py:attribute``.
 
 The attribute is an ``nn.Module`` instance, a class or a factory; the last two are called without arguments. Importing
-the target runs its code, as ``python file.py`` would, under another ``__name__``.
+the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large tensors are
+drawn late, if at all: a model is priced by its shapes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,12 +19,28 @@ from typing import Any
 from torch import nn
 
 from placer.errors import TargetError
+from placer.late_draws import LateDraws
 
 _FORM = "TARGET is package.module:attribute or file.py:attribute"
 
 
-def load_target(target: str) -> nn.Module:
-    """The model a target names. Raises TargetError, with the reason in one line."""
+def load_target(target: str) -> tuple[nn.Module, Callable[[], None]]:
+    """The model a target names, and what draws the random numbers that it was built without.
+
+    Code that raises where numbers are drawn late runs a second time as it would on its own. Raises TargetError, with
+    the reason in one line.
+    """
+    late = LateDraws()
+    try:
+        with late:
+            return _loaded(target), late.draw
+    except TargetError:
+        if not late:
+            raise
+    return _loaded(target), lambda: None
+
+
+def _loaded(target: str) -> nn.Module:
     source, _, attribute = target.rpartition(":")
     if not source or not attribute or attribute.endswith(".py"):
         raise TargetError(f"{target!r} names no attribute; {_FORM}")

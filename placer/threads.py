@@ -59,7 +59,7 @@ def reason(chosen: int, tried: tuple[ThreadOption, ...]) -> str:
     steps = {option.threads: option.step_seconds for option in tried}
     now = next((option.threads for option in tried if option.current), None)
     if now is not None and chosen != now:
-        return f", with {_threads(chosen)}: {now} would take {format_seconds(steps[now])}"
+        return f", with {_threads(chosen)}: with {now} a step would take {format_seconds(steps[now])}"
     if steps[chosen] > min(steps.values()):
         return f", with {_threads(chosen)} as now: no other number is much faster"
     return f", with {_threads(chosen)}: the best of {_listed(steps)}"

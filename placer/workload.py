@@ -38,7 +38,8 @@ class Workload:
     ``args`` and ``kwargs`` hold the example input: the user's own tensors, or meta float32 tensors made from
     ``batch_shape``. ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step
     function that was given none (it runs its own). ``modules`` are what a placement moves. Whether a step function
-    trains shows when it is traced: ``Trace.mode`` says so, ``mode`` is a guess until then.
+    trains shows when it is traced: ``Trace.mode`` says so, ``mode`` is a guess until then. ``draw`` gives the model the
+    values it was built without, for the case that a step has to run (see ``placer/late_draws.py``).
     """
 
     target: Callable[..., Any]
@@ -52,6 +53,7 @@ class Workload:
     data: Data = "host"
     autocast: torch.dtype | None = None
     is_step_function: bool = False
+    draw: Callable[[], None] | None = None
 
     @property
     def optimizer_name(self) -> str | None:

@@ -150,7 +150,7 @@ def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade
     assert (tuned.threads, torch.get_num_threads()) == (before + 1, before + 1)
     assert tuned.predictions["cpu"].step_seconds < kept.predictions["cpu"].step_seconds
     assert [(o.threads, o.current) for o in answered.decision.thread_options] == [(before, True), (before + 1, False)]
-    assert f", with {before + 1} threads: {before} would take" in answered.reason
+    assert f", with {before + 1} threads: with {before} a step would take" in answered.reason
     assert kept.decision.thread_options == ()
     # The setting is another question now, and its answer stays what it is.
     assert choose(model, (32, 84), threads="tune").threads == before + 1

@@ -50,6 +50,10 @@ def test_break_even_is_the_first_step_that_is_ahead(make_prediction: Make) -> No
     assert break_even_steps(make_prediction("cuda", 2e-3), cpu) is None
     slower = decide({"cpu": cpu, "cuda": make_prediction("cuda", 3e-3, one_time_seconds=1.0)}, None)
     assert slower.break_even_steps is None
+    # Another machine's CPU was chosen: only what is faster than that one is ever repaid.
+    beside = {"cpu": cpu, "cuda": cuda, "cpu@other": make_prediction("cpu@other", cuda.step_seconds / 2)}
+    assert decide(beside, None).device == "cpu@other"
+    assert decide(beside, None).break_even_steps is None
 
 
 def test_equal_times_go_to_the_cpu_in_any_order(make_prediction: Make) -> None:

@@ -11,6 +11,7 @@ from placer.errors import TargetError
 from placer.target import load_target
 
 SOURCE = """
+from pathlib import Path
 from torch import nn
 import neighbour
 instance = nn.Linear(4, 2)
@@ -21,6 +22,15 @@ def factory(): return nn.Linear(neighbour.WIDTH, 2)
 def wants(width): return nn.Linear(width, 2)
 def broken(): raise RuntimeError("first line\\nsecond line")
 def other(): return 3
+def noted():
+    calls = Path("calls.txt")
+    calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
+    return nn.Linear(512, 512)
+def fails_at_first():
+    net = noted()
+    if Path("calls.txt").read_text() == "x":
+        raise ValueError("not yet")
+    return net
 class inner:
     model = nn.Linear(1, 1)
 number = 3
@@ -40,16 +50,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("source", ["nets_for_test", "nets_for_test.py", "./nets_for_test.py"])
 def test_instances_classes_and_factories(folder: Path, source: str) -> None:
-    assert isinstance(load_target(f"{source}:instance"), nn.Linear)
-    assert type(load_target(f"{source}:Plain")).__name__ == "Plain"
-    made = load_target(f"{source}:factory")
+    assert isinstance(load_target(f"{source}:instance")[0], nn.Linear)
+    assert type(load_target(f"{source}:Plain")[0]).__name__ == "Plain"
+    made, _ = load_target(f"{source}:factory")
     assert isinstance(made, nn.Linear)
     assert made.in_features == 7
-    assert isinstance(load_target(f"{source}:inner.model"), nn.Linear)
+    assert isinstance(load_target(f"{source}:inner.model")[0], nn.Linear)
+
+
+def test_a_factory_runs_once_and_its_weights_are_drawn_later(folder: Path) -> None:
+    made, draw = load_target("nets_for_test:noted")
+    assert (folder / "calls.txt").read_text() == "x"
+    draw()
+    assert made.weight.std().item() == pytest.approx((1 / 3 / 512) ** 0.5, rel=0.05)  # type: ignore[operator]
+
+
+def test_what_fails_while_numbers_are_drawn_late_runs_once_more_without(folder: Path) -> None:
+    made, _ = load_target("nets_for_test:fails_at_first")
+    assert made.weight.std().item() == pytest.approx((1 / 3 / 512) ** 0.5, rel=0.05)  # type: ignore[operator]
 
 
 def test_an_absolute_path(folder: Path) -> None:
-    assert isinstance(load_target(f"{folder / 'nets_for_test.py'}:instance"), nn.Linear)
+    assert isinstance(load_target(f"{folder / 'nets_for_test.py'}:instance")[0], nn.Linear)
 
 
 @pytest.mark.parametrize(("target", "says"), [

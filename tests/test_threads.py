@@ -21,7 +21,7 @@ def test_the_present_count_is_kept_in_a_tie() -> None:
 
 
 @pytest.mark.parametrize(("steps", "now", "chosen", "said"), [
-    ({1: 1e-3, 2: 2e-3}, 2, 1, ", with 1 thread: 2 would take 2.00 ms"),
+    ({1: 1e-3, 2: 2e-3}, 2, 1, ", with 1 thread: with 2 a step would take 2.00 ms"),
     ({1: 2e-3, 2: 1e-3, 4: 3e-3}, 2, 2, ", with 2 threads: the best of 1, 2 and 4"),
     ({1: 0.99e-3, 2: 1e-3}, 2, 2, ", with 2 threads as now: no other number is much faster"),
     ({2: 1e-3}, 2, 2, ""),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +64,8 @@ def command(
     TARGET is package.module:attribute or file.py:attribute (a module, a class or a factory that takes no argument), or
     an exported program, file.pt2.
     """
+    # Prices need matrices of some hundred rows: with threads of its own, numpy waits for those more than it computes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
         _no_workload_options(context)
@@ -83,15 +87,17 @@ def command(
     from placer.workload import make_workload
 
     inputs = _example(shapes) if shapes else None
+    draw: Callable[[], None] | None = None
     if exported:
         from placer.exported import load
 
         model, own = load(target, train=mode == "train")
         inputs = own if inputs is None else inputs
     else:
-        model = load_target(target)
+        model, draw = load_target(target)
     with usage_errors():
         workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+        workload = replace(workload, draw=draw)
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
         swept = None if wanted is None else _swept(wanted, workload, explain)

@@ -12,7 +12,7 @@ from placer.errors import PlacerError
 from placer.explanation.explanation import Explanation
 from placer.explanation.parts import SpanRow
 from placer.explanation.sweep import Sweep
-from placer.explanation.tables import PARTS, step_parts
+from placer.explanation.tables import PARTS, shown_parts, step_parts
 from placer.units import format_seconds
 
 WIDTH = 820
@@ -35,6 +35,9 @@ _CONFIG = {
                "title": None, "symbolStrokeWidth": 0, "symbolOpacity": 1, "columnPadding": 28},
     "view": {"stroke": None},
 }  # fmt: skip
+
+#: Few enough that no label is left out for want of room.
+_TICKS = {"tickCount": 8}
 
 
 def svg(spec: Mapping[str, Any], title: str) -> str:
@@ -59,8 +62,9 @@ def made_of(explanation: Explanation) -> str:
          "time": format_seconds(seconds)}
         for name in explanation.devices
         for order, (part, seconds) in enumerate(step_parts(explanation, name).items())
+        if seconds
     ]  # fmt: skip
-    parts = list(dict.fromkeys(part for name in explanation.devices for part in step_parts(explanation, name)))
+    parts = shown_parts({name: step_parts(explanation, name) for name in explanation.devices})
     colours = [PART_COLOURS.get(part, "var(--part-8)") for part in parts]
     return svg({
         "data": {"values": rows},
@@ -68,7 +72,7 @@ def made_of(explanation: Explanation) -> str:
         "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 1},
         "encoding": {
             "y": {"field": "device", "type": "nominal", "sort": None, "title": None},
-            "x": {"field": "shown", "type": "quantitative", "title": f"one step, {unit}"},
+            "x": {"field": "shown", "type": "quantitative", "title": f"one step, {unit}", "axis": _TICKS},
             "order": {"field": "order"},
             "color": {"field": "part", "type": "nominal", "sort": None,
                       "scale": {"domain": [PARTS.get(p, p) for p in parts], "range": colours}},
@@ -93,7 +97,8 @@ def timeline(device: str, spans: Sequence[SpanRow]) -> str:
         "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 0.5},
         "encoding": {
             "y": {"field": "lane", "type": "nominal", "sort": ["host", "device"], "title": None},
-            "x": {"field": "from", "type": "quantitative", "title": f"since the step began, {unit}"},
+            "x": {"field": "from", "type": "quantitative", "title": f"since the step began, {unit}",
+                  "axis": _TICKS},
             "x2": {"field": "to"},
             "color": {"field": "phase", "type": "nominal", "sort": None,
                       "scale": {"domain": phases, "range": [PHASE_COLOURS[phase] for phase in phases]}},
@@ -104,8 +109,10 @@ def timeline(device: str, spans: Sequence[SpanRow]) -> str:
 
 def sweep(found: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
+    known = [time[0] for name in found.devices for time in found.times(name) if time is not None]
+    unit, scale = _unit(max(known))
     values = [
-        {"x": value, "device": name, "seconds": time[0] * 1e3, "low": time[1] * 1e3, "high": time[2] * 1e3,
+        {"x": value, "device": name, "seconds": time[0] / scale, "low": time[1] / scale, "high": time[2] / scale,
          "what": f"{name}, {found.over} {value:,}: {format_seconds(time[0])}"}
         for name in found.devices
         for value, time in zip(found.rows, found.times(name), strict=True)
@@ -120,7 +127,7 @@ def sweep(found: Sweep) -> str:
         "type": "quantitative",
         "scale": {"type": "log"},
         "axis": {"tickCount": 5},
-        "title": "ms of a step" if found.over == "batch" else "ms in all",
+        "title": f"{unit} of a step" if found.over == "batch" else f"{unit} in all",
     }
     turns = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
     layers: list[dict[str, Any]] = [

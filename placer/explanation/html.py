@@ -9,11 +9,14 @@ from placer.errors import PlacerError
 from placer.explanation import charts
 from placer.explanation.explanation import Explanation
 from placer.explanation.icicle import Cell, cells
-from placer.explanation.layers import Node, gathered, tree
+from placer.explanation.layers import Node, gathered, inside, joined, tree
 from placer.explanation.sweep import Sweep
-from placer.explanation.tables import GUESS, PARTS, SMALL, step_parts
+from placer.explanation.tables import GUESS, PARTS, SMALL, shown_parts, step_parts
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
+
+#: A layer with more than this share of the time is unfolded to begin with: most models are one, inside a head.
+MOST = 0.9
 
 
 def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
@@ -42,7 +45,7 @@ def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
             for row in explanation.decision.thread_options
         ],
         icicles=[_icicle(explanation, name) for name in devices],
-        layers=_layer(gathered(tree(explanation.layers, None)), devices, explanation) if explanation.layers else None,
+        layers=_layer(gathered(tree(explanation.layers, None)), devices) if explanation.layers else None,
         ops=[
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}
             for row in explanation.ops
@@ -72,7 +75,7 @@ def _made_of(explanation: Explanation) -> list[tuple[str, list[str]]]:
     """Rows of the table under the bars: parts, then the step they add up to."""
     names = list(explanation.devices)
     parts = {name: step_parts(explanation, name) for name in names}
-    shown = dict.fromkeys(key for found in parts.values() for key in found)
+    shown = shown_parts(parts)
     rows = [(PARTS.get(key, key), [format_seconds(parts[n].get(key, 0.0)) for n in names]) for key in shown]
     return [*rows, ("step", [format_seconds(explanation.devices[name].step_seconds) for name in names])]
 
@@ -90,7 +93,6 @@ def _facts(explanation: Explanation) -> list[dict[str, Any]]:
             "once": format_seconds(row.one_time_seconds),
             "in_all": None if row.total_seconds is None else format_seconds(row.total_seconds),
             "coverage": row.coverage,
-            "guessed": [op.op for op in explanation.ops if op.guessed.get(name)][:12],
         })  # fmt: skip
     return found
 
@@ -122,34 +124,29 @@ def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
             "guess": bool(guess)}  # fmt: skip
 
 
-def _layer(node: Node, devices: list[str], explanation: Explanation) -> dict[str, Any]:
+def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
     """A layer with those below it, for the tree of rows that unfold; small ones are gathered."""
-    compute = {name: sum(row.devices.get(name, 0.0) for row in explanation.layers) or 1.0 for name in devices}
+
+    def share(node: Node, name: str) -> float:
+        return node.seconds.get(name, 0.0) / (root.seconds.get(name) or 1.0)
+
+    def is_small(node: Node) -> bool:
+        return all(share(node, name) < SMALL / 10 for name in devices)
+
+    def is_most(node: Node) -> bool:
+        return any(share(node, name) > MOST for name in devices)
 
     def row(node: Node, depth: int) -> dict[str, Any]:
-        def share(part: Node) -> float:
-            return max((part.seconds.get(name, 0.0) / compute[name] for name in devices), default=0.0)
-
-        rest = Node("(other layers)")
-        below = []
-        for child in node.children.values():
-            if share(child) >= SMALL / 10:
-                below.append(row(child, depth + 1))
-                continue
-            for name, seconds in child.seconds.items():
-                rest.seconds[name] = rest.seconds.get(name, 0.0) + seconds
-        own = Node("(itself)", seconds=node.own, guessed=node.own_guessed)
-        if below:
-            below += [row(extra, depth + 1) for extra in (rest, own) if any(extra.seconds.values())]
         cells = [
             {"time": format_seconds(node.seconds.get(name, 0.0)), "device": number,
-             "percent": round(100 * node.seconds.get(name, 0.0) / compute[name], 2),
+             "percent": round(100 * share(node, name), 2),
              "guess": node.guessed.get(name, 0.0) > GUESS * node.seconds.get(name, 0.0)}
             for number, name in enumerate(devices)
         ]  # fmt: skip
-        return {"label": node.label, "depth": depth, "cells": cells, "below": below}
+        below = [row(joined(part), depth + 1) for part in inside(node, is_small)]
+        return {"label": node.label, "depth": depth, "open": is_most(node), "cells": cells, "below": below}
 
-    return row(node, 0)
+    return row(root, 0)
 
 
 def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.explanation.parts import LayerRow
@@ -96,8 +96,8 @@ def _merged(run: Sequence[Node]) -> Node:
 def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
     """The rows to show. Children with a share below ``small`` are gathered into one row at their level.
 
-    The rows one level below a node add up to it: a layer with ops of its own gets a row ``(itself)`` beside its
-    children. ``add_columns`` tells that columns are parts of one time (phases), not alternatives (devices).
+    The rows one level below a node add up to it. ``add_columns`` tells that columns are parts of one time (phases),
+    not alternatives (devices).
     """
 
     def share(node: Node) -> float:
@@ -107,24 +107,30 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
 
     def walk(node: Node, depth: int) -> Iterator[Line]:
         yield Line(depth, node, share(node))
-        large = [child for child in node.children.values() if share(child) >= small]
-        if not large:
-            return
-        for child in large:
-            yield from walk(_joined(child), depth + 1)
-        rest = Node("(other layers)")
-        for child in node.children.values():
-            if share(child) < small:
-                _add(rest.seconds, child.seconds)
-                _add(rest.guessed, child.guessed)
-        for extra in (rest, Node("(itself)", seconds=node.own, guessed=node.own_guessed)):
-            if any(extra.seconds.values()):
-                yield Line(depth + 1, extra, share(extra))
+        for part in inside(node, lambda child: share(child) < small):
+            yield from walk(joined(part), depth + 1)
 
     return walk(root, 0)
 
 
-def _joined(node: Node) -> Node:
+def inside(node: Node, is_small: Callable[[Node], bool]) -> list[Node]:
+    """What adds up to a layer: its children, one node for the small ones, one for what it does itself.
+
+    Nothing where every child is small.
+    """
+    large = [child for child in node.children.values() if not is_small(child)]
+    if not large:
+        return []
+    rest = Node("(other layers)")
+    for child in node.children.values():
+        if is_small(child):
+            _add(rest.seconds, child.seconds)
+            _add(rest.guessed, child.guessed)
+    own = Node("(itself)", seconds=node.own, guessed=node.own_guessed)
+    return [*large, *(extra for extra in (rest, own) if any(extra.seconds.values()))]
+
+
+def joined(node: Node) -> Node:
     """A chain of only children without time of their own between reads as one dotted name."""
     while len(node.children) == 1 and not any(node.own.values()):
         child = next(iter(node.children.values()))

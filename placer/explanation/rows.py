@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from placer.decision import Decision
@@ -69,58 +70,59 @@ def _device_row(prediction: Prediction) -> DeviceRow:
     )
 
 
+@dataclass
+class _Sum:
+    """Seconds by device, and the part of them whose price is not calibrated."""
+
+    devices: dict[str, float]
+    guessed: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    weakest: int = 0
+
+    def add(self, device: str, seconds: float, source: str) -> None:
+        self.devices[device] += seconds
+        self.counts[device] = self.counts.get(device, 0) + 1
+        self.weakest = max(self.weakest, _SOURCES.index(source))
+        if source != "calibrated":
+            self.guessed[device] = self.guessed.get(device, 0.0) + seconds
+
+
 def _layer_rows(predictions: Mapping[str, Prediction]) -> tuple[LayerRow, ...]:
     """In the order the layers first run; the phases of one layer stand together."""
-    sums: dict[tuple[str, str], dict[str, float]] = {}
-    guessed: dict[tuple[str, str], dict[str, float]] = {}
+    sums: dict[tuple[str, str], _Sum] = {}
     order: dict[str, int] = {}
     for device, priced in _priced(predictions):
         for call, seconds, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
             order.setdefault(call.layer, len(order))
-            key = (call.layer, call.phase)
-            row = sums.setdefault(key, {})
-            row[device] = row.get(device, 0.0) + seconds
-            if source != "calibrated":
-                part = guessed.setdefault(key, {})
-                part[device] = part.get(device, 0.0) + seconds
+            _at(sums, (call.layer, call.phase), predictions).add(device, seconds, source)
     keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
-    return tuple(LayerRow(*key, _complete(sums[key], predictions), guessed.get(key, {})) for key in keys)
+    return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
 
 
 def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
-    sums: dict[tuple[str, str], dict[str, float]] = {}
-    guessed: dict[tuple[str, str], dict[str, float]] = {}
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    sources: dict[tuple[str, str], int] = {}
+    sums: dict[tuple[str, str], _Sum] = {}
     for device, priced in _priced(predictions):
         rows = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
         for call, family, seconds, source in rows:
-            key = (call.op, family)
-            row = sums.setdefault(key, {})
-            row[device] = row.get(device, 0.0) + seconds
-            count = counts.setdefault(key, {})
-            count[device] = count.get(device, 0) + 1
-            if source != "calibrated":
-                part = guessed.setdefault(key, {})
-                part[device] = part.get(device, 0.0) + seconds
-            sources[key] = max(sources.get(key, 0), _SOURCES.index(source))
-    keys = sorted(sums, key=lambda key: -max(sums[key].values()))
+            _at(sums, (call.op, family), predictions).add(device, seconds, source)
+    found = sorted(sums.items(), key=lambda item: -max(item[1].devices.values()))
     return tuple(
-        OpRow(op, family, max(counts[op, family].values()), _complete(sums[op, family], predictions),
-              _SOURCES[sources[op, family]], guessed.get((op, family), {}))
-        for op, family in keys
-    )  # fmt: skip
+        OpRow(op, family, max(row.counts.values()), row.devices, _SOURCES[row.weakest], row.guessed)
+        for (op, family), row in found
+    )
+
+
+def _at(sums: dict[tuple[str, str], _Sum], key: tuple[str, str], predictions: Mapping[str, Prediction]) -> _Sum:
+    """The sum under ``key``. Every device has an entry, so that a reader need not look for a missing one."""
+    if key not in sums:
+        sums[key] = _Sum(dict.fromkeys(predictions, 0.0))
+    return sums[key]
 
 
 def _priced(predictions: Mapping[str, Prediction]) -> Iterator[tuple[str, PricedTrace]]:
     for device, prediction in predictions.items():
         yield device, prediction.priced
-
-
-def _complete(seconds: Mapping[str, float], predictions: Mapping[str, Prediction]) -> dict[str, float]:
-    """Every device has an entry, so that a reader need not look for a missing one."""
-    return {device: seconds.get(device, 0.0) for device in predictions}
 
 
 def _trace_notes(predictions: Mapping[str, Prediction]) -> Iterator[str]:

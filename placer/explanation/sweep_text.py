@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: Size of the plot in characters, and the marks of the devices in it.
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
 MARKS = "ox+#"
+_NAMED = {"batch": "batch {:,.0f}", "steps": "{:,.0f} steps"}
 TITLES = {"batch": "Seconds of a step by batch size", "steps": "Seconds in all by number of steps"}
 
 
@@ -37,14 +38,14 @@ def turns(sweep: Sweep) -> str:
     (_, first), *later = sweep.crossovers()
     if not later:
         return f"{first} at every {'batch size' if sweep.over == 'batch' else 'number of steps'}."
-    where = "batch {:,}" if sweep.over == "batch" else "{:,} steps"
-    return f"{first} first; " + "; ".join(f"{device} from {where.format(value)} on" for value, device in later) + "."
+    named = _NAMED[sweep.over]
+    return f"{first} first; " + "; ".join(f"{device} from {named.format(value)} on" for value, device in later) + "."
 
 
 def _meetings(sweep: Sweep) -> list[str]:
     """About where the curves meet, between two of the values that were priced."""
     found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    return [f"The two are level at about {sweep.over} {where:,.0f}." for where in found if where is not None]
+    return [f"The two are level at about {_NAMED[sweep.over].format(where)}." for where in found if where is not None]
 
 
 def _table(sweep: Sweep) -> Table:

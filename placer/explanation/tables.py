@@ -82,7 +82,7 @@ def made_of(explanation: Explanation, width: int) -> Table | None:
         return None
     rows = explanation.devices
     parts = {name: step_parts(explanation, name) for name in names}
-    shown = dict.fromkeys(key for found in parts.values() for key in found)
+    shown = shown_parts(parts)
     room = bar_width(width, 14 + 13 * len(names), len(names))
     table = new_table("What a step is made of", ["", *with_bars(names, names, room)])
 
@@ -124,6 +124,11 @@ def step_parts(explanation: Explanation, device: str) -> dict[str, float]:
         return components
     components.pop("compute", None)
     return {**{name: known.get(name, 0.0) for name in BOUNDS if any(known.values())}, **components}
+
+
+def shown_parts(parts: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The names of the parts that some device has, in order; what is nothing everywhere is no row."""
+    return list(dict.fromkeys(key for found in parts.values() for key, seconds in found.items() if seconds))
 
 
 def threads(explanation: Explanation) -> Table | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_p
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+#: The blank between a number and its unit: no line ends there.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|µs|ns|[kMGT]?B)\b)")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def render(explanation: Explanation, *, width: int = 100, color: bool = False) -> str:
@@ -86,4 +91,6 @@ def _wrapped(line: str | Text, width: int) -> Text:
 
     text, style = (line, "") if isinstance(line, str) else (line.plain, line.style)
     hanging = "  " if text.startswith("- ") else ""
-    return Text(textwrap.fill(text, width, subsequent_indent=hanging, break_on_hyphens=False), style=style)
+    text = _BEFORE_UNIT.sub(_NO_BREAK, text)
+    filled = textwrap.fill(text, width, subsequent_indent=hanging, break_on_hyphens=False)
+    return Text(filled.replace(_NO_BREAK, " "), style=style)

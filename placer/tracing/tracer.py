@@ -71,6 +71,8 @@ def _real_run(
     if any(p.is_meta for p in original.parameters()):
         raise TraceError(f"{why}, and a model on the meta device cannot run: give it values") from why
     _check_room(original, workload.mode == "train")
+    if workload.draw is not None:
+        workload.draw()
     undo.restore()
     step = Step(workload, original, undo, real=lambda layers: RealRecorder(layers, undo, clock, limit_seconds))
     reason = str(why) if isinstance(why, ValueUnknown) or why.__cause__ is None else f"on tensors without values {why}"

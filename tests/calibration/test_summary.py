@@ -41,3 +41,11 @@ def test_no_host_times_among_the_framework(handmade_profile: Profile) -> None:
     assert "3.00 µs per module call" in text
     assert "per step" not in text
     assert "host/matmul" not in text
+
+
+def test_a_line_fits_a_terminal_and_breaks_between_facts(handmade_profile: Profile) -> None:
+    costs = {f"thing_number_{n}": n * 1e-6 for n in range(1, 9)}
+    text = render(replace(handmade_profile, fits=tuple(replace(fit, framework=costs) for fit in handmade_profile.fits)))
+    assert max(map(len, text.splitlines())) <= 80
+    for n in range(1, 9):
+        assert f"{n}.00 µs per thing number {n}" in text

@@ -112,6 +112,26 @@ def test_light_and_dark_differ_in_paper_and_ink(page: chromium.Page, lab: Profil
 
 def test_a_narrow_window_needs_no_sideways_scrolling(page: chromium.Page, lab: Profile, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(report(lab, "conv1d_regressor", 16)[1], encoding="utf-8")
+    explanation, _ = report(lab, "conv1d_regressor", 16)
+    far = "cuda@somebody-elses-server"
+    devices = {name.replace("cuda", far): row for name, row in explanation.devices.items()}
+    file.write_text(render(dataclasses.replace(explanation, devices=devices)), encoding="utf-8")
     page.open(file, width=420)
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    # Plots stay large enough to be read: they scroll in themselves.
+    assert page.evaluate("document.querySelector('.plot svg').getBoundingClientRect().width") > 500
+
+
+def test_printing_unfolds_everything_and_leaves_the_page_as_it_was(
+    page: chromium.Page, lab: Profile, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report(lab, "conv1d_regressor", 16)[1], encoding="utf-8")
+    page.open(file)
+    folded = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(folded)
+    assert before
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(folded) == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before

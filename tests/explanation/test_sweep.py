@@ -40,6 +40,9 @@ def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> 
     axis = next(line for line in text.splitlines() if "└" in line)
     assert axis.count("┴") == 1
     assert text.endswith("cpu first; cuda from batch 16 on.\n")
+    steps = render(dataclasses.replace(sweep, over="steps"), width=80)
+    assert "are level at about " in steps
+    assert " steps.\ncpu first; cuda from 16 steps on." in steps
 
 
 def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:

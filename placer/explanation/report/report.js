@@ -70,5 +70,11 @@ icicles.forEach((icicle) => {
   });
 });
 addEventListener("resize", mark);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+// On paper nothing unfolds; afterwards the page is as it was.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  folded.forEach((part) => { part.open = true; });
+});
+addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 if (icicles.length) mark();
