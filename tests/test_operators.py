@@ -303,10 +303,20 @@ def test_a_loop_below_the_grain_stays_on_one_core() -> None:
     assert chunk(GRAIN + 2) == pytest.approx(8 * (GRAIN + 2) / 2)
 
 
-def test_one_number_for_a_whole_row() -> None:
-    assert feature(work("aten::mul", [spec(6, 4), spec(6, 1)], [spec(6, 4)]), "by_row") == 1
-    assert feature(work("aten::mul", [spec(6, 4), spec(4)], [spec(6, 4)]), "by_row") == 0
-    assert feature(work("aten::mul", [spec(6, 4), spec(6, 4, stride=(1, 0))], [spec(6, 4)]), "by_row") == 1
+def test_rows_that_are_walked_one_by_one() -> None:
+    by_row = work("aten::mul", [spec(6, 4), spec(6, 1)], [spec(6, 4)])
+    assert (feature(by_row, "inner"), amounts(by_row)["loops"]) == (4, 6)
+    whole = work("aten::mul", [spec(6, 4), spec(6, 4)], [spec(6, 4)])
+    assert (feature(whole, "inner"), amounts(whole)["loops"]) == (24, 1)
+    apart = work("aten::clone", [spec(6, 4, stride=(1, 6))], [spec(6, 4)])
+    assert (feature(apart, "strided"), amounts(apart)["strided"]) == (1, 24)
+
+
+def test_only_the_first_op_of_a_name_is_first() -> None:
+    calls = tuple(OpCall(op, (spec(4),), (spec(4),)) for op in ("aten::relu", "aten::exp", "aten::relu"))
+    works = describe_step(Trace(calls, "infer", (), (), (), ()))
+    assert [feature(found, "first") for found in works] == [1, 1, 0]
+    assert [feature(found, "kinds") for found in works] == [2, 2, 2]
 
 
 def test_an_index_that_is_broadcast_over_rows_moves_whole_rows() -> None:

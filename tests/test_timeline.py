@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import pytest
 
-from placer.operators import describe_step
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.timeline import StepTime, copy_seconds, framework_counts, framework_seconds, on_accelerator, on_cpu
@@ -23,7 +22,7 @@ def priced(
     trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
     return PricedTrace(
         trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("floor",) * n,
-        framework_counts(trace, describe_step(trace)),
+        framework_counts(trace, host or [0.0] * n),
     )  # fmt: skip
 
 
@@ -53,14 +52,14 @@ def test_on_the_cpu_everything_adds_up() -> None:
 
 def test_what_the_framework_is_counted_by() -> None:
     phases: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
-    small, large = TensorSpec((1,), (1,), "float32"), TensorSpec((1 << 24,), (1,), "float32")
-    tensors = (small, large, small, small, small)
-    calls = tuple(OpCall("aten::relu", (), (t,), phase=phase) for phase, t in zip(phases, tensors, strict=True))
+    calls = tuple(OpCall("aten::relu", (), (), phase=phase) for phase in phases)
     trace = Trace(calls, "train", (), (), (), (), python_calls=14, autograd_nodes=6)
-    counts = framework_counts(trace, describe_step(trace))
-    # One op of five comes after the large one.
-    calls_far, nodes_far, ops_far = counts.pop("cold_call"), counts.pop("cold_node"), counts.pop("flushed_op")
-    assert (calls_far, nodes_far, ops_far) == pytest.approx((14 / 5, 6 / 5, 1), abs=1e-3)
+    # One op of the four before the update empties a core's own caches, and half of all the others.
+    counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 1.0])
+    cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_"))}
+    assert cold == pytest.approx(
+        {"cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "cold_tensor": 0.2}
+    )
     assert counts == {
         "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "python_call": 14,
         "updated_tensor": 1,
@@ -68,6 +67,13 @@ def test_what_the_framework_is_counted_by() -> None:
     assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
         14.6e-6
     )
+
+
+def test_code_that_ran_just_now_is_not_cold() -> None:
+    trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
+    counts = framework_counts(trace, [0.0] * 3)
+    assert not any(count for name, count in counts.items() if name.startswith(("cold_", "long_")))
+    assert framework_counts(trace, [10.0] * 3)["cold_call"] == 9
 
 
 def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:

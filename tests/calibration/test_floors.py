@@ -18,14 +18,14 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 def copies(n: int, seed: int = 0, op: str = "aten::add") -> list[Work]:
     sizes = np.exp(np.random.default_rng(seed).uniform(np.log(16), np.log(1 << 22), n))
-    return [Work("elementwise", op, "float32", s, 12 * s, (s, 12 * s, 1e6, 0), (0, 0, 0, 0, 0, 0)) for s in sizes]
+    return [Work("elementwise", op, "float32", s, 12 * s, (s, 12 * s, s, 1e6, 1, 0), (0,) * 7) for s in sizes]
 
 
 def products(n: int, seed: int = 0, op: str = "aten::mm") -> list[Work]:
     random = np.random.default_rng(seed)
     shapes = np.exp(random.uniform(np.log(4), np.log(2048), (n, 3)))
     return [
-        Work("matmul", op, "float32", 2 * a * b * c, 4 * (a * b + b * c + a * c), (1, a, b, c, 1e6, 0), (0, 0, 0, 0))
+        Work("matmul", op, "float32", 2 * a * b * c, 4 * (a * b + b * c + a * c), (1, a, b, c, 1e6, 1, 0), (0, 0, 0, 0))
         for a, b, c in shapes.tolist()
     ]
 
