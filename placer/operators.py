@@ -101,7 +101,7 @@ FAMILIES: Mapping[str, Family] = {
         ("numel", "bytes", "inner"),
         ("strided", "broadcast", "in_place"),
         readers.elementwise,
-        {**readers.CHUNKS, "loops": lambda w: w.sizes[0] / w.sizes[2], "strided": lambda w: w.flags[0] * w.sizes[0]},
+        {**readers.CHUNKS, **readers.LOOPS},
     ),
     "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), readers.reduction, readers.CHUNKS),
     "softmax": Family(("numel", "row"), ("strided",), readers.rows, readers.CHUNKS),

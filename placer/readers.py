@@ -340,3 +340,9 @@ CHUNKS: Mapping[str, Callable[[Work], float]] = {
     "chunk_flops": lambda w: w.flops / _chunks(w),
     "chunk_bytes": lambda w: w.bytes / _chunks(w),
 }
+
+#: What the innermost loop costs beside its arithmetic: beginning anew, and elements that lie apart.
+LOOPS: Mapping[str, Callable[[Work], float]] = {
+    "restarts": lambda w: max(w.sizes[0] / max(w.sizes[2], 1.0) - 1.0, 0.0),
+    "strided": lambda w: w.flags[0] * w.sizes[0],
+}

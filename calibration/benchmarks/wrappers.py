@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -81,7 +81,7 @@ class Configured(Wrapper):
 class Collecting(Wrapper):
     """Arguments are collected by the names that each stage asks for, then handed out."""
 
-    STAGES = {"message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",)}
+    STAGES: ClassVar[dict[str, tuple[str, ...]]] = {"message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",)}
 
     def forward(self, x: Tensor) -> Tensor:
         collected = self._collect({"x": x, "size": tuple(x.shape), "dim": -1})

@@ -115,6 +115,7 @@ def broadcast_shape(operands: Sequence[TensorSpec]) -> tuple[int, ...]:
 
 
 def broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of ``operand`` in a result of ``shape``: 0 along the dimensions it is repeated in."""
     missing = len(shape) - len(operand.shape)
     aligned = (0 if n == 1 and shape[missing + i] != 1 else s
                for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True)))  # fmt: skip

@@ -14,7 +14,7 @@ from placer.calibration import fitting
 from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation, work_at
 from placer.costs import CostModel, inputs_of, op_label
-from placer.operators import FAMILIES, Work
+from placer.operators import CONTEXT_SIZES, FAMILIES, Work
 from placer.profile import DeviceFit
 
 from .test_fitting import RATES, steps
@@ -78,8 +78,8 @@ def test_an_op_is_recovered_from_its_regression_inputs() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_names_and_dtypes_are_told_apart(dtype: str) -> None:
-    sizes = tuple(float(2**i) for i in range(len(FAMILIES["optimizer"].sizes) + 2))
-    work = Work("optimizer", "optimizer::Adam", dtype, 3.0, 7.0, sizes, (0.0, 1.0, 0.0, 1.0, 0.0, 0.0))
+    sizes = tuple(float(2**i) for i in range(len(FAMILIES["optimizer"].sizes) + len(CONTEXT_SIZES)))
+    work = Work("optimizer", "optimizer::Adam", dtype, 3.0, 7.0, sizes, (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0))
     recovered = work_at("optimizer", op_label(work), inputs_of(work))
     assert (recovered.op, recovered.dtype, recovered.flags) == (work.op, work.dtype, work.flags)
     assert recovered.sizes == pytest.approx(work.sizes)
