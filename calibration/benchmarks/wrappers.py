@@ -1,7 +1,8 @@
 """Layers within layers, as libraries of models write them: the Python that stands around an op.
 
-A function that has just run costs a fraction of one whose code has to come back from memory, and a model's own functions
-run once for each of its ops. So every wrapper here is other code than the next, and none stands twice around one op.
+A function that has just run costs a fraction of one whose code has to come back from memory, and the functions of a
+library run once for each of its ops. So every wrapper here is other code than the next, and none stands twice around
+one op.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class Configured(Wrapper):
 class Collecting(Wrapper):
     """Arguments are collected by the names that each stage asks for, then handed out."""
 
-    STAGES: ClassVar[dict[str, tuple[str, ...]]] = {"message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",)}
+    STAGES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",),
+    }  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         collected = self._collect({"x": x, "size": tuple(x.shape), "dim": -1})
