@@ -11,6 +11,7 @@ features that pricing will see.
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import time
@@ -41,6 +42,8 @@ MOST_ROUNDS, MOST_RECORDED = 20, 3
 LONG_STEP = 0.02
 #: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work.
 MOST_DRIFT = 1.5
+#: Layers of the chains that recording is timed on, and how often each is.
+CHAINS, COST_ROUNDS = (2, 8, 24), 4
 #: Seconds one event costs at most, wherever placer has run.
 MOST_PER_EVENT = 5e-6
 #: What recording an event costs, in costs of the average one: of events nested in an op, of all others (ops carry their
@@ -147,27 +150,45 @@ def recorder_cost(
     synchronize: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> RecorderCost:
-    """What recording costs here: a short and a long chain of tiny layers, trained with and without it."""
+    """What recording costs here: chains of tiny layers of several lengths, trained with and without it, in turns.
+
+    Whatever it is taken for too much is taken off the ops and charged to what lies between them, so one disturbed
+    moment must not decide: the median slope over all pairs of lengths of all rounds (Sen, 1968).
+    """
     _record(lambda: None, 1, synchronize, clock)  # the first recording of a process sets the recorder up
-    points = []
-    for depth in (2, 24):
-        chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
-        rows = torch.randn(16, 16, device=device)
-
-        def step(chain: nn.Module = chain, rows: torch.Tensor = rows) -> None:
-            chain.zero_grad()
-            chain(rows).sum().backward()
-
+    chains = [_chain(depth, device) for depth in CHAINS]
+    for step in chains:
         for _ in range(3):
             step()
-        whole = [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS)]
-        recorded, steps = _record(step, MOST_ROUNDS // 2, synchronize, clock)
-        whole += [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS)]
-        events = statistics.median(len(found) for found in steps)
-        points.append((events, statistics.median(recorded) - statistics.median(whole)))
-    (few, short), (many, long) = points
-    per_event = min(max((long - short) / max(many - few, 1), 0.0), MOST_PER_EVENT)
-    return RecorderCost(max(short - few * per_event, 0.0), per_event)
+    points, slopes = [], []
+    for _ in range(COST_ROUNDS):
+        found = [_added(step, synchronize, clock) for step in chains]
+        points += found
+        slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
+    per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
+    return RecorderCost(max(statistics.median(added - n * per_event for n, added in points), 0.0), per_event)
+
+
+def _chain(depth: int, device: str) -> Callable[[], None]:
+    chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
+    rows = torch.randn(16, 16, device=device)
+
+    def step() -> None:
+        chain.zero_grad()
+        chain(rows).sum().backward()
+
+    return step
+
+
+def _added(
+    step: Callable[[], None], synchronize: Callable[[], None] | None, clock: Callable[[], float]
+) -> tuple[float, float]:
+    """(events of a step, seconds that recording them adds)."""
+    whole = [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
+    recorded, steps = _record(step, MOST_ROUNDS // 2, synchronize, clock)
+    whole += [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
+    events = statistics.median(len(found) for found in steps)
+    return events, statistics.median(recorded) - statistics.median(whole)
 
 
 def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None, clock: Callable[[], float]) -> float:

@@ -33,8 +33,8 @@ Indices = NDArray[np.int64]
 MOST_POINTS = 480
 #: The same where another machine's points are carried over: without the noise of single samples fewer will do.
 CARRIED_POINTS = 280
-#: Seconds by which recording may misplace the ends of an op: what makes short ones uncertain.
-TIMING_ERROR = 1.5e-6
+#: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
+TIMING_ERROR = 0.4e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
 SAME = 0.5
 #: Points a residual is learnt from, at most: seconds of linear algebra, once.
