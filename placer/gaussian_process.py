@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.operators import CONTEXT_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
@@ -95,12 +96,14 @@ class Residual:
     def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
         """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples.
 
+        Where an op stands in its step does not count: what no cache holds is as far away as what ten of them do not.
         None is where no sample of the family was taken on this very machine.
         """
         if not self.fit.measured:
             return np.zeros(len(x), dtype=bool)
+        own = [name not in CONTEXT_SIZES for name in self.fit.feature_names]
         low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN
-        inside = ((x >= low) & (x <= high)).all(axis=1)
+        inside = ((x >= low) & (x <= high))[:, own].all(axis=1)
         return np.asarray(inside & (ops != UNKNOWN_OP))
 
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:

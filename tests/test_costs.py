@@ -105,6 +105,15 @@ def test_far_from_every_sample_only_the_floor_is_left() -> None:
     assert seconds == pytest.approx(floor_seconds(huge, fit, FLAT), rel=0.1)
 
 
+def test_where_an_op_stands_does_not_put_it_out_of_range() -> None:
+    fit = device({"matmul": family([matmul(64)], [math.log(3.0)], FLAT)})
+    known = matmul(64)
+    far = replace(known, sizes=(*known.sizes[:-3], 1e12, 500.0, 1e9))
+    assert CostModel(fit).price_works([far])[2] == ["calibrated"]
+    larger = replace(known, sizes=(1, 4096, *known.sizes[2:]))
+    assert CostModel(fit).price_works([larger])[2] == ["extrapolated"]
+
+
 def test_prices_come_back_in_the_order_asked() -> None:
     other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 10, 1e6, 1, 0), (0,) * 7)
     fit = device({"matmul": family([matmul(64)], [math.log(2.0)], FLAT)})

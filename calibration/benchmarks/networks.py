@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.wrappers import wrapped
+from placer.calibration.benchmarks.wrappers import wrap
 from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
@@ -339,11 +339,11 @@ def propose(random: Random, limit: Limit) -> Probe:
         if size <= 1.0:
             break
     # Python between the ops comes in all amounts: without it, an op's own share could not be told from a function's.
-    depth = random.choice((0, 0, 1, 2, 4))
+    depth = random.choice((0, 0, 0, 1, 2, 4))
 
     def build() -> nn.Module:
         drawn = Random(seed)
-        return nn.Sequential(*[wrapped(layer, depth, drawn) for layer in kind(drawn)[0]])
+        return nn.Sequential(*wrap(kind(drawn)[0], depth, drawn))
 
     return Probe(
         family="network",

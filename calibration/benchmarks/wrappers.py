@@ -1,14 +1,13 @@
 """Layers within layers, as libraries of models write them: the Python that stands around an op.
 
-A function that has just run costs a fraction of one whose code has to come back from memory, and the functions of a
-library run once for each of its ops. So every wrapper here is other code than the next, and none stands twice around
-one op.
+A function that has just run costs a fraction of one whose code has to come back from memory. Torch's own functions run
+around every layer, those of a library once for each of its ops. So wrappers are other code than the next, or all alike.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any, ClassVar
 
@@ -182,8 +181,12 @@ class Checked(Wrapper):
 STYLES: tuple[type[Wrapper], ...] = (Merging, Configured, Collecting, Watched, Checked)
 
 
-def wrapped(layer: nn.Module, depth: int, random: Random) -> nn.Module:
-    """``layer`` inside ``depth`` wrappers (5 at most), each of another kind."""
-    for style in random.sample(STYLES, depth):
-        layer = style(layer)
-    return layer
+def wrap(layers: Iterable[nn.Module], depth: int, random: Random) -> list[nn.Module]:
+    """Each of ``layers`` inside ``depth`` wrappers (5 at most): of as many kinds, or, in half of all networks, of one."""
+    alike = random.choice(STYLES) if random.random() < 0.5 else None
+    result = []
+    for layer in layers:
+        for style in [alike] * depth if alike else random.sample(STYLES, depth):
+            layer = style(layer)
+        result.append(layer)
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import itertools
 import pytest
 import torch
 from torch import nn
@@ -187,10 +188,20 @@ def test_ops_and_step_are_brought_to_one_speed() -> None:
     assert halted.undisturbed_share(RecorderCost(0.0, 0.0)) == pytest.approx(1.0 / in_place.MOST_DRIFT)
 
 
-def test_what_recording_costs_is_found_from_two_lengths() -> None:
+def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:
     found = in_place.recorder_cost("cpu")
     assert found.per_step >= 0.0
-    assert 0.0 <= found.per_event <= in_place.MOST_PER_EVENT
+    assert 0.0 < found.per_event <= in_place.MOST_PER_EVENT
+
+
+def test_one_disturbed_moment_does_not_decide_what_recording_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = itertools.cycle((20.0, 80.0, 240.0))
+    disturbed = iter([0.0, 3e-3, 0.0, 0.0, 0.0, -1e-3, *[0.0] * 100])
+    monkeypatch.setattr(in_place, "_record", lambda *_: ([], []))
+    monkeypatch.setattr(
+        in_place, "_added", lambda *_: (n := next(lengths), 2e-5 + 7e-7 * n + next(disturbed))
+    )
+    assert in_place.recorder_cost("cpu") == RecorderCost(pytest.approx(2e-5), pytest.approx(7e-7))
 
 
 def test_a_real_step_is_matched_almost_whole() -> None:
