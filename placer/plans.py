@@ -34,6 +34,7 @@ class Plan:
 
     ``key`` names the workload in the history. ``measured`` tells that the real step was timed for this plan. What
     earlier runs saw is part of it up to ``generation`` (see ``observed.py``); ``before`` is the plan without that.
+    ``occupied`` says which devices other jobs kept busy (see ``occupied.py``).
     """
 
     decision: Decision
@@ -45,6 +46,7 @@ class Plan:
     measured: bool = False
     generation: int = 0
     before: Plan | None = None
+    occupied: tuple[str, ...] = ()
 
 
 @dataclass

@@ -120,6 +120,28 @@ def test_noise_is_told_in_two_degrees() -> None:
     assert noisy != very
 
 
+@pytest.mark.parametrize(("spread", "degree"), [(0.05, None), (0.2, "noisy: "), (0.4, "very noisy: ")])
+def test_a_restless_machine_is_marked_in_the_profile_it_writes(
+    spread: float, degree: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, done = Bench.measure, 0
+
+    def restless(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
+        nonlocal done
+        found = measure(self, probe, seconds=seconds)
+        done += found is not None
+        if done > 12:
+            raise KeyboardInterrupt
+        return None if found is None else replace(found, spread=spread)
+
+    monkeypatch.setattr(Bench, "measure", restless)
+    monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)
+    calibrate(budget=6.0, path=tmp_path / "p.json", quick=True, progress=False)
+    told = [warning for warning in profile.load(tmp_path / "p.json").warnings if "noisy" in warning]
+    assert [warning.startswith(degree or "?") for warning in told] == [True] * (degree is not None)
+    assert all(f"spread by {spread:.0%}" in warning for warning in told)
+
+
 @pytest.mark.parametrize("spread", [0.13, 0.31])
 def test_noise_is_kept_in_the_profile_and_shown_by_explain(spread: float, handmade_profile: profile.Profile) -> None:
     (warning,) = runner._noise_warnings(spread)

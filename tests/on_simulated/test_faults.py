@@ -61,6 +61,25 @@ def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_he
     del held
 
 
+def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
+    device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.plans.clear()
+    monkeypatch.setattr(machine, "utilization", lambda name: 0.97)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        placement = placer.choose(large(), (512, 256), mode="train", move=False)
+    busy = "sim is 97% busy with other jobs, and predicted as if it were free"
+    assert placement.reason.endswith(f"; {busy}")
+    assert f"- {busy}" in placement.explain().to_text(width=1000).splitlines()
+    assert busy in placer.explain(large(), (512, 256), mode="train").notes
+    # Its own work is not held against it.
+    api.plans.clear()
+    placer.choose(large(), (512, 256), mode="train", devices=["sim"])
+    assert device.contexts == 1
+    assert "busy" not in placer.choose(large(), (256, 256), mode="train", move=False).reason
+
+
 def test_a_device_that_fills_up_after_the_decision_leaves_the_model_where_it_was(
     device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
