@@ -20,7 +20,7 @@ def occupied(devices: Iterable[str]) -> tuple[str, ...]:
     """
     found = []
     for device in devices:
-        if device == "cpu" or machine.has_context(device):
+        if device == "cpu" or "@" in device or machine.has_context(device):  # "@": of another machine
             continue
         share = machine.utilization(device)
         if share is not None and share >= BUSY:
