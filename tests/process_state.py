@@ -70,6 +70,8 @@ class Fault:
             yield self
         finally:
             sys.settrace(before)
+            if self.error is not None:  # it is raised again and again: else it would hold every frame it went through
+                self.error.__traceback__ = self.error.__context__ = None
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
