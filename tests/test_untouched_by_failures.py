@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -106,6 +110,16 @@ def test_an_answer_leaves_everything_as_it_was(
         before = process_state(model, optimizer)
         FUNCTIONS[name](model, options)
         assert changed(before, process_state(model, optimizer)) == set()
+
+
+def test_the_first_answers_of_a_process_leave_everything_as_it_was(calibrated: Profile) -> None:
+    tests = Path(__file__).parent
+    path = os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, str(tests / "first_answers.py")], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("error", [RuntimeError("injected"), MemoryError("injected"), KeyboardInterrupt("injected")])
