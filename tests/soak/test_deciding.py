@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 CALLS, CALLS_PER_NETWORK = 100_000, 50
 MODULES = 1000
 #: In each function, for each of two workloads and three faults.
-POINTS = 500
+POINTS = 200
 #: Memory the process may gain between a tenth of the calls and all of them.
 MOST_GROWTH = 100 * 2**20
 BATCHES = tuple(2**n for n in range(17))
