@@ -34,7 +34,7 @@ from placer.tracing import trace
 from placer.tracing.trace import Trace
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
-#: Seconds of a calibration here; a tenth of it when only tried.
+#: Seconds of a calibration here; a quarter of it when only tried.
 BUDGET = 60.0
 #: How much slower than the accelerator made by hand those are that decisions are taken beside.
 SLOWER = (1.0, 4.0, 16.0)
