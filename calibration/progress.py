@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from placer.load_rich import load_rich
+
 
 class Progress:
     """Silent; the base of what shows something."""
@@ -55,6 +57,7 @@ class _Lines(Progress):
 
 class _Bar(Progress):
     def __init__(self) -> None:
+        load_rich()
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress

@@ -22,6 +22,7 @@ from placer.calibration.scoring import (
     thread_decisions,
     time_band,
 )
+from placer.load_rich import load_rich
 from placer.units import format_seconds
 
 #: Columns of words, beside the first.
@@ -189,6 +190,7 @@ def _left(table: Table, column: int) -> bool:
 
 
 def _rich(table: Table, stream: TextIO) -> None:
+    load_rich()
     from rich.console import Console
     from rich.table import Table as RichTable
 

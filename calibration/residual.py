@@ -97,7 +97,7 @@ def fit_family(
 
     ``empty`` has the device's rates. Hyperparameters are taken from ``tuned``, or chosen and left there.
     """
-    return _fit(family, _measured(members), empty, tuned)
+    return replace(_fit(family, _measured(members), empty, tuned), measured=len(members))
 
 
 def carry_family(

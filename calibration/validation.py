@@ -107,8 +107,9 @@ def _visit(
         missing = entry.missing()
         if missing:
             reason = f"not installed: {', '.join(missing)}"
+            if entry.name not in report.skipped:  # once, not on every visit
+                run.progress(f"{number}/{len(networks)} {entry.name}: skipped, {reason}")
             report = replace(report, skipped={**report.skipped, entry.name: reason})
-            run.progress(f"{number}/{len(networks)} {entry.name}: skipped, {reason}")
             continue
         known = {cell.key: cell for cell in report.cells}
         cells = [known.get(cell.key, cell) for cell in cells_of(entry, run.places)]

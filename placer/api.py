@@ -24,6 +24,7 @@ from placer.decision import Decision
 from placer.errors import PlacerError, PlacerWarning
 from placer.explanation import Explanation, build
 from placer.moving import move_modules, move_optimizer, only_device, same_device
+from placer.occupied import with_occupied
 from placer.placement import Placement
 from placer.plans import Plan, Plans
 from placer.profile import Profile
@@ -190,7 +191,7 @@ def explain_workload(
     others = tuple(map(planning.load_profile, beside))
     comparison = planning.compare(used, devices=names, threads=threads, what_if=other, beside=others, here=own is None)
     plan = planning.make_plan(workload, comparison, notes)
-    seen = with_seen(plan, workload.steps) if own is None else plan
+    seen = with_seen(with_occupied(plan), workload.steps) if own is None else plan
     return replace(_explanation(seen), advice=advise(workload, plan, comparison) if advice else ())
 
 
@@ -339,6 +340,7 @@ def _priced(workload: Workload, names: Sequence[str] | None, threads: str, measu
         planning.check_fresh(profile)
         names, notes = planning.reachable(workload, names)
         plan = planning.make_plan(workload, planning.compare(profile, devices=names, threads=threads), notes)
+        plan = with_occupied(plan)
         return plan if measure == "never" else with_race(plan, workload, measure)
     except PlacerError:
         raise
@@ -419,7 +421,19 @@ def _explanation(plan: Plan, *, with_timeline: bool = True) -> Explanation:
 def _record(plan: Plan, seconds: float) -> None:
     """Into the history, for ``placer explain`` without a target: layers folded to the model's own children."""
     kept = _explanation(plan, with_timeline=False).folded(depth=1)
-    history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
+    refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
+    if refused is not None:
+        _warn_unkept(str(history.history_path()), refused)
+
+
+@functools.cache
+def _warn_unkept(path: str, refused: str) -> None:
+    """Once in a process and not for every decision: the answer is there all the same."""
+    message = (
+        f"decisions and step times are not kept for later runs: cannot write {path} ({refused}); "
+        "make room there, or name another folder in PLACER_HOME"
+    )
+    warnings.warn(PlacerWarning(message), stacklevel=5)
 
 
 def _first_line(error: BaseException) -> str:

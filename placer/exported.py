@@ -1,4 +1,7 @@
-"""Programs saved by ``torch.export.save`` (``.pt2``) as models, with the example they were exported with."""
+"""Programs saved by ``torch.export.save`` (``.pt2``) as models, with the example they were exported with.
+
+torch unpickles what is in such a file: it is code like any other target, and is loaded where the user names it only.
+"""
 
 from __future__ import annotations
 

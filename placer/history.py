@@ -1,7 +1,7 @@
 """Decisions taken and step times seen on this machine: JSON lines, newest last, bounded.
 
 For ``placer explain`` without a target, and for decisions that use what earlier runs saw (``observed.py``). Both do
-without it, so writing and reading it never fail: on a read-only or full disk the history is simply not kept.
+without it, so writing and reading it never fail: on a read-only or full disk the history is not kept.
 """
 
 from __future__ import annotations
@@ -29,18 +29,27 @@ def history_path() -> Path:
     return data_home() / "history.jsonl"
 
 
-def record(entry: dict[str, Any]) -> None:
-    """Append one JSON-serialisable entry, with the time (``"time"``, ISO 8601 UTC). Never raises."""
+def record(entry: dict[str, Any]) -> str | None:
+    """Append one JSON-serialisable entry, with the time (``"time"``, ISO 8601 UTC). Never raises.
+
+    Returns None, or in one line why nothing can be written where the history is.
+    """
     try:
         stamped = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), **entry}
         line = json.dumps(stamped, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        if len(line) > MAX_BYTES // 4:
-            log.debug("history entry of %d bytes not kept: the limit is %d", len(line), MAX_BYTES // 4)
-            return
-        _append(history_path(), line)
-    except (OSError, TypeError, ValueError, RecursionError, RuntimeError) as error:
-        # RuntimeError: no home directory. Nobody's training stops because a log could not be written.
+    except (TypeError, ValueError, RecursionError) as error:
         log.debug("history entry not kept: %s", error)
+        return None
+    if len(line) > MAX_BYTES // 4:
+        log.debug("history entry of %d bytes not kept: the limit is %d", len(line), MAX_BYTES // 4)
+        return None
+    try:
+        _append(history_path(), line)
+    except (OSError, ValueError, RuntimeError) as error:
+        # ValueError: a path no system takes; RuntimeError: no home directory. Training goes on without a history.
+        log.debug("history entry not kept: %s", error)
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return None
 
 
 def last(n: int = 1) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ class Plan:
     earlier runs saw is part of it up to ``generation`` (see ``observed.py``); ``before`` is the plan without that.
     ``kinds`` is equal for steps made of the same ops in the same layers, however often each runs. ``interpolated``
     tells that no step was traced for it.
+    ``occupied`` says which devices other jobs kept busy (see ``occupied.py``).
     """
 
     decision: Decision
@@ -52,6 +53,7 @@ class Plan:
     before: Plan | None = None
     kinds: int = 0
     interpolated: bool = False
+    occupied: tuple[str, ...] = ()
 
 
 class _Architecture:

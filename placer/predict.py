@@ -109,12 +109,19 @@ def free_memory(device: str, fit: DeviceFit) -> int | None:
 
 
 def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
-    """The cost model of a device, built once per fit; ``threads`` None takes the number this process runs with."""
+    """The cost model of a device, built once per fit; ``threads`` None takes the number this process runs with.
+
+    Raises ProfileError, which names the profile, where the fit cannot price.
+    """
     fit = profile.fit(device, threads or torch.get_num_threads())
     for model in tuple(_recent):
         if model.fit is fit:
+            _recent[:] = [model, *(other for other in _recent if other is not model)]
             return model
-    model = CostModel(fit)
+    try:
+        model = CostModel(fit)
+    except ProfileError as error:  # which of several profiles it was is known here
+        raise ProfileError(f"{profile.name or 'in memory'}: {error}") from error
     _recent.insert(0, model)
     del _recent[_RECENT:]
     return model

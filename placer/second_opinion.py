@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from placer import observed, planning
 from placer.decision import decide
+from placer.occupied import said
 from placer.plans import Plan
 from placer.prediction import Prediction
 from placer.workload import Workload
@@ -45,7 +46,7 @@ def _corrected(plan: Plan, seen: dict[str, observed.Seen], steps: int | None, so
     decision = planning.with_threads(decide(predictions, steps), plan.decision.thread_options)
     return replace(
         plan,
-        decision=replace(decision, reason=f"{decision.reason} ({source})"),
+        decision=said(replace(decision, reason=f"{decision.reason} ({source})"), plan.occupied),
         predictions=predictions,
         notes=(*plan.notes, note),
     )

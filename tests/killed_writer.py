@@ -5,6 +5,8 @@ Arguments: the file, a file with the new content, N. Prints how many operations 
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
 import signal
 import sys
@@ -39,6 +41,13 @@ class Killer:
 
         return call
 
+    def in_pieces(self, opens: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            file = opens(*args, **kwargs)
+            return Pieces(file, self) if file.writable() else file
+
+        return call
+
 
 class Pieces:
     """A binary file whose every piece of a write reaches the system on its own."""
@@ -68,10 +77,10 @@ class Pieces:
 def main(target: str, source: str, nth: str) -> None:
     data = Path(source).read_bytes()
     killer = Killer(int(nth))
-    fdopen = os.fdopen
     for name in OPERATIONS:
         setattr(os, name, killer.watched(getattr(os, name)))
-    os.fdopen = lambda *args, **kwargs: Pieces(fdopen(*args, **kwargs), killer)  # type: ignore[assignment]
+    # os.fdopen, pathlib and shutil open files by it as well.
+    io.open = builtins.open = killer.in_pieces(killer.watched(io.open))  # type: ignore[assignment]
     replace_file(Path(target), data)
     print(killer.count)
 

@@ -23,9 +23,9 @@ import placer
 _PLACER = str(Path(placer.__file__).parent)
 _CALIBRATION = str(Path(_PLACER).parent / "calibration")
 _GENERATOR = 0x20
-#: Putting back is what must not fail: a fault in the middle of it is nobody's to survive. The last two are called when
-#: a tensor goes, where Python lets nothing raise.
-CLEANING_UP = frozenset({"restore", "__exit__", "end_phase", "_freed", "<lambda>"})
+#: Putting back is what must not fail: a fault in the middle of it is nobody's to survive. The last three are called when
+#: a tensor goes or the collector starts, where Python lets nothing raise.
+CLEANING_UP = frozenset({"restore", "__exit__", "end_phase", "_freed", "<lambda>", "_before_collection"})
 
 
 def process_state(*watched: Any) -> dict[str, Any]:
@@ -70,6 +70,8 @@ class Fault:
             yield self
         finally:
             sys.settrace(before)
+            if self.error is not None:  # it is raised again and again: else it would hold every frame it went through
+                self.error.__traceback__ = self.error.__context__ = None
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import Fuzzer
+from fuzzing import Outcome, fuzz
 from torch import nn
 
 import placer
@@ -71,7 +71,7 @@ def test_choose_answers_and_warns_once(damage: str, calibrated: Profile) -> None
     assert (placement.device, placement.confidence) == ("cpu", None)
     (warning,) = seen
     assert warning.category is placer.PlacerWarning
-    assert str(path) in str(warning.message) or "the profile cannot price" in str(warning.message)
+    assert str(path) in str(warning.message)
     assert "placer calibrate" in str(warning.message) or "upgrade placer" in str(warning.message)
     with pytest.raises(ProfileError):
         placer.explain(nn.Linear(4, 2), (8, 4), devices=["cpu"])
@@ -114,9 +114,10 @@ def test_brackets_are_counted_in_little_memory() -> None:
 
 
 def test_a_fuzzer_finds_no_other_error(handmade_profile: Profile) -> None:
-    fuzzer = Fuzzer(encode(handmade_profile), seed=0)
-    refused = sum(fuzzer.once() for _ in range(3000))
-    assert 1000 < refused < 3000  # most inputs are damaged, some are another valid profile
+    outcome = Outcome()
+    fuzz(encode(handmade_profile), 1000, outcome)
+    assert outcome.inputs >= 1000
+    assert 300 < outcome.refused < outcome.inputs  # most inputs are damaged, some are another valid profile
 
 
 # --- formats and machines of all times ----------------------------------------------------------------------------

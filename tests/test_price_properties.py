@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -29,16 +29,44 @@ from placer.workload import make_workload
 RECORD = Path(__file__).resolve().parent.parent / "calibration" / "records" / "cpu-2-core" / "profile.json"
 
 
+def real_profiles() -> dict[str, Profile]:
+    """Profiles of real machines: the committed record's, and those that come with placer."""
+    return {"record": profiles.load(RECORD, samples=False)} | {
+        name: profiles.load(name, samples=False) for name in profiles.shipped()
+    }
+
+
 @pytest.fixture(scope="module")
-def measured() -> Profile:
-    """A real machine's profile."""
-    return profiles.load(RECORD, samples=False)
+def measured_profiles() -> dict[str, Profile]:
+    return real_profiles()
+
+
+@pytest.fixture
+def measured(measured_profiles: dict[str, Profile]) -> Profile:
+    return measured_profiles["record"]
+
+
+@pytest.fixture
+def every_profile(measured_profiles: dict[str, Profile], handmade_profile: Profile) -> dict[str, Profile]:
+    """Those, and one with an accelerator."""
+    return {**measured_profiles, "made by hand": handmade_profile}
+
+
+def traced(model: nn.Module, shape: tuple[int, ...], mode: str) -> Trace:
+    return trace(make_workload(model, example=torch.empty(shape, device="meta"), mode=mode))
+
+
+def everywhere(step: Trace, every: Mapping[str, Profile]) -> dict[str, Prediction]:
+    """The step's prediction on every device of every profile."""
+    return {
+        f"{device} of {name}": found
+        for name, profile in every.items()
+        for device, found in predict(step, profile, devices=profile.devices(), threads=2).items()
+    }
 
 
 def priced(model: nn.Module, shape: tuple[int, ...], mode: str, profile: Profile) -> Prediction:
-    example = torch.empty(shape, device="meta")
-    traced = trace(make_workload(model, example=example, mode=mode))
-    return predict(traced, profile, devices=("cpu",), threads=2)["cpu"]
+    return predict(traced(model, shape, mode), profile, devices=("cpu",), threads=2)["cpu"]
 
 
 def check(found: Prediction) -> None:
@@ -108,14 +136,43 @@ EMPTY: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_empty_and_scalar_inputs_have_a_price_above_zero(
-    name: str, measured: Profile, handmade_profile: Profile
-) -> None:
+def test_empty_and_scalar_inputs_have_a_price_above_zero(name: str, every_profile: dict[str, Profile]) -> None:
     build, shape = EMPTY[name]
     model = build()
     for mode in ("train", "infer") if list(model.parameters()) else ("infer",):
-        for profile in (measured, handmade_profile):
-            check(priced(model, shape, mode, profile))
+        for found in everywhere(traced(model, shape, mode), every_profile).values():
+            check(found)
+
+
+#: Functions of a tensor of any shape whatever.
+ANY_SHAPE: dict[str, Callable[[Tensor], Tensor]] = {
+    "elementwise": lambda x: (x.exp() * 2 + 1).clamp(-1, 1),
+    "sum": lambda x: x.sum(),
+    "mean of the last": lambda x: x.mean(-1),
+    "softmax": lambda x: x.softmax(-1),
+    "scan": lambda x: x.cumsum(-1),
+    "sort": lambda x: x.sort(-1)[0],
+    "product": lambda x: x.reshape(-1, 1) @ x.new_ones(1, 3),
+    "layer norm": lambda x: nn.functional.layer_norm(x[..., None], (1,)),
+    "concatenation": lambda x: torch.cat([x.flatten(), x.flatten()]),
+    "index": lambda x: x.flatten()[:3] + x.flatten()[-3:],
+    "choice": lambda x: torch.where(x > 0, x, 0.1 * x),
+    "dropout": lambda x: nn.functional.dropout(x, 0.5, training=True),
+    "nothing": lambda x: x,
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(sorted(ANY_SHAPE)),
+    shape=st.lists(st.sampled_from((0, 1, 2, 3, 7, 64, 257, 4096)), max_size=4).map(tuple),
+    mode=st.sampled_from(["train", "infer"]),
+)
+def test_any_shape_has_a_price_above_zero(
+    name: str, shape: tuple[int, ...], mode: str, every_profile: dict[str, Profile]
+) -> None:
+    for found in everywhere(traced(Apply(ANY_SHAPE[name]), shape, mode), every_profile).values():
+        check(found)
 
 
 @pytest.mark.parametrize("data", ["host", "pinned", "device"])
@@ -154,7 +211,7 @@ def test_whatever_numbers_a_profile_holds_a_price_is_a_number_or_a_profile_error
 
 # --- larger batches -----------------------------------------------------------------------------------------------
 
-BATCHES = tuple(4**n for n in range(9))  # 1 to 65,536
+BATCHES = tuple(16**n for n in range(5))  # 1 to 65,536; `make soak` has every power of two
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "regression": (
         lambda: nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 5), nn.ReLU(), nn.Linear(5, 1)),
@@ -183,11 +240,30 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_larger_batch_is_never_predicted_faster_beyond_the_interval(name: str, measured: Profile) -> None:
+def faster(smaller: Prediction, larger: Prediction) -> bool:
+    """Whether more rows are promised in less time, and not for want of knowing better."""
+    return larger.step_seconds < smaller.low or larger.high < smaller.step_seconds
+
+
+def pairs_of_batches(name: str, batches: Sequence[int], every: Mapping[str, Profile]) -> tuple[int, list[str]]:
+    """How many pairs of batches of a network were compared, and those of which the larger is ``faster``."""
     build, shape = NETWORKS[name]
     model = build()
+    pairs, wrong = 0, []
     for mode in ("train", "infer"):
-        found = [(batch, priced(model, (batch, *shape), mode, measured)) for batch in BATCHES]
-        for (small, a), (large, b) in combinations(found, 2):
-            assert b.step_seconds >= a.low, f"{mode}: {large} rows in less than {small}"
+        found = {batch: everywhere(traced(model, (batch, *shape), mode), every) for batch in batches}
+        for small, large in combinations(batches, 2):
+            for place in found[small]:
+                pairs += 1
+                if faster(found[small][place], found[large][place]):
+                    wrong.append(f"{mode} on {place}: {large} rows in less time than {small}")
+    return pairs, wrong
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_larger_batch_is_never_predicted_faster_beyond_the_interval(
+    name: str, every_profile: dict[str, Profile]
+) -> None:
+    pairs, wrong = pairs_of_batches(name, BATCHES, every_profile)
+    assert wrong == []
+    assert pairs == 2 * 10 * 4  # modes, pairs of five batches, devices

@@ -12,6 +12,7 @@ from placer.explanation import breakdown, tables
 from placer.explanation.explanation import Explanation
 from placer.explanation.printable import printable
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
+from placer.load_rich import load_rich
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,6 +24,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 def render(explanation: Explanation, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
+    load_rich()
     from rich.text import Text
 
     explanation = Explanation.from_dict(printable(explanation.to_dict()))

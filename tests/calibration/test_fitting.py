@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -105,6 +106,11 @@ def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> N
         assert {len(row) for row in family.x} == {len(family.feature_names)} == {len(family.length_scales)}
         assert all(type(value) is float for value in (*family.y, *family.point_noise, *family.length_scales))
     assert fit.families["elementwise"].ops == ("aten::add", "aten::exp")
+
+
+def test_what_was_measured_is_counted_in_samples(fit: DeviceFit) -> None:
+    taken = [op.family for step in steps(160, 0) for op in step.ops]
+    assert {name: family.measured for name, family in fit.families.items()} == Counter(taken)
 
 
 def test_a_family_with_too_few_samples_stays_at_physics() -> None:

@@ -120,6 +120,28 @@ def test_noise_is_told_in_two_degrees() -> None:
     assert noisy != very
 
 
+def test_a_restless_machine_is_marked_in_the_profile_it_writes(
+    handmade_profile: profile.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, done = Bench.measure, 0
+
+    def restless(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
+        nonlocal done
+        if done == 10:
+            raise KeyboardInterrupt
+        found = measure(self, probe, seconds=seconds)
+        done += found is not None
+        return None if found is None else replace(found, spread=0.4)
+
+    monkeypatch.setattr(Bench, "measure", restless)
+    monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)
+    path, fit = tmp_path / "p.json", handmade_profile.fit("cpu")
+    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
+    journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
+    calibrate(budget=20.0, devices=["cpu"], path=path, progress=False, unaided=True)  # ends after ten probes
+    assert profile.load(path).warnings[0] == runner._noise_warnings(0.4)[0]
+
+
 @pytest.mark.parametrize("spread", [0.13, 0.31])
 def test_noise_is_kept_in_the_profile_and_shown_by_explain(spread: float, handmade_profile: profile.Profile) -> None:
     (warning,) = runner._noise_warnings(spread)

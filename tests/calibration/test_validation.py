@@ -230,11 +230,13 @@ def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
     assert "as expected" in shown
 
 
-def test_missing_packages_skip_a_network_visibly() -> None:
-    report = measured(tiny(needs=("no_such_package_here",)))
+def test_missing_packages_skip_a_network_visibly_and_once() -> None:
+    said: list[str] = []
+    report = measured(tiny(needs=("no_such_package_here",)), visits=3, progress=said.append)
     assert report.cells == ()
     assert report.skipped == {"tiny": "not installed: no_such_package_here"}
     assert "no_such_package_here" in text_of(report)
+    assert said == ["1/1 tiny: skipped, not installed: no_such_package_here"]
 
 
 def test_thread_counts_are_cells_and_are_restored() -> None:
