@@ -23,8 +23,8 @@ import placer
 _PLACER = str(Path(placer.__file__).parent)
 _CALIBRATION = str(Path(_PLACER).parent / "calibration")
 _GENERATOR = 0x20
-#: Putting back is what must not fail: a fault in the middle of it is nobody's to survive. The last three are called when
-#: a tensor goes or the collector starts, where Python lets nothing raise.
+#: Putting back is what must not fail: a fault in the middle of it is nobody's to survive. The last three are called
+#: when a tensor goes or the collector starts, where Python lets nothing raise.
 CLEANING_UP = frozenset({"restore", "__exit__", "end_phase", "_freed", "<lambda>", "_before_collection"})
 
 
