@@ -182,7 +182,7 @@ STYLES: tuple[type[Wrapper], ...] = (Merging, Configured, Collecting, Watched, C
 
 
 def wrap(layers: Iterable[nn.Module], depth: int, random: Random) -> list[nn.Module]:
-    """Each of ``layers`` inside ``depth`` wrappers (5 at most): of as many kinds or, in half of all networks, of one."""
+    """Each of ``layers`` inside ``depth`` wrappers (at most 5): of as many kinds or, half the time, all of one."""
     alike = random.choice(STYLES) if random.random() < 0.5 else None
     result = []
     for layer in layers:
