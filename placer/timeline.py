@@ -47,13 +47,12 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
     the framework's code meanwhile. ``cold_call`` and ``cold_node`` count the functions and nodes that have to come back
     from beyond a core's own caches, ``long_op`` the ops that last long enough to empty all of them (in shares), and
-    ``cold_update`` and ``cold_tensor`` the update and its tensors after all the ops before it.
+    ``cold_update`` the update after all the ops before it.
     """
     phases = [call.phase for call in trace.calls]
     ops = [s for s, phase in zip(host_seconds, phases, strict=True) if phase != "optimizer"]
     updated = float(len(phases) - len(ops))
     cold = sum(min(s / NEAR, 1.0) for s in ops) / max(len(ops), 1)
-    waited = min(sum(ops) / SINCE_UPDATE, 1.0)
     return {
         "step": 1.0,
         "training_step": float(trace.mode == "train"),
@@ -65,8 +64,7 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
         "cold_call": cold * trace.python_calls,
         "cold_node": cold * trace.autograd_nodes,
         "long_op": sum(min(s / FAR, 1.0) for s in ops),
-        "cold_update": waited * float(updated > 0.0),
-        "cold_tensor": waited * updated,
+        "cold_update": min(sum(ops) / SINCE_UPDATE, 1.0) if updated else 0.0,
     }
 
 

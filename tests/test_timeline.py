@@ -58,7 +58,7 @@ def test_what_the_framework_is_counted_by() -> None:
     counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 1.0])
     cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_"))}
     assert cold == pytest.approx(
-        {"cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "cold_tensor": 0.2}
+        {"cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2}
     )
     assert counts == {
         "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "python_call": 14,
