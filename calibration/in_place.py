@@ -185,7 +185,7 @@ def _added(
 ) -> tuple[float, float]:
     """(events of a step, seconds that recording them adds)."""
     whole = [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
-    recorded, steps = _record(step, MOST_ROUNDS // 2, synchronize, clock)
+    recorded, steps = _record(step, MOST_RECORDED, synchronize, clock)
     whole += [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
     events = statistics.median(len(found) for found in steps)
     return events, statistics.median(recorded) - statistics.median(whole)

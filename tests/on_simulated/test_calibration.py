@@ -38,9 +38,13 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
     assert "flops/float16" not in rates  # refused by the device
 
 
+#: Different ops in a step, as many as most networks have.
+KINDS = 20.0
+
+
 def price(profile: Profile, family: str, op: str, flops: float, moved: float, *sizes: float) -> float:
     flags = len(FAMILIES[family].flags) + len(CONTEXT_FLAGS)
-    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, 0.0), (0.0,) * flags)
+    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, KINDS, 0.0), (0.0,) * flags)
     return CostModel(profile.fit("sim")).price_works([work])[0][0]
 
 
@@ -49,11 +53,11 @@ def test_the_fitted_ops_have_the_same_latency_and_rates(calibrated_sim: Profile)
     product = price(calibrated_sim, "matmul", "aten::mm", 2 * n**3, 12 * n**2, 1, n, n, n, n * n, n * n, n * n, n)
     assert product - SPEC.kernel == pytest.approx(2 * n**3 / SPEC.flops, rel=TENTH)
     size = float(1 << 20)
-    added = price(calibrated_sim, "elementwise", "aten::add", size, 12 * size, size, 12 * size)
+    added = price(calibrated_sim, "elementwise", "aten::add", size, 12 * size, size, 12 * size, size)
     assert added - SPEC.kernel == pytest.approx(12 * size / SPEC.bytes_per_second, rel=TENTH)
-    tiny = price(calibrated_sim, "elementwise", "aten::add", 8, 96, 8, 96)
+    tiny = price(calibrated_sim, "elementwise", "aten::add", 8, 96, 8, 96, 8)
     assert tiny == pytest.approx(SPEC.kernel, rel=TENTH)
-    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7, 0.0), (0.0,) * len(CONTEXT_FLAGS))
+    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7, KINDS, 0.0), (0.0,) * len(CONTEXT_FLAGS))
     assert CostModel(calibrated_sim.fit("sim")).price_works([view])[0] == [0.0]
 
 
