@@ -103,9 +103,9 @@ def _imports_unseen() -> Iterator[None]:
 
     places = ((builtins, "__import__"), (importlib, "import_module"))
     originals = [(place, name, getattr(place, name)) for place, name in places]
-    for place, name, original in originals:
-        setattr(place, name, unseen(original))
     try:
+        for place, name, original in originals:
+            setattr(place, name, unseen(original))
         yield
     finally:
         for place, name, original in originals:
