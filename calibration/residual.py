@@ -163,7 +163,7 @@ def _fit(
         some = min(max(int(HYPERPARAMETER_SHARE * len(works)), LEAST_TUNED), MOST_TUNED)
         tuned[family] = _tune(replace(points, y=points.y - mean)[:some])
     learnt = _residual(family, points, labels, tuned[family], mean)
-    return replace(_condensed(learnt, most).fit, parameters=parameters, measured=len(points))
+    return replace(_condensed(learnt, most).fit, parameters=parameters)
 
 
 def _measured(members: Sequence[Seen]) -> Measured:

@@ -29,7 +29,7 @@ def innermost(written: TensorSpec, read: Sequence[TensorSpec]) -> Loop:
     if written.contiguous and all(t.shape == shape and t.contiguous for t in read):
         return Loop(max(written.numel, 1), strided=False)
     whole = [t for t in read if _broadcasts(t, shape)]
-    strides = [tuple(written.stride), *(tuple(broadcast_strides(t, shape)) for t in whole)]
+    strides = [written.stride, *(broadcast_strides(t, shape) for t in whole)]
     order = sorted((d for d, n in enumerate(shape) if n != 1), key=lambda d: (strides[0][d], -d))
     if not order:
         return Loop(1, strided=False)

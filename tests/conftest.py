@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from placer import machine, profile
+from placer import api, machine, profile
 from placer.prediction import Prediction, PricedTrace
 from placer.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace import OpCall, TensorSpec, Trace
@@ -42,6 +42,14 @@ def _isolation() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
     torch.set_default_dtype(dtype)
     torch.set_grad_enabled(grad)
+
+
+@pytest.fixture
+def no_plans() -> Iterator[None]:
+    """Nothing was decided before, and nothing decided here is known to the next test."""
+    api.plans.clear()
+    yield
+    api.plans.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

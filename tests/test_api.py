@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,12 @@ import torch
 from torch import nn
 
 import placer
-from placer import api, history, machine, planning, profile
+from placer import history, machine, planning, profile
 from placer.errors import PlacerWarning, ProfileMissing, ProfileStale, TraceError
 from placer.prediction import Prediction
 from placer.profile import Profile
 
-
-@pytest.fixture(autouse=True)
-def _no_plans() -> Iterator[None]:
-    api.plans.clear()
-    yield
-    api.plans.clear()
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 @pytest.fixture

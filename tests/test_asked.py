@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,7 @@ import placer
 from placer import api, planning, profile, ranks
 from placer.profile import Profile
 
-
-@pytest.fixture(autouse=True)
-def _no_plans() -> Iterator[None]:
-    api.plans.clear()
-    yield
-    api.plans.clear()
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,11 +26,7 @@ from placer.workload import Workload, make_workload
 RECORD = "calibration/records/cpu-2-core/profile.json"
 
 
-@pytest.fixture(autouse=True)
-def _no_plans() -> Iterator[None]:
-    api.plans.clear()
-    yield
-    api.plans.clear()
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 class Encoder(nn.Module):

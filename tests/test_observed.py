@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,17 +13,12 @@ import torch
 from torch import nn
 
 import placer
-from placer import api, history, observed, planning
+from placer import history, observed, planning
 from placer.observed import Seen
 from placer.prediction import Prediction
 from placer.profile import Profile
 
-
-@pytest.fixture(autouse=True)
-def _no_plans() -> Iterator[None]:
-    api.plans.clear()
-    yield
-    api.plans.clear()
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 def model(units: int = 8) -> nn.Module:

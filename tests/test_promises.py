@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,7 @@ from placer import api
 from placer.errors import PlacerWarning
 from placer.profile import Profile
 
-
-@pytest.fixture(autouse=True)
-def _no_plans() -> Iterator[None]:
-    api.plans.clear()
-    yield
-    api.plans.clear()
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 class Base(nn.Module):
