@@ -40,8 +40,11 @@ BACKWARD_NODE = "autograd::engine::evaluate_function"
 MOST_ROUNDS, MOST_RECORDED = 20, 3
 #: Steps that last longer (seconds) repeat themselves well enough to be timed less often.
 LONG_STEP = 0.02
-#: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work.
-MOST_DRIFT = 1.5
+#: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work, and the
+#: standard deviation of its log: a virtual machine changes pace within a second.
+MOST_DRIFT, DRIFT = 1.5, 0.1
+#: Standard deviation of what recording added, in parts of what it is taken for: the recorder's code is cold at first.
+RECORDING_DOUBT = 0.3
 #: Layers of the chains that recording is timed on, and how often each is.
 CHAINS, COST_ROUNDS = (2, 8, 24), 4
 #: Seconds one event costs at most, wherever placer has run.
@@ -102,12 +105,15 @@ class StepTiming:
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one, recording taken off: 1 but for drift and noise.
 
-        Ops are timed in recorded steps, the step in others; brought to one speed they add up.
+        Ops are timed in recorded steps, the step in others; brought to one speed they add up. Where recording took
+        longer than the step itself, their quotient says little of the machine's pace, and is drawn towards 1.
         """
         nested = min(sum(op.inside for op in self.ops), self.events)
         added = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
         recorded = self.recorded_seconds - recorder.per_step - added
-        return min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT)
+        doubt = RECORDING_DOUBT * (recorder.per_step + added) / self.seconds
+        known = DRIFT**2 / (DRIFT**2 + doubt**2)
+        return float(min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT) ** known)
 
 
 def time_step(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 
-from placer.calibration.difference import Compared, Departure, Difference
+from placer.calibration.difference import KIN, Compared, Departure, Difference
 from placer.calibration.floors import fit_floor
 from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation
 from placer.calibration.outliers import uncontradicted
 from placer.calibration.transfer import Comparison, Expectation
 from placer.costs import fitted_features, floor_seconds, inputs_of, op_label
-from placer.gaussian_process import Residual, covariance, distances
+from placer.gaussian_process import covariance, distances
 from placer.operators import Work
 from placer.profile import DeviceFit, FamilyFit
 
@@ -31,14 +32,15 @@ Indices = NDArray[np.int64]
 #: Points the residual of one family is kept as, at most: a price costs time proportional to them, a first one to their
 #: cube.
 MOST_POINTS = 480
-#: The same where another machine's points are carried over: without the noise of single samples fewer will do.
-CARRIED_POINTS = 280
+#: The same where another machine's points are carried over: without the noise of single samples fewer will do, and
+#: what is left out of them is felt.
+CARRIED_POINTS = 400
 #: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
 TIMING_ERROR = 0.4e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
 SAME = 0.5
-#: Points a residual is learnt from, at most: seconds of linear algebra, once.
-MOST_LEARNT = 2500
+#: Points that are looked at together for those that the others contradict: that costs the cube of their number.
+LOOKED_AT = 2000
 #: Points the hyperparameters are chosen on: a share of all, since that costs the cube of it many times over; few would
 #: take chance for length scales.
 HYPERPARAMETER_SHARE, LEAST_TUNED, MOST_TUNED = 0.1, 140, 800
@@ -97,7 +99,7 @@ def fit_family(
 
     ``empty`` has the device's rates. Hyperparameters are taken from ``tuned``, or chosen and left there.
     """
-    return replace(_fit(family, _measured(members), empty, tuned), measured=len(members))
+    return _fit(family, _measured(members), empty, tuned)
 
 
 def carry_family(
@@ -137,8 +139,10 @@ def carry_family(
     carried = Measured(works, np.exp(expected.log_seconds(works) + overall.trust * mean), noise)
     chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
     spread = departures[family].noise if family in departures else known.noise
+    # Strangers have a floor of their own; that of a machine of one's kind is kept, or its residual would be another.
+    floor = known.parameters if overall.kinship is KIN else None
+    found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS, floor)
     # The doubt about the difference is one for all points: however many there are, it does not average out.
-    found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS)
     return replace(found, noise=spread + float(np.median(noise)), measured=len(members))
 
 
@@ -148,22 +152,40 @@ def _fit(
     empty: DeviceFit,
     tuned: dict[str, Hyperparameters],
     most: int = MOST_POINTS,
+    parameters: Mapping[str, float] | None = None,
 ) -> FamilyFit:
+    """The fit of ``measured`` ops, kept as ``most`` points; ``parameters`` is the floor where one is known."""
     works, seconds = measured.works, measured.seconds
     parallel = empty.device == "cpu" and empty.threads > 1
-    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
+    if parameters is None:
+        parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
     floor = np.array([floor_seconds(work, empty, parameters) for work in works])
     labels = tuple(sorted({op_label(work) for work in works}))
     noise = (TIMING_ERROR / floor) ** 2 + measured.noise
     # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
     points = _merged(Points(*_inputs(works, labels), np.log(seconds / floor), noise))
-    points = points[np.random.default_rng(0).permutation(len(points))[:MOST_LEARNT]]
+    points = points[np.random.default_rng(0).permutation(len(points))]
     mean = float(np.median(points.y))
     if family not in tuned:
         some = min(max(int(HYPERPARAMETER_SHARE * len(works)), LEAST_TUNED), MOST_TUNED)
         tuned[family] = _tune(replace(points, y=points.y - mean)[:some])
-    learnt = _residual(family, points, labels, tuned[family], mean)
-    return replace(_condensed(learnt, most).fit, parameters=parameters)
+    chosen = tuned[family]
+    kept, doubt = _condensed(_uncontradicted(points, chosen, mean), chosen, mean, most)
+    return FamilyFit(
+        feature_names=fitted_features(family),
+        ops=labels,
+        x=tuple(tuple(float(v) for v in row) for row in kept.x),
+        op_index=tuple(int(i) for i in kept.ops),
+        y=tuple(float(v) for v in kept.y),
+        point_noise=tuple(float(v) for v in kept.noise),
+        length_scales=chosen.length_scales,
+        op_scale=chosen.op_scale,
+        mean=mean,
+        signal=chosen.signal,
+        noise=chosen.noise + doubt,
+        parameters=parameters,
+        measured=len(works),
+    )
 
 
 def _measured(members: Sequence[Seen]) -> Measured:
@@ -181,61 +203,40 @@ def _inputs(works: Sequence[Work], labels: Sequence[str]) -> tuple[Array, Indice
     return np.array([inputs_of(work) for work in works]), np.array([index[op_label(work)] for work in works])
 
 
-def _residual(
-    family: str, points: Points, labels: tuple[str, ...], chosen: Hyperparameters, mean: float
-) -> Residual:
-    """The process through ``points``, those that the others contradict left out."""
+def _uncontradicted(points: Points, chosen: Hyperparameters, mean: float) -> Points:
+    """Without those points that the others around them contradict."""
+    calm = []
+    for some in np.array_split(np.arange(len(points)), math.ceil(len(points) / LOOKED_AT)):
+        part = points[some]
+        k = covariance(
+            distances(part.x, part.ops, part.x, part.ops, np.asarray(chosen.length_scales), chosen.op_scale),
+            chosen.signal,
+        )
+        k[np.diag_indices_from(k)] += chosen.noise + part.noise + 1e-9 * chosen.signal
+        calm.append(some[uncontradicted(k, part.y - mean)])
+    return points[np.concatenate(calm)]
+
+
+def _condensed(points: Points, chosen: Hyperparameters, mean: float, most: int) -> tuple[Points, float]:
+    """At most ``most`` of the points, that all of them together have put in their places, and the doubt that is left.
+
+    The subset of regressors (Rasmussen & Williams, 2006, section 8.3.1): of all functions that so many points can
+    carry, the one that fits every point best; its cost grows with the number of points, not with the cube of it. What
+    is left of the doubt at the points kept is one for all of them: it does not average out, and is noise.
+    """
+    if len(points) <= most:
+        return replace(points, noise=points.noise + chosen.noise), 0.0
+    kept = points[:most]
     k = covariance(
-        distances(points.x, points.ops, points.x, points.ops, np.asarray(chosen.length_scales), chosen.op_scale),
+        distances(kept.x, kept.ops, points.x, points.ops, np.asarray(chosen.length_scales), chosen.op_scale),
         chosen.signal,
     )
-    k[np.diag_indices_from(k)] += chosen.noise + points.noise + 1e-9 * chosen.signal
-    calm = points[uncontradicted(k, points.y - mean)]
-    return Residual(
-        FamilyFit(
-            feature_names=fitted_features(family),
-            ops=labels,
-            x=tuple(tuple(float(v) for v in row) for row in calm.x),
-            op_index=tuple(int(i) for i in calm.ops),
-            y=tuple(float(v) for v in calm.y),
-            point_noise=tuple(float(v) for v in calm.noise + chosen.noise),
-            length_scales=chosen.length_scales,
-            op_scale=chosen.op_scale,
-            mean=mean,
-            signal=chosen.signal,
-            noise=chosen.noise,
-            parameters={},
-            measured=len(points),
-        )
-    )
-
-
-def _condensed(residual: Residual, most: int) -> Residual:
-    """The same process on ``most`` of its points at most, that all of them together have put in their places.
-
-    The subset of regressors (Rasmussen & Williams, 2006, equation 8.14): of all functions that so many points can
-    carry, the one that fits every point best. What is left of the doubt at these points is one for all of them: it
-    does not average out, and goes into the noise.
-    """
-    fit = residual.fit
-    if len(fit.y) <= most:
-        return residual
-    x, ops = np.asarray(fit.x), np.asarray(fit.op_index, dtype=np.int64)
-    k = covariance(distances(x[:most], ops[:most], x, ops, np.asarray(fit.length_scales), fit.op_scale), fit.signal)
-    weighed = k / np.asarray(fit.point_noise)
+    weighed = k / (points.noise + chosen.noise)
     inner = k[:, :most] + NUGGET * np.eye(most)
-    alpha = np.linalg.solve(weighed @ k.T + inner, weighed @ (np.asarray(fit.y) - fit.mean))
-    _, variance = residual.predict(x[:most], ops[:most])
-    return Residual(
-        replace(
-            fit,
-            x=fit.x[:most],
-            op_index=fit.op_index[:most],
-            y=tuple((fit.mean + inner @ alpha).tolist()),
-            point_noise=(NUGGET,) * most,
-            noise=fit.noise + float(np.median(variance)),
-        )
-    )
+    solved = np.linalg.solve(weighed @ k.T + inner, np.column_stack([weighed @ (points.y - mean), inner]))
+    variance = np.einsum("ij,ji->i", inner, solved[:, 1:])
+    placed = replace(kept, y=mean + inner @ solved[:, 0], noise=np.full(most, NUGGET))
+    return placed, float(np.median(variance))
 
 
 def _merged(points: Points) -> Points:

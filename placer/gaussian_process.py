@@ -26,6 +26,10 @@ UNKNOWN_OP = -1
 #: Rows of a triangular matrix that is inverted as any other.
 _DIRECT = 48
 
+#: Points that a variance is taken from, at most: it costs far more than a mean, and need not be known as well. Points
+#: are kept in random order; fewer of them leave more doubt, never less.
+_DOUBTED = 200
+
 #: How far outside the samples an input still counts as in range: one octave, since inputs are log2 of amounts.
 MARGIN = 1.0
 
@@ -84,11 +88,12 @@ class Residual:
 
     @cached_property
     def _factor(self) -> tuple[Array, Array]:
+        """The inverse of the Cholesky factor of the first points, and the weights of all of them."""
         k = covariance(self._distances(self._x, self._ops), self.fit.signal)
         k[np.diag_indices_from(k)] += np.asarray(self.fit.point_noise) + 1e-9 * self.fit.signal
-        inverse = lower_inverse(np.asarray(np.linalg.cholesky(k), dtype=np.float64))
-        residual = np.asarray(self.fit.y) - self.fit.mean
-        return inverse, inverse.T @ (inverse @ residual)
+        lower = np.asarray(np.linalg.cholesky(k[:_DOUBTED, :_DOUBTED]), dtype=np.float64)
+        weights = np.linalg.solve(k, np.asarray(self.fit.y) - self.fit.mean)
+        return lower_inverse(lower), np.asarray(weights, dtype=np.float64)
 
     def _distances(self, x: Array, ops: Indices) -> Array:
         return distances(x, ops, self._x, self._ops, self._scales, self.fit.op_scale)
@@ -108,8 +113,8 @@ class Residual:
 
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
         """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
-        inverse, alpha = self._factor
+        inverse, weights = self._factor
         k = covariance(self._distances(x, ops), self.fit.signal)
-        mean = self.fit.mean + k @ alpha
-        variance = self.fit.signal - ((k @ inverse.T) ** 2).sum(1)
+        mean = self.fit.mean + k @ weights
+        variance = self.fit.signal - ((k[:, : len(inverse)] @ inverse.T) ** 2).sum(1)
         return mean, np.maximum(variance, 0.0)

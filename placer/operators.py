@@ -23,8 +23,9 @@ class Context:
     ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
     what the op before moved through the caches: the code of a tiny op runs several times slower after a large one.
     ``updates`` are the tensors among which an optimizer's step shares what it does once, ``kinds`` the different ops of
-    the step: where they are few, their code stays in the nearest caches. ``first`` is whether no op before had the same
-    name: its code is fetched again in every step.
+    the step: where they are few, their code stays in the nearest caches. ``displaced`` is the share of Python functions
+    around forward ops that find their code displaced, and the op's own with it; ``first`` is whether no op before had
+    the same name: its code is fetched again in every step.
     """
 
     footprint_bytes: int
@@ -32,6 +33,7 @@ class Context:
     previous_bytes: int = 0
     updates: int = 1
     kinds: int = 1
+    displaced: float = 0.0
     first: bool = False
 
     @classmethod
@@ -42,6 +44,7 @@ class Context:
             recording=trace.mode == "train",
             updates=max(updates, 1),
             kinds=max(len({call.op for call in trace.calls}), 1),
+            displaced=min(trace.displaced_calls / max(trace.python_calls, 1), 1.0),
         )
 
 
@@ -54,7 +57,7 @@ class Work:
     dtype: str
     flops: float
     bytes: float
-    #: Sizes (compared on a log scale) and flags (0 or 1), named by ``feature_names(family)``.
+    #: Sizes (compared on a log scale) and flags (0 to 1), named by ``feature_names(family)``.
     sizes: tuple[float, ...]
     flags: tuple[float, ...]
 
@@ -111,11 +114,12 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "indexing": Family(
         ("moved", "table", "indices", "width"),
-        ("in_place", "expanded", "wide"),
+        ("in_place", "expanded", "wide", "renewed"),
         readers.indexing,
         {
             "moved": lambda w: w.sizes[0],
             "moved_singly": lambda w: 0.0 if w.flags[2] else w.sizes[0],
+            "renewed": lambda w: w.sizes[0] if w.flags[3] else 0.0,
             "table": lambda w: w.sizes[1],
             "indices": lambda w: w.sizes[2],
         },
@@ -167,7 +171,7 @@ FAMILIES: Mapping[str, Family] = {
 
 #: Features every family has besides its own: where the op stands in its step (see Context).
 CONTEXT_SIZES = ("footprint", "kinds", "previous")
-CONTEXT_FLAGS = ("kept", "recording", "repeated", "first")
+CONTEXT_FLAGS = ("kept", "recording", "repeated", "displaced", "first")
 
 _NAMES: Mapping[str, str] = {
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
@@ -189,7 +193,8 @@ _NAMES: Mapping[str, str] = {
     "upsample_linear1d",
     "indexing": "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ "
     "index index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy "
-    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward "
+    "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_forward_only "
+    "_embedding_bag_backward _embedding_bag_dense_backward "
     "nonzero index_fill "
     "index_fill_ select_scatter slice_scatter select_backward slice_backward",
     "attention": "scaled_dot_product_attention scaled_dot_product_attention_backward",
@@ -243,7 +248,7 @@ def describe(call: OpCall, context: Context) -> Work:
         sizes = (sizes[0], float(context.updates))
     moved = 0.0 if family == "view" else _moved_bytes(call, family)
     dtype = next((t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype), "float32")
-    recording = context.recording and call.phase in ("forward", "loss")
+    forward = call.phase in ("forward", "loss")
     return Work(
         family=family,
         op=call.op,
@@ -252,7 +257,12 @@ def describe(call: OpCall, context: Context) -> Work:
         bytes=moved,
         sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), float(context.previous_bytes)),
         flags=(
-            *flags, float(call.kept_bytes > 0), float(recording), float(readers.repeats(call)), float(context.first),
+            *flags,
+            float(call.kept_bytes > 0),
+            float(context.recording and forward),
+            float(readers.repeats(call)),
+            context.displaced if forward else 0.0,
+            float(context.first),
         ),
     )
 
@@ -317,7 +327,7 @@ def ops_inside(work: Work) -> int:
 def amounts(work: Work) -> dict[str, float]:
     """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
     extra = FAMILIES[work.family].amounts
-    fixed = {"flops": work.flops, "bytes": work.bytes, "first": work.flags[-1]}
+    fixed = {"flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1]}
     return {**fixed, **{name: read(work) for name, read in extra.items()}}
 
 

@@ -72,7 +72,8 @@ def encode(profile: Profile) -> bytes:
 def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
     plain = asdict(fit)
     for family in plain["families"].values():
-        family["x"] = [_short(row) for row in family["x"]]
+        # Logarithms of amounts: the fourth digit is less than a percent of them.
+        family["x"] = [_short(row, digits=4) for row in family["x"]]
         family["y"] = _short(family["y"])
         family["point_noise"] = _short(family["point_noise"])
     return plain
@@ -93,9 +94,9 @@ def _encode_samples(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     return encoded
 
 
-def _short(values: Iterable[float]) -> list[float]:
-    """Six significant digits: far below the measurement's own noise, a third of the file."""
-    rounded = (float(f"{value:.6g}") for value in values)
+def _short(values: Iterable[float], digits: int = 6) -> list[float]:
+    """Few significant digits: six are far below the measurement's own noise, and a third of the file."""
+    rounded = (float(f"{value:.{digits}g}") for value in values)
     return [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in rounded]
 
 

@@ -166,7 +166,7 @@ def pooling(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 _READS_ROWS = frozenset(
     f"aten::{name}"
     for name in ("embedding", "index_select", "gather", "index", "take", "masked_select", "nonzero", "embedding_bag",
-                 "_embedding_bag")
+                 "_embedding_bag", "_embedding_bag_forward_only")
 )  # fmt: skip
 
 
@@ -182,6 +182,15 @@ def _indexed(call: OpCall) -> tuple[float, float, float]:
     return float(written), float(out), indices
 
 
+#: Ops whose first argument is the dimension that the numbers belong to.
+_ALONG = frozenset(
+    f"aten::{name}{in_place}"
+    for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
+                 "index_fill")
+    for in_place in ("", "_")
+)  # fmt: skip
+
+
 def _is_index(spec: TensorSpec) -> bool:
     return spec.dtype in ("int64", "int32", "bool", "uint8")
 
@@ -192,12 +201,27 @@ WIDE_ROW = 16
 
 
 def indexing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """No FLOPs; elements moved, the table, distinct indices, elements per index; how rows are moved."""
+    """No FLOPs; elements moved, the table, distinct indices, elements per index; how rows are moved.
+
+    Where a reduction leaves out what was there before, all that it writes to is overwritten first.
+    """
     moved, table, indices = _indexed(call)
     # One index per row, broadcast over its elements: kernels move whole rows then.
     expanded = any(0 in t.stride for t in call.inputs if _is_index(t))
     width = max(moved / max(indices, 1.0), 1.0)
-    return 0.0, (moved, table, indices, width), (float(call.in_place), float(expanded), float(width >= WIDE_ROW))
+    wide = width >= WIDE_ROW and _moves_rows(call)
+    renewed = "scatter_reduce" in call.op and call.args[-1:] == (False,)
+    return 0.0, (moved, table, indices, width), (float(call.in_place), float(expanded), float(wide), float(renewed))
+
+
+def _moves_rows(call: OpCall) -> bool:
+    """Whether the first dimension is indexed, so that what belongs to one index lies side by side."""
+    table, *others = call.inputs
+    if call.op == "aten::index":
+        picked = max((t.shape for t in others), key=len, default=())
+        return call.outputs[0].shape[: len(picked)] == picked
+    dimension = call.args[0] if call.args and type(call.args[0]) is int else 0
+    return not table.shape or call.op not in _ALONG or dimension % len(table.shape) == 0
 
 
 def indexing_bytes(call: OpCall) -> float:

@@ -271,7 +271,7 @@ def test_every_family_names_all_its_features(family: str) -> None:
     names = feature_names(family)
     assert len(set(names)) == len(names)
     assert names[len(FAMILIES[family].sizes)] == "footprint"
-    assert names[-4:] == ("kept", "recording", "repeated", "first")
+    assert names[-5:] == ("kept", "recording", "repeated", "displaced", "first")
 
 
 def test_an_op_knows_what_went_through_the_caches_before_it() -> None:
@@ -314,11 +314,48 @@ def test_rows_that_are_walked_one_by_one() -> None:
     assert (feature(apart, "strided"), amounts(apart)["strided"]) == (1, 24)
 
 
+def test_python_displaces_the_code_of_forward_ops_alone() -> None:
+    x = spec(4)
+    calls = OpCall("aten::relu", (x,), (x,)), OpCall("aten::tanh", (x,), (x,), phase="backward")
+    works = describe_step(Trace(calls, "train", (), (), (), (), python_calls=40, displaced_calls=10.0))
+    assert [feature(found, "displaced") for found in works] == [0.25, 0]
+    assert amounts(works[0])["displaced"] == 0.25
+
+
 def test_only_the_first_op_of_a_name_is_first() -> None:
     calls = tuple(OpCall(op, (spec(4),), (spec(4),)) for op in ("aten::relu", "aten::exp", "aten::relu"))
     works = describe_step(Trace(calls, "infer", (), (), (), ()))
     assert [feature(found, "first") for found in works] == [1, 1, 0]
     assert [feature(found, "kinds") for found in works] == [2, 2, 2]
+
+
+def numbers(*shape: int, stride: tuple[int, ...] | None = None) -> TensorSpec:
+    return TensorSpec(shape, stride or spec(*shape).stride, "int64")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "out", "args", "whole"),
+    [
+        ("aten::index", [spec(50, 64), numbers(8)], spec(8, 64), (), True),
+        ("aten::index", [spec(50, 64), numbers(8)], spec(50, 8), (), False),
+        ("aten::index_select", [spec(50, 64), numbers(8)], spec(8, 64), (-2,), True),
+        ("aten::index_select", [spec(50, 64), numbers(32)], spec(50, 32), (1,), False),
+        ("aten::embedding", [spec(50, 64), numbers(8)], spec(8, 64), (-1, False, False), True),
+    ],
+)
+def test_what_belongs_to_one_index_lies_side_by_side(
+    op: str, inputs: list[TensorSpec], out: TensorSpec, args: tuple[Hashable, ...], whole: bool
+) -> None:
+    assert feature(work(op, inputs, [out], *args), "wide") == whole
+
+
+def test_a_reduction_that_leaves_out_what_was_there_writes_it_first() -> None:
+    operands = [spec(10, 8), numbers(50, 8, stride=(1, 0)), spec(50, 8)]
+    with_it, without = (
+        work("aten::scatter_reduce_", operands, [spec(10, 8)], 0, "amax", kept, in_place=True) for kept in (True, False)
+    )
+    assert amounts(with_it)["renewed"] == 0
+    assert amounts(without)["renewed"] == 400
 
 
 def test_an_index_that_is_broadcast_over_rows_moves_whole_rows() -> None:

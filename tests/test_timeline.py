@@ -53,7 +53,7 @@ def test_on_the_cpu_everything_adds_up() -> None:
 def test_what_the_framework_is_counted_by() -> None:
     phases: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
     calls = tuple(OpCall("aten::relu", (), (), phase=phase) for phase in phases)
-    trace = Trace(calls, "train", (), (), (), (), python_calls=14, autograd_nodes=6)
+    trace = Trace(calls, "train", (), (), (), (), python_calls=14, displaced_calls=2.5, autograd_nodes=6)
     # One op of the four before the update empties a core's own caches, and half of all the others.
     counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 1.0])
     cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_"))}
@@ -61,8 +61,8 @@ def test_what_the_framework_is_counted_by() -> None:
         {"cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2}
     )
     assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "backward_op": 1, "autograd_node": 6, "python_call": 14,
-        "updated_tensor": 1,
+        "step": 1, "training_step": 1, "forward_op": 3, "crowded_op": pytest.approx(0.3), "backward_op": 1,
+        "autograd_node": 6, "python_call": 14, "displaced_call": 2.5, "updated_tensor": 1,
     }  # fmt: skip
     assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
         14.6e-6

@@ -27,6 +27,27 @@ def _pooled_rows(table: Tensor, index: Tensor) -> Tensor:
     return torch.zeros_like(table).index_add(0, index, rows)
 
 
+def _bags(table: Tensor, index: Tensor) -> Tensor:
+    """Sums of up to four rows each."""
+    size = min(4, len(index))
+    return F.embedding_bag(index[: len(index) // size * size].view(-1, size), table, mode="sum")
+
+
+def _numbers(table: Tensor, index: Tensor) -> Tensor:
+    """One number for each row, as degrees of nodes are added up."""
+    return torch.zeros_like(table[:, 0]).scatter_add(0, index, table[index, 0])
+
+
+def _largest(table: Tensor, index: Tensor) -> Tensor:
+    """The largest of the rows that share a number, as attention over neighbours takes it."""
+    return torch.zeros_like(table).scatter_reduce(0, _expanded(index, table), table[index], "amax", include_self=False)
+
+
+def _columns(table: Tensor, index: Tensor) -> Tensor:
+    """Few columns of every row, picked one by one."""
+    return table[:, index[:32] % table.shape[1]]
+
+
 #: Functions of a table (rows x width) and a vector of row numbers.
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
@@ -37,6 +58,8 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "scatter_add_": lambda t, i: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
     "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
     "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4), mode="mean"),
+    "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
+    "pairs": lambda t, i: t[i, i % t.shape[1]], "selected_columns": lambda t, i: t.index_select(1, i[:32] % t.shape[1]),
     "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip
 

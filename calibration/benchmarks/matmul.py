@@ -11,7 +11,7 @@ from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tenso
 
 #: float32 is what most steps run; the others only where their rate differs.
 DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)
-KINDS = ("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "square", "weights")
+KINDS = ("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "single", "square", "weights")
 #: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
 SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
 
@@ -28,6 +28,17 @@ class Product(nn.Module):
         return torch.bmm(x, self.other.transpose(1, 2) if self.transposed else self.other)
 
 
+class MatrixVector(nn.Module):
+    """A matrix times a vector without a batch dimension, as equations are written down."""
+
+    def __init__(self, rows: int, columns: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(rows, columns).to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.matrix @ x
+
+
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of products of random shapes."""
     return block("matmul", random, limit, _draw)
@@ -38,7 +49,7 @@ def _draw(random: Random) -> Branch:
     kind = random.choice(KINDS)
     m, k, n = log_int(random, 1, 16384), log_int(random, 1, 4096), log_int(random, 1, 4096)
     batch = log_int(random, 1, 256) if kind == "bmm" else 1
-    if kind == "vector":
+    if kind in ("vector", "single"):
         m = 1
     elif kind == "layer":  # as wide as layers are: of shapes drawn evenly, half are too thin for a fast kernel
         m, k, n = log_int(random, 16, 16384), log_int(random, 24, 2048), log_int(random, 24, 2048)
@@ -52,6 +63,9 @@ def _draw(random: Random) -> Branch:
     if kind == "bmm":
         return Branch(f"bmm {batch}x{m}x{k}x{n} {dtype}", lambda: Product(batch, k, n, transposed, dtype),
                       lambda grad: tensor(batch, m, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
+    if kind == "single":
+        return Branch(f"mv {n}x{k} {dtype}", lambda: MatrixVector(n, k, dtype),
+                      lambda grad: tensor(k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
     rows = (max(m // 8, 1), 8) if kind == "linear_3d" else (m,)
     return Branch(f"{kind} {m}x{k}x{n} {dtype}", lambda: nn.Linear(k, n, bias=bias, dtype=dtype),
                   lambda grad: tensor(*rows, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip

@@ -2,6 +2,10 @@
 
 Two networks of equal ops differ by the Python around them; libraries of layers enter several functions per op. The
 count is the interpreter's own, taken while the step is traced, without what tracing itself enters.
+
+A function that ran a moment ago costs a third of one whose code and data others have displaced from a core's own caches
+since. How far back that was is counted in other functions (the LRU stack distance of Mattson et al., "Evaluation
+techniques for storage hierarchies", 1970).
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ from typing import Any
 import torch
 
 _TORCH = Path(torch.__file__).parent
+#: Other functions since a function was entered last: up to the first number all of it is still there, from the second
+#: on it is gone. What networks of ordinary layers take (17) still fits; today's cores differ too little to matter.
+NEAR, FAR = 15, 25
+#: Functions that the loop around a step enters before the next one begins (gradient mode, timers, batches): the least.
+AROUND = 8
 #: Files whose code runs because the step is being traced: this package, function modes, the dispatcher's way to Python.
 _TRACING_ONLY = (
     str(Path(__file__).parent),
@@ -41,7 +50,9 @@ class PythonCalls:
     def __init__(self) -> None:
         self.count = 0
         self.known = sys.getprofile() is None
-        self._user_code: dict[CodeType, bool] = {}
+        self._recency = Recency()
+        #: By the identity of the code, which is kept alive (its hash would walk all its instructions): does it count?
+        self._codes: dict[int, tuple[bool, CodeType]] = {}
 
     def entered(self, modules: int, ops: int) -> int:
         """Python functions the step enters when nobody traces it, given its module and op calls so far."""
@@ -49,6 +60,11 @@ class PythonCalls:
             return 4 * modules + ops  # what usual layers enter
         # A module with hooks, as all have while they are traced, enters one function more.
         return max(self.count - modules, 0)
+
+    @property
+    def displaced(self) -> float:
+        """How many of the functions entered find their code displaced; none where nothing is known."""
+        return self._recency.displaced
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -70,10 +86,48 @@ class PythonCalls:
         if event != "call":
             return
         code = frame.f_code
-        counts = self._user_code.get(code)
-        if counts is None:
-            counts = self._user_code[code] = not _only_traced(code)
-        self.count += counts
+        known = self._codes.get(id(code))
+        if known is None:
+            known = self._codes[id(code)] = (not _only_traced(code), code)
+        if known[0]:
+            self.count += 1
+            self._recency.enter(id(code))
+
+
+class Recency:
+    """How long ago each function of a repeated sequence was entered last, in other functions entered since."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        #: The last ``FAR`` different functions, the latest at the end.
+        self._recent: list[int] = []
+        self._displaced = 0.0
+
+    def enter(self, function: int) -> None:
+        recent = self._recent
+        if function in recent:
+            place = recent.index(function)
+            since = len(recent) - 1 - place
+            if since > NEAR:
+                self._displaced += (since - NEAR) / (FAR - NEAR)
+            del recent[place]
+        else:
+            if function in self._seen:
+                self._displaced += 1.0
+            self._seen.add(function)
+            if len(recent) == FAR:
+                del recent[0]
+        recent.append(function)
+
+    @property
+    def displaced(self) -> float:
+        """Entries that find their code displaced, in parts of one: none up to ``NEAR`` others, all from ``FAR`` on.
+
+        The first entry of a function finds what the sequence before left, after all its other functions and the loop's.
+        """
+        functions = len(self._seen)
+        first = min(max((functions - 1 + AROUND - NEAR) / (FAR - NEAR), 0.0), 1.0)
+        return self._displaced + functions * first
 
 
 def _only_traced(code: CodeType) -> bool:

@@ -102,6 +102,7 @@ class Step:
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
             module_calls=self.layers.calls,
             python_calls=entered,
+            displaced_calls=recorder.python_calls.displaced,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.liveness.events),

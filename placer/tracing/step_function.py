@@ -105,6 +105,7 @@ class _Run:
             optimizer_state_bytes=stepping.state_bytes,
             module_calls=layers.calls,
             python_calls=recorder.python_calls.entered(layers.calls, recorder.count),
+            displaced_calls=recorder.python_calls.displaced,
             autograd_nodes=backward.nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.liveness.events),

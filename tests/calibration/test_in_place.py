@@ -179,13 +179,25 @@ def test_what_recording_added_is_taken_off() -> None:
 
 
 def test_ops_and_step_are_brought_to_one_speed() -> None:
-    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1.3e-3, events=100, ops=(), matched=1.0)
+    step = StepTiming(seconds=1.0, spread=0.01, recorded_seconds=1.003, events=1000, ops=(), matched=1.0)
     cost = RecorderCost(1e-4, 1e-6)
-    assert step.undisturbed_share(cost) == pytest.approx(1.0 / (1.2 - 0.1 * OUTER_COST))
-    nested = replace(step, ops=(OpTiming(call("aten::gru"), 1e-4, 80, 0.0),))
-    assert nested.undisturbed_share(cost) == pytest.approx(1.0 / (1.2 - 0.02 * OUTER_COST - 0.08 * NESTED_COST))
+    assert step.undisturbed_share(cost) == pytest.approx(1.0 / (1.0029 - 1e-3 * OUTER_COST), rel=1e-5)
+    nested = replace(step, ops=(OpTiming(call("aten::gru"), 1e-4, 800, 0.0),))
+    recorded = 1.0029 - 1e-6 * (200 * OUTER_COST + 800 * NESTED_COST)
+    assert nested.undisturbed_share(cost) == pytest.approx(1.0 / recorded, rel=1e-5)
     halted = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=9e-3, events=100, ops=(), matched=1.0)
     assert halted.undisturbed_share(RecorderCost(0.0, 0.0)) == pytest.approx(1.0 / in_place.MOST_DRIFT)
+
+
+def test_the_less_of_a_recorded_step_is_the_step_the_less_it_says_of_the_speed() -> None:
+    cost = RecorderCost(2e-5, 0.0)
+    shares = [
+        StepTiming(seconds, 0.01, 1.2 * seconds + cost.per_step, 4, (), 1.0).undisturbed_share(cost)
+        for seconds in (1e-6, 2e-5, 1e-4, 1e-2)
+    ]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(1.0, abs=0.01)
+    assert shares[-1] == pytest.approx(1 / 1.2, rel=0.01)
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:

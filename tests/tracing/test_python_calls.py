@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import trace
-from placer.tracing.python_calls import PythonCalls, Uncounted
+from placer.tracing.python_calls import AROUND, FAR, NEAR, PythonCalls, Recency, Uncounted
 from placer.workload import make_workload
 
 
@@ -62,6 +62,58 @@ def test_as_many_as_really_run(model: nn.Module) -> None:
     x = torch.randn(3, 4)
     traced = trace(make_workload(model, example=x, mode="infer"))
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
+
+
+def displaced(functions: int, rounds: int) -> float:
+    recency = Recency()
+    for _ in range(rounds):
+        for function in range(functions):
+            recency.enter(function)
+    return recency.displaced
+
+
+def test_few_functions_stay_where_they_are() -> None:
+    assert displaced(NEAR - AROUND, 5) == 0.0
+
+
+def test_many_functions_are_displaced_whenever_they_return() -> None:
+    assert displaced(FAR + 1, 5) == 5 * (FAR + 1)
+
+
+def test_in_between_part_of_a_function_is_displaced() -> None:
+    functions = (NEAR + FAR) // 2 + 1  # so many others stand between two entries, less one
+    assert displaced(functions, 3) == functions * (1 + 2 * 0.5)
+
+
+def test_only_functions_in_between_displace_one_another() -> None:
+    recency = Recency()
+    for function in range(2 * FAR):
+        recency.enter(-1)
+        recency.enter(function)
+    assert recency.displaced == 2 * FAR + 1  # each of the others once, and -1 as the step begins
+
+
+def test_the_same_number_of_calls_displaces_more_where_the_functions_differ() -> None:
+    class Various(nn.Module):
+        def __init__(self, names: list[str]) -> None:
+            super().__init__()
+            scope: dict[str, Any] = {}
+            code = "".join(f"def {name}(x): return x\n" for name in set(names))
+            exec(compile(code, "functions.py", "exec"), scope)
+            self.functions = [scope[name] for name in names]
+
+        def forward(self, x: Tensor) -> Tensor:
+            for function in self.functions:
+                x = function(x)
+            return x * 2
+
+    alike, different = (
+        trace(make_workload(Various(names), example=torch.randn(3), mode="infer"))
+        for names in (["same"] * 60, [f"other_{i}" for i in range(60)])
+    )
+    assert alike.python_calls == different.python_calls
+    assert alike.displaced_calls == 0.0
+    assert different.displaced_calls > 60
 
 
 def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
