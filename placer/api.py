@@ -420,20 +420,23 @@ def _explanation(plan: Plan, *, with_timeline: bool = True) -> Explanation:
 
 def _record(plan: Plan, seconds: float) -> None:
     """Into the history, for ``placer explain`` without a target: layers folded to the model's own children."""
-    kept = _explanation(plan, with_timeline=False).folded(depth=1)
-    refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
+    try:
+        kept = _explanation(plan, with_timeline=False).folded(depth=1)
+        refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
+    except Exception as error:  # whatever goes wrong in a diary costs a line of it, not the decision
+        if strict():
+            raise
+        _warn_unkept(f"explaining one failed with {type(error).__name__}: {_first_line(error)}")
+        return
     if refused is not None:
-        _warn_unkept(str(history.history_path()), refused)
+        path = history.history_path()
+        _warn_unkept(f"cannot write {path} ({refused}); make room there, or name another folder in PLACER_HOME")
 
 
 @functools.cache
-def _warn_unkept(path: str, refused: str) -> None:
+def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
-    message = (
-        f"decisions and step times are not kept for later runs: cannot write {path} ({refused}); "
-        "make room there, or name another folder in PLACER_HOME"
-    )
-    warnings.warn(PlacerWarning(message), stacklevel=5)
+    warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=5)
 
 
 def _first_line(error: BaseException) -> str:

@@ -131,6 +131,21 @@ def test_a_decision_is_recorded_once(model: nn.Module, calibrated: Profile) -> N
     assert total == pytest.approx(recorded.devices["cpu"].components["compute"])
 
 
+def test_a_decision_that_cannot_be_recorded_stands(
+    model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr("placer.api._explanation", broken)
+    with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: injected"):
+        placement = placer.choose(model, (32, 84))
+    assert placement.confidence is not None
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(RuntimeError, match="injected"):
+        placer.choose(model, (16, 84))
+
+
 def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade_profile: Profile) -> None:
     slow = handmade_profile.fit("cpu")
     fast = dataclasses.replace(slow, threads=slow.threads + 1, rates={k: v * 2 for k, v in slow.rates.items()}
