@@ -203,15 +203,17 @@ def _inputs(works: Sequence[Work], labels: Sequence[str]) -> tuple[Array, Indice
     return np.array([inputs_of(work) for work in works]), np.array([index[op_label(work)] for work in works])
 
 
+def _covariance(left: Points, right: Points, chosen: Hyperparameters) -> Array:
+    scales = np.asarray(chosen.length_scales)
+    return covariance(distances(left.x, left.ops, right.x, right.ops, scales, chosen.op_scale), chosen.signal)
+
+
 def _uncontradicted(points: Points, chosen: Hyperparameters, mean: float) -> Points:
     """Without those points that the others around them contradict."""
     calm = []
     for some in np.array_split(np.arange(len(points)), math.ceil(len(points) / LOOKED_AT)):
         part = points[some]
-        k = covariance(
-            distances(part.x, part.ops, part.x, part.ops, np.asarray(chosen.length_scales), chosen.op_scale),
-            chosen.signal,
-        )
+        k = _covariance(part, part, chosen)
         k[np.diag_indices_from(k)] += chosen.noise + part.noise + 1e-9 * chosen.signal
         calm.append(some[uncontradicted(k, part.y - mean)])
     return points[np.concatenate(calm)]
@@ -227,10 +229,7 @@ def _condensed(points: Points, chosen: Hyperparameters, mean: float, most: int) 
     if len(points) <= most:
         return replace(points, noise=points.noise + chosen.noise), 0.0
     kept = points[:most]
-    k = covariance(
-        distances(kept.x, kept.ops, points.x, points.ops, np.asarray(chosen.length_scales), chosen.op_scale),
-        chosen.signal,
-    )
+    k = _covariance(kept, points, chosen)
     weighed = k / (points.noise + chosen.noise)
     inner = k[:, :most] + NUGGET * np.eye(most)
     solved = np.linalg.solve(weighed @ k.T + inner, np.column_stack([weighed @ (points.y - mean), inner]))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import placer
-from placer import api, machine
+from placer import machine
 from placer.anchored import anchor
 from placer.errors import PlacerWarning
 from placer.profile import Profile
@@ -26,13 +26,10 @@ def net() -> nn.Sequential:
 
 
 @pytest.fixture(autouse=True)
-def _beside_an_accelerator(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _beside_an_accelerator(calibrated: Profile, no_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that would win every comparison, and to which nothing could be moved."""
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(machine, "memory", lambda _: (10**10, 10**10))
-    api.plans.clear()
-    yield
-    api.plans.clear()
 
 
 @pytest.fixture

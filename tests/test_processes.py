@@ -9,7 +9,6 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,13 +23,10 @@ from placer.profile import Profile
 
 
 @pytest.fixture(autouse=True)
-def _calibrated(handmade_profile: Profile) -> Iterator[None]:
+def _calibrated(handmade_profile: Profile, no_plans: None) -> None:
     """Also for one thread, which is what workers of a loader get."""
     cpu = handmade_profile.fit("cpu")
     profile.save(dataclasses.replace(handmade_profile, fits=(cpu, dataclasses.replace(cpu, threads=1))))
-    api.plans.clear()
-    yield
-    api.plans.clear()
 
 
 def net(units: int = 8) -> nn.Module:

@@ -30,13 +30,13 @@ def without_placer(source: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _calibrated(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _calibrated(
+    calibrated: Profile, no_plans: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLACER_STRICT", "1")  # a fallback would prove nothing
     monkeypatch.setattr(api.machine, "available_devices", lambda: ("cpu",))
-    api.plans.clear()
     yield
-    api.plans.clear()
     accelerate: Any = sys.modules.get("accelerate.state")
     if accelerate is not None:
         accelerate.AcceleratorState._reset_state(reset_partial_state=True)

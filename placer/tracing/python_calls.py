@@ -105,29 +105,31 @@ class Recency:
 
     def enter(self, function: int) -> None:
         recent = self._recent
-        if function in recent:
+        try:
             place = recent.index(function)
-            since = len(recent) - 1 - place
-            if since > NEAR:
-                self._displaced += (since - NEAR) / (FAR - NEAR)
-            del recent[place]
-        else:
-            if function in self._seen:
-                self._displaced += 1.0
+        except ValueError:  # long ago, or never yet
+            self._displaced += function in self._seen
             self._seen.add(function)
             if len(recent) == FAR:
                 del recent[0]
+        else:
+            self._displaced += _displaced_after(len(recent) - 1 - place)
+            del recent[place]
         recent.append(function)
 
     @property
     def displaced(self) -> float:
-        """Entries that find their code displaced, in parts of one: none up to ``NEAR`` others, all from ``FAR`` on.
+        """Entries that find their code displaced, in parts of one.
 
         The first entry of a function finds what the sequence before left, after all its other functions and the loop's.
         """
         functions = len(self._seen)
-        first = min(max((functions - 1 + AROUND - NEAR) / (FAR - NEAR), 0.0), 1.0)
-        return self._displaced + functions * first
+        return self._displaced + functions * _displaced_after(functions - 1 + AROUND)
+
+
+def _displaced_after(others: int) -> float:
+    """How much of a function is gone once so many others were entered, 0 to 1."""
+    return min(max((others - NEAR) / (FAR - NEAR), 0.0), 1.0)
 
 
 def _only_traced(code: CodeType) -> bool:

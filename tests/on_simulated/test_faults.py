@@ -16,12 +16,14 @@ from simulated.spec import SPEC
 from torch import nn
 
 import placer
-from placer import PlacerWarning, api, machine, profile
+from placer import PlacerWarning, machine, profile
 from placer.calibration.attempts import TOO_LARGE, attempt
 from placer.calibration.journal import Journal
 from placer.calibration.measuring import Bench
 from placer.calibration.probe import Probe
 from placer.profile import Profile
+
+pytestmark = pytest.mark.usefixtures("no_plans")
 
 
 def large() -> nn.Module:
@@ -42,7 +44,6 @@ def calibrated_here(with_cpu: Profile) -> Profile:
 def test_a_device_that_vanished_is_no_candidate(
     device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.plans.clear()
     monkeypatch.setattr(Backend, "device_count", lambda self: 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -53,7 +54,6 @@ def test_a_device_that_vanished_is_no_candidate(
 
 
 def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_here: Profile) -> None:
-    api.plans.clear()
     held = torch.empty(device.memory.free - (1 << 20), dtype=torch.uint8, device="sim")
     placement = placer.choose(large(), (512, 256), mode="train")
     assert placement.device == "cpu"
@@ -64,7 +64,6 @@ def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_he
 def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
     device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.plans.clear()
     monkeypatch.setattr(machine, "utilization", lambda name: 0.97)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -74,7 +73,6 @@ def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
     assert f"- {busy}" in placement.explain().to_text(width=1000).splitlines()
     assert busy in placer.explain(large(), (512, 256), mode="train").notes
     # Its own work is not held against it.
-    api.plans.clear()
     placer.choose(large(), (512, 256), mode="train", devices=["sim"])
     assert device.contexts == 1
     assert "busy" not in placer.choose(large(), (256, 256), mode="train", move=False).reason
@@ -83,7 +81,6 @@ def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
 def test_a_device_that_fills_up_after_the_decision_leaves_the_model_where_it_was(
     device: Device, calibrated_here: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.plans.clear()
     model = large()
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2, 256)).sum().backward()
