@@ -21,8 +21,11 @@ from placer.tracing import trace
 from placer.tracing.trace import Trace
 from placer.workload import Workload
 
-#: Steps run before anything is timed: allocator, kernel selection and optimizer state settle.
-WARM_UP = 1
+#: Seconds of steps before anything is timed, at least one: allocator, kernel selection and optimizer state settle, and
+#: cores that slept while the probe was built come back: steps of the first 10 ms take 2 to 5 % longer than later ones.
+WARM_UP = 0.01
+#: Steps run for that at most, whatever the clock says.
+MOST_WARM_UP = 1000
 #: An op stream of which less than this share was found among the events is not the one that was traced.
 LEAST_MATCHED = 0.5
 #: Devices whose kernels the recorder reports. All others are timed by waiting for them.
@@ -75,8 +78,7 @@ class Bench:
         module.to(self.device)
         args = tuple(_moved(a, self.device) for a in args)
         step = _step(module, args, probe)
-        for _ in range(WARM_UP):
-            step()
+        warm_up(step, self._clock)
         timing = self._time(step, traced, seconds)
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
@@ -99,6 +101,15 @@ class Bench:
             step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
             clock=self._clock,
         )  # fmt: skip
+
+
+def warm_up(step: Callable[[], object], clock: Clock) -> None:
+    """Run ``step`` for ``WARM_UP`` seconds of ``clock``, at least once."""
+    start = clock()
+    for _ in range(MOST_WARM_UP):
+        step()
+        if clock() - start >= WARM_UP:
+            break
 
 
 def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe) -> Callable[[], None]:

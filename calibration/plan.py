@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -16,14 +15,35 @@ from placer.profile import DeviceFit
 
 #: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
 EFFICIENCY = 0.3
+#: Share of probes whose steps may be as long as the budget allows at all.
+LONG = 0.08
 #: Probes of a family that fail in a row before it is asked for more and more rarely: the device may lack its ops.
 PATIENCE = 4
 
 
 @dataclass
+class _Spread:
+    """The standard deviation of numbers that come one by one (Welford, 1962): every probe is planned by it."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        off = value - self.mean
+        self.mean += off / self.count
+        self.squares += off * (value - self.mean)
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.squares / self.count) if self.count else 0.0
+
+
+@dataclass
 class _Family:
     weight: float
-    residuals: list[float] = field(default_factory=list)
+    residuals: _Spread = field(default_factory=_Spread)
     spent: float = 0.0
     probes: int = 0
     failed: int = 0
@@ -32,17 +52,22 @@ class _Family:
 class Planner:
     """Draws probes for one device, family by family, where the residual varies most per second spent."""
 
-    def __init__(self, rates: Mapping[str, float], *, seed: int, longest_step: float) -> None:
+    def __init__(
+        self, rates: Mapping[str, float], *, seed: int, longest_step: float, rarely: float | None = None
+    ) -> None:
+        """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all)."""
         self.random = Random(seed)
         reach = EFFICIENCY * longest_step
         self.limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
+        self._stretched = self.limit.share(rarely / longest_step) if rarely is not None else self.limit
         self._roofline = DeviceFit("", 1, rates, {}, {}, {})
         self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
 
     def next(self) -> Probe:
         """The next probe: its family by need, its shapes at random within the longest step allowed."""
         name = max(self._families, key=self._need)
-        return PROPOSERS[name][0](self.random, self.limit)
+        limit = self._stretched if self.random.random() < LONG else self.limit
+        return PROPOSERS[name][0](self.random, limit)
 
     def learn(self, family: str, observation: StepObservation | None, seconds: float) -> None:
         """Tell what a probe of ``family`` showed (None: it failed) and the ``seconds`` it took to measure."""
@@ -56,7 +81,7 @@ class Planner:
         for op in observation.ops:
             own = op.family in (family, "convolution_backward", "softmax", "fourier")
             if op.seconds and (own or family == "network"):
-                state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
+                state.residuals.add(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
 
     def _need(self, name: str) -> float:
         state = self._families[name]
@@ -64,7 +89,7 @@ class Planner:
             return 1e6 * state.weight - state.probes
         # A failure is quick: counted by time alone, a family that cannot run here would be tried for ever.
         hope = 0.5 ** max(state.failed - PATIENCE, 0)
-        varies = statistics.pstdev(state.residuals) if len(state.residuals) > 3 else 1.0
+        varies = state.residuals.deviation if state.residuals.count > 3 else 1.0
         # Each family's error falls like 1 / sqrt(time): the next second is worth its weight over time spent.
         return hope * state.weight * (0.5 + min(varies, 1.5)) / state.spent
 

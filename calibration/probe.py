@@ -160,6 +160,13 @@ def log_int(random: Random, low: int, high: int) -> int:
     return max(low, min(high, round(value)))
 
 
+def widths(random: Random, low: int, high: int, count: int) -> list[int]:
+    """``count`` sizes of one layer: half of the time all are multiples of 16, as in most networks; otherwise any."""
+    if random.random() < 0.5:
+        return [max(16 * round(log_uniform(random, max(low, 16), high) / 16), 16) for _ in range(count)]
+    return [log_int(random, low, high) for _ in range(count)]
+
+
 def tensor(*shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
     """Normal random values: timing on zeros or denormals lies."""
     return torch.randn(*shape, dtype=torch.float32).to(dtype).requires_grad_(grad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,8 +32,8 @@ Indices = NDArray[np.int64]
 #: Points the residual of one family is kept as, at most: a price costs time proportional to them, a first one to their
 #: cube.
 MOST_POINTS = 480
-#: The same where another machine's points are carried over: without the noise of single samples fewer will do, and
-#: what is left out of them is felt.
+#: The same where a stranger's points are carried over: without the noise of single samples fewer will do, and what is
+#: left out of them is felt.
 CARRIED_POINTS = 400
 #: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
 TIMING_ERROR = 0.4e-6
@@ -115,11 +115,15 @@ def carry_family(
     ``departures`` has what was chosen for this family before, or takes what is chosen here.
     """
     known, there = expected.families[family], expected.points(family)
-    own: list[Work] = []
-    mean, noise = np.full(len(there), overall.pace), np.full(len(there), overall.kinship.family_pace)
+    kin = overall.kinship is KIN
+    here = _measured(members)
+    labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
+    # A machine of one's kind keeps the points and the floor of the other: condensed or fitted anew, what lies between
+    # them would change by more than a minute can tell. Strangers have shapes of their own that are fast or slow.
+    some = np.random.default_rng(0).permutation(len(members))[: 0 if kin else CARRIED_POINTS // 2]
+    works = (*there, *(here.works[i] for i in some))
+    mean, doubt = np.full(len(works), overall.pace), np.full(len(works), overall.kinship.family_pace)
     if members:
-        here = _measured(members)
-        labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
         difference = Difference(
             Compared(
                 *_inputs(here.works, labels),
@@ -133,17 +137,17 @@ def carry_family(
             departures.get(family),
         )
         departures[family] = difference.departure
-        own = [here.works[i] for i in np.random.default_rng(0).permutation(len(members))[: CARRIED_POINTS // 2]]
-        mean, noise = difference.predict(*_inputs([*there, *own], labels))
-    works = (*there, *own)
-    carried = Measured(works, np.exp(expected.log_seconds(works) + overall.trust * mean), noise)
-    chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
+        mean, doubt = difference.predict(*_inputs(works, labels))
+    shift = overall.trust * mean
+    if kin:
+        found = replace(known, y=tuple(float(v) for v in np.add(known.y, shift)))
+    else:
+        carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)
+        chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
+        found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS)
     spread = departures[family].noise if family in departures else known.noise
-    # Strangers have a floor of their own; that of a machine of one's kind is kept, or its residual would be another.
-    floor = known.parameters if overall.kinship is KIN else None
-    found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS, floor)
     # The doubt about the difference is one for all points: however many there are, it does not average out.
-    return replace(found, noise=spread + float(np.median(noise)), measured=len(members))
+    return replace(found, noise=spread + float(np.median(doubt)), measured=len(members))
 
 
 def _fit(
@@ -152,13 +156,11 @@ def _fit(
     empty: DeviceFit,
     tuned: dict[str, Hyperparameters],
     most: int = MOST_POINTS,
-    parameters: Mapping[str, float] | None = None,
 ) -> FamilyFit:
-    """The fit of ``measured`` ops, kept as ``most`` points; ``parameters`` is the floor where one is known."""
+    """The fit of ``measured`` ops, kept as ``most`` points."""
     works, seconds = measured.works, measured.seconds
     parallel = empty.device == "cpu" and empty.threads > 1
-    if parameters is None:
-        parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
+    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
     floor = np.array([floor_seconds(work, empty, parameters) for work in works])
     labels = tuple(sorted({op_label(work) for work in works}))
     noise = (TIMING_ERROR / floor) ** 2 + measured.noise

@@ -42,6 +42,8 @@ OTHER_THREADS = 0.3
 RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
 LONGEST_STEP = 0.0012
+#: Longest step of most probes, and of a few where the budget is long: seconds, and the latter's share of the time.
+USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
 #: Samples kept in the profile per family, device and number of threads.
 KEPT_SAMPLES = 400
 #: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
@@ -172,7 +174,9 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
-        planner = Planner(journal.rates[key], seed=seed, longest_step=min(LONGEST_STEP * seconds, 0.05))
+        usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
+        rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
+        planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds:

@@ -241,8 +241,8 @@ def _resumed(output: Path | None, profile: Profile) -> Report:
 
 
 def _describe(profile: Profile) -> str:
-    """Which profile this is; two calibrations never share it."""
-    return f"{profile.name or 'in memory'} of {profile.created}"
+    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
+    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
 
 
 def _by_network(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 LAYERS = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d), 3: (nn.Conv3d, nn.ConvTranspose3d)}
 
@@ -20,9 +20,11 @@ def propose(random: Random, limit: Limit) -> Probe:
 def _draw(random: Random) -> Branch:
     dims = random.choice((1, 1, 1, 2, 2, 2, 2, 2, 3))
     kernel = random.choice((1, 3, 3, 3, 5, 7))
-    depthwise, transposed = random.random() < 0.12, random.random() < 0.1
-    cin = random.choice((1, 1, 3)) if random.random() < 0.2 else log_int(random, 2, 1024)
-    cout = cin if depthwise else log_int(random, 2, 1024)
+    depthwise, transposed = random.random() < 0.15, random.random() < 0.1
+    cin, cout = widths(random, 2, 1024, 2)
+    if random.random() < 0.25:
+        cin = random.choice((1, 1, 3))
+    cout = cin if depthwise else cout
     groups = cin if depthwise else (4 if random.random() < 0.05 and cin % 4 == cout % 4 == 0 else 1)
     stride = random.choice((1, 1, 1, 2))
     dilation = random.choice((1, 1, 1, 1, 2))

@@ -11,6 +11,30 @@ from torch import Tensor, nn
 
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
 
+
+def _windows(length: int) -> Callable[[Tensor], Tensor]:
+    """Overlapping stretches of every row, each copied: an innermost loop of ``length`` elements, as in unfolding."""
+    return lambda x: x.unfold(-1, min(length, x.shape[-1]), 1).contiguous()
+
+
+def _blocks(side: int) -> Callable[[Tensor], Tensor]:
+    """The rows cut into squares of ``side`` elements, each laid out by itself."""
+
+    def cut(x: Tensor) -> Tensor:
+        rows, columns = (max(n // side, 1) for n in x.shape)
+        squares = x[: rows * side, : columns * side].unflatten(0, (rows, -1)).unflatten(2, (columns, -1))
+        return squares.transpose(1, 2).contiguous()
+
+    return cut
+
+
+def _add_half_(x: Tensor) -> Tensor:
+    """Half of every row added to the other half, in place: a gradient that is put together from parts."""
+    y, half = x * 1.5, x.shape[-1] // 2
+    y[..., :half].add_(x[..., half : 2 * half])
+    return y
+
+
 #: Functions of one tensor; the most used come first (see ``POPULAR``).
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
@@ -35,7 +59,9 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)), "flip": lambda x: x.flip(-1),
     "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
     "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
-    "mul_": lambda x: (x + 1.0).mul_(x), "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
+    "windows2": _windows(2), "windows3": _windows(3), "windows5": _windows(5), "blocks2": _blocks(2),
+    "blocks4": _blocks(4), "add_half_": _add_half_, "mul_": lambda x: (x + 1.0).mul_(x),
+    "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
 }  # fmt: skip
 
 #: Functions of a tensor and a trainable one: the same shape, or a row of it (a bias, a gain).
@@ -49,7 +75,10 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 #: So many of the first functions fill most networks: half of the proposals are theirs.
 POPULAR = 15
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
-ONCE = frozenset(("strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater"))
+ONCE = frozenset((
+    "strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater", "windows2", "windows3",
+    "windows5", "blocks2", "blocks4",
+))  # fmt: skip
 
 
 class Repeated(nn.Module):

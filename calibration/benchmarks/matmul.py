@@ -7,7 +7,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 #: float32 is what most steps run; the others only where their rate differs.
 DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)
@@ -47,14 +47,14 @@ def propose(random: Random, limit: Limit) -> Probe:
 def _draw(random: Random) -> Branch:
     dtype = random.choice(DTYPES)
     kind = random.choice(KINDS)
-    m, k, n = log_int(random, 1, 16384), log_int(random, 1, 4096), log_int(random, 1, 4096)
+    m, (k, n) = log_int(random, 1, 16384), widths(random, 1, 4096, 2)
     batch = log_int(random, 1, 256) if kind == "bmm" else 1
     if kind in ("vector", "single"):
         m = 1
     elif kind == "layer":  # as wide as layers are: of shapes drawn evenly, half are too thin for a fast kernel
-        m, k, n = log_int(random, 16, 16384), log_int(random, 24, 2048), log_int(random, 24, 2048)
+        m, (k, n) = log_int(random, 16, 16384), widths(random, 24, 2048, 2)
     elif kind == "weights":  # few rows through a large layer: its weights come from memory
-        m, k, n = log_int(random, 1, 64), log_int(random, 512, 4096), log_int(random, 512, 4096)
+        m, (k, n) = log_int(random, 1, 64), widths(random, 512, 4096, 2)
     elif kind == "square":
         m = k = n
     flops = 2.0 * batch * m * k * n * SLOWER[dtype]

@@ -6,6 +6,7 @@ suite is ever built here: a model fitted on what it is scored with would only re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -13,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.matmul import MatrixVector
+from placer.calibration.benchmarks.recurrent import CELLS, LAYERS, PER_STEP, Unrolled
 from placer.calibration.benchmarks.wrappers import wrap
-from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor
+from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor, widths
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU,
@@ -22,6 +25,8 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
 )  # fmt: skip
 #: Share of networks that are given a single sample, as policies, solvers and servers are.
 ALONE = 0.2
+#: Share of recurrent networks whose cell is called in a Python loop.
+LOOPED = 0.3
 OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
 
 
@@ -129,11 +134,12 @@ def _mlp(random: Random) -> tuple[Layers, Tensor]:
     batch = 1 if random.random() < ALONE else log_int(random, 1, 8192)
     width = log_int(random, 1, 512)
     x = tensor(batch, width)
-    hidden = log_int(random, 4, 2048)
     activation = random.choice(ACTIVATIONS)
     extra = random.random()
     layers = Layers()
-    for _ in range(log_int(random, 1, 12)):
+    sizes = widths(random, 4, 2048, log_int(random, 1, 12))
+    hidden = sizes[0]
+    for following in sizes:
         layers.add(
             nn.Linear(width, hidden, bias=random.random() < 0.9),
             flops=2.0 * batch * width * hidden,
@@ -148,9 +154,22 @@ def _mlp(random: Random) -> tuple[Layers, Tensor]:
             layers.add(nn.Dropout(0.1), elements=batch * hidden)
         width = hidden
         if random.random() < 0.3:
-            hidden = log_int(random, 4, 2048)
+            hidden = following
     layers.add(nn.Linear(width, log_int(random, 1, 100)), flops=100.0 * batch * width)
     return layers, x
+
+
+def _single(random: Random) -> tuple[Layers, Tensor]:
+    """One layer and nothing else: what a step of a few microseconds is made of."""
+    width, hidden = log_int(random, 1, 512), log_int(random, 1, 512)
+    layer = random.choice((
+        nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False), MatrixVector(hidden, width, torch.float32),
+        nn.LayerNorm(width), nn.PReLU(),
+    ))  # fmt: skip
+    rows = () if isinstance(layer, MatrixVector) else (log_int(random, 1, 64),)
+    layers = Layers()
+    layers.add(layer, flops=2.0 * math.prod(rows) * width * hidden, elements=width * hidden)
+    return layers, tensor(*rows, width)
 
 
 def _small(random: Random) -> tuple[Layers, Tensor]:
@@ -278,14 +297,24 @@ def _transformer(random: Random) -> tuple[Layers, Tensor]:
 
 
 def _recurrent(random: Random) -> tuple[Layers, Tensor]:
-    kind = random.choice((nn.LSTM, nn.GRU, nn.RNN))
-    width, hidden = log_int(random, 1, 128), log_int(random, 8, 256)
+    name = random.choice(tuple(CELLS))
+    width, (hidden,) = log_int(random, 1, 128), widths(random, 8, 256, 1)
     both = random.random() < 0.2
     depth = random.choice((1, 1, 2))
-    x = tensor(log_int(random, 1, 64), log_int(random, 4, 64), width)
-    layer = kind(width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
+    batch = 1 if random.random() < ALONE else log_int(random, 1, 64)
+    x = tensor(batch, log_int(random, 4, 64), width)
     layers = Layers()
     rows = float(x.shape[0] * x.shape[1])
+    if random.random() < LOOPED:
+        # Calls of a cell cost time of their own, which counts as if it were arithmetic (see ``recurrent.PER_STEP``).
+        layers.add(
+            Unrolled(CELLS[name](width, hidden)),
+            nn.Linear(hidden, log_int(random, 1, 32)),
+            flops=8.0 * rows * hidden * (width + hidden) + PER_STEP * x.shape[1],
+            elements=10 * rows * hidden,
+        )
+        return layers, x.transpose(0, 1).contiguous()
+    layer = LAYERS[name](width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
     layers.add(
         Recurrent(layer),
         flops=8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both),
@@ -320,7 +349,7 @@ def _pieces(random: Random) -> tuple[Layers, Tensor]:
 
 #: Networks drawn before the smallest of them is taken, however small the limit.
 DRAWS = 60
-KINDS = (_mlp, _mlp, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
+KINDS = (_mlp, _mlp, _single, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
 
 
 def propose(random: Random, limit: Limit) -> Probe:

@@ -8,11 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 LAYERS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+#: Share of layers that are given a single sequence, as streams and servers give them.
+ALONE = 0.25
 #: FLOPs one time step costs beyond its arithmetic: a handful of small kernels, each recorded.
 PER_STEP = 6e6
 
@@ -39,10 +41,10 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 def _draw(random: Random) -> Branch:
     kind = random.choice(("lstm", "lstm", "gru", "gru", "rnn"))
-    length, batch = log_int(random, 2, 128), log_int(random, 1, 512)
-    width, hidden = log_int(random, 1, 512), log_int(random, 4, 512)
+    length, batch = log_int(random, 2, 128), 1 if random.random() < ALONE else log_int(random, 1, 512)
+    width, (hidden,) = log_int(random, 1, 512), widths(random, 4, 512, 1)
     layers, both = random.choice((1, 1, 2, 3)), random.random() < 0.25
-    if random.random() < 0.2:
+    if random.random() < 0.25:
         length = min(length, 16)
         flops = length * (2.0 * batch * GATES[kind] * hidden * (width + hidden) + PER_STEP)
         return Branch(

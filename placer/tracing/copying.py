@@ -80,11 +80,16 @@ def real_tensor(tensor: Tensor) -> Tensor:
 
 
 def real_input(tensor: Tensor) -> Tensor:
-    """The same for an input; one that is only a shape is drawn at random (zeros make some ops faster than life)."""
+    """The same for an input; one that is only a shape is drawn at random (zeros make some ops faster than life).
+
+    The same numbers each time: how many steps an adaptive solver takes depends on them, and two explanations of one
+    workload should agree.
+    """
     if not tensor.is_meta:
         return real_tensor(tensor)
     drawn = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
-    drawn = drawn.normal_() if tensor.is_floating_point() or tensor.is_complex() else drawn.zero_()
+    floating = tensor.is_floating_point() or tensor.is_complex()
+    drawn = drawn.normal_(generator=torch.Generator().manual_seed(0)) if floating else drawn.zero_()
     return drawn.requires_grad_(tensor.requires_grad) if tensor.requires_grad else drawn
 
 

@@ -23,7 +23,7 @@ from placer.calibration.in_place import (
     StepTiming,
     time_step,
 )
-from placer.calibration.measuring import Bench
+from placer.calibration.measuring import MOST_WARM_UP, Bench, warm_up
 from placer.calibration.probe import Probe
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
@@ -234,6 +234,14 @@ def test_a_real_step_is_matched_almost_whole() -> None:
     assert timing.events >= len(timing.ops)
     assert 0 < sum(op.host_seconds for op in timing.ops) < 3 * timing.recorded_seconds
     assert {op.call.phase for op in timing.ops} == {"forward", "loss", "backward", "optimizer"}
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.004, 3), (0.5, 1), (0.0, MOST_WARM_UP)])
+def test_a_probe_runs_for_a_while_before_it_is_timed(seconds: float, steps: int) -> None:
+    """Cores that slept come back; a clock that stands still does not keep it waiting."""
+    ran: list[None] = []
+    warm_up(lambda: ran.append(None), lambda: seconds * len(ran))
+    assert len(ran) == steps
 
 
 def test_a_probe_is_measured_and_described() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
+import pytest
+
+from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.plan import Planner, too_few
+from placer.calibration.probe import Limit, Probe
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
 
@@ -49,6 +54,23 @@ def test_a_family_whose_residuals_vary_gets_more() -> None:
         return planner.counts["elementwise"]
 
     assert probes((math.exp(-3), math.exp(3))) > probes((1.0,))
+
+
+def test_a_few_probes_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Limit] = []
+
+    def propose(random: Random, limit: Limit) -> Probe:
+        given.append(limit)
+        return next_probe(random, limit)
+
+    next_probe = PROPOSERS["reduction"][0]
+    monkeypatch.setattr(plan, "PROPOSERS", {"reduction": (propose, 1.0)})
+    planner = Planner(RATES, seed=0, longest_step=0.01, rarely=0.06)
+    for _ in range(300):
+        planner.next()
+    usual, rare = sorted({limit.flops for limit in given})
+    assert rare == pytest.approx(6 * usual)
+    assert 5 < sum(limit.flops == rare for limit in given) < 60
 
 
 def test_failures_cost_time_too() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.measuring import _step
-from placer.calibration.probe import Branch, Limit, block, log_int, log_uniform, tensor
+from placer.calibration.probe import Branch, Limit, block, log_int, log_uniform, tensor, widths
 from placer.operators import Context, describe
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -91,6 +91,16 @@ def test_log_draws_stay_in_range_and_reach_every_octave() -> None:
     assert max(values) <= 1024
     assert {value.bit_length() for value in values} >= set(range(3, 11))
     assert all(0.5 <= log_uniform(random, 0.5, 2.0) <= 2.0 for _ in range(100))
+
+
+def test_widths_are_often_all_multiples_of_sixteen() -> None:
+    random = Random(0)
+    drawn = [widths(random, 4, 1024, 3) for _ in range(400)]
+    assert {len(sizes) for sizes in drawn} == {3}
+    assert min(map(min, drawn)) >= 4
+    assert max(map(max, drawn)) <= 1024
+    even = sum(all(size % 16 == 0 for size in sizes) for sizes in drawn)
+    assert 0.4 * 400 < even < 0.8 * 400
 
 
 def test_arithmetic_and_traffic_share_one_limit() -> None:

@@ -67,6 +67,17 @@ def test_many_steps_outweigh_a_reference_that_is_wrong(reference: DeviceFit) -> 
     assert error(taught, unseen) < 0.08
 
 
+def test_a_machine_of_the_same_kind_keeps_what_the_other_knows(reference: DeviceFit) -> None:
+    here = slower(steps(30, 7), matmul=1.1, elementwise=1.1)
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference, kin=True))
+    for name, known in reference.families.items():
+        found = taught.families[name]
+        assert (found.x, found.op_index, found.length_scales) == (known.x, known.op_index, known.length_scales)
+        assert found.parameters == known.parameters
+        moved = np.array(found.y) - np.array(known.y)
+        assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
+
+
 def test_an_op_is_recovered_from_its_regression_inputs() -> None:
     found = profile.load(RECORD)
     for family, fit in found.fit("cpu", 2).families.items():
