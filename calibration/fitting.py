@@ -34,7 +34,7 @@ STEP_SPREAD, FRAMEWORK_SPREAD, KIN_FRAMEWORK_SPREAD = 0.1, 0.4, 0.1
 HELD_OUT = 4
 #: How often a held-out network counts in the interval for once that a block does: people ask for networks, but a block
 #: shows how far a single op can be off.
-NETWORK_VOTES = 3
+NETWORK_VOTES = 8
 
 
 @dataclass(frozen=True)

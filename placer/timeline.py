@@ -20,7 +20,8 @@ QUEUE_DEPTH = 1000
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
 #: magnitude are enough. The update's code has waited for a whole step.
 NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
-#: Forward ops of a step from which on the tensors and modules of one have left the nearest caches by the next step.
+#: Forward ops of a step from which on the tensors and modules of one, and what the interpreter keeps of the functions
+#: around it, have left the nearest caches by the next step.
 CROWD = 30
 
 
@@ -47,8 +48,8 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     """How often the framework's own code runs in one step; calibration learns what each costs.
 
     ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
-    the framework's code meanwhile. ``crowded_op`` counts the forward ops whose tensors and modules the others displace
-    (in shares), ``displaced_call`` the functions whose code others displace. ``cold_call`` and ``cold_node`` count the
+    the framework's code meanwhile. ``crowded_op`` and ``crowded_call`` count the forward ops and Python functions whose
+    data the others displace (in shares), ``displaced_call`` the functions whose code others displace. ``cold_call`` and ``cold_node`` count the
     functions and nodes that have to come back from beyond a core's own caches, ``long_op`` the ops that last long
     enough to empty all of them (in shares), and ``cold_update`` the update after all the ops before it.
     """
@@ -56,15 +57,17 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     ops = [s for s, phase in zip(host_seconds, phases, strict=True) if phase != "optimizer"]
     updated = float(len(phases) - len(ops))
     forward = float(sum(phase in ("forward", "loss") for phase in phases))
+    crowd = min(forward / CROWD, 1.0)
     cold = sum(min(s / NEAR, 1.0) for s in ops) / max(len(ops), 1)
     return {
         "step": 1.0,
         "training_step": float(trace.mode == "train"),
         "forward_op": forward,
-        "crowded_op": forward * min(forward / CROWD, 1.0),
+        "crowded_op": crowd * forward,
         "backward_op": float(sum(p == "backward" for p in phases)),
         "autograd_node": float(trace.autograd_nodes),
         "python_call": float(trace.python_calls),
+        "crowded_call": crowd * trace.python_calls,
         "displaced_call": trace.displaced_calls,
         "updated_tensor": updated,
         "cold_call": cold * trace.python_calls,

@@ -32,7 +32,7 @@ from placer.calibration.validation import replay
 
 #: Kinds of generated networks, and the families of the suite that are made like them.
 KINDS = {
-    ("mlp", "small"): ("mlp", "policy", "recommender", "tabular", "ode"),
+    ("mlp", "single", "small"): ("mlp", "policy", "recommender", "tabular", "ode"),
     ("cnn",): ("cnn", "conv1d", "autoencoder", "generative"),
     ("transformer",): ("transformer",),
     ("recurrent",): ("recurrent",),
