@@ -49,9 +49,9 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
 
     ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
     the framework's code meanwhile. ``crowded_op`` and ``crowded_call`` count the forward ops and Python functions whose
-    data the others displace (in shares), ``displaced_call`` the functions whose code others displace. ``cold_call`` and ``cold_node`` count the
-    functions and nodes that have to come back from beyond a core's own caches, ``long_op`` the ops that last long
-    enough to empty all of them (in shares), and ``cold_update`` the update after all the ops before it.
+    data the others displace (in shares), ``displaced_call`` the functions whose code others displace. ``cold_call`` and
+    ``cold_node`` count the functions and nodes that have to come back from beyond a core's own caches, ``long_op`` the
+    ops that last long enough to empty all of them (in shares), and ``cold_update`` the update after all the ops before.
     """
     phases = [call.phase for call in trace.calls]
     ops = [s for s, phase in zip(host_seconds, phases, strict=True) if phase != "optimizer"]

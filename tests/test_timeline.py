@@ -62,7 +62,8 @@ def test_what_the_framework_is_counted_by() -> None:
     )
     assert counts == {
         "step": 1, "training_step": 1, "forward_op": 3, "crowded_op": pytest.approx(0.3), "backward_op": 1,
-        "autograd_node": 6, "python_call": 14, "crowded_call": pytest.approx(1.4), "displaced_call": 2.5, "updated_tensor": 1,
+        "autograd_node": 6, "python_call": 14, "crowded_call": pytest.approx(1.4), "displaced_call": 2.5,
+        "updated_tensor": 1,
     }  # fmt: skip
     assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
         14.6e-6
