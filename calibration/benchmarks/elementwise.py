@@ -22,7 +22,7 @@ def _blocks(side: int) -> Callable[[Tensor], Tensor]:
 
     def cut(x: Tensor) -> Tensor:
         rows, columns = (max(n // side, 1) for n in x.shape)
-        squares = x[: rows * side, : columns * side].unflatten(0, (rows, -1)).unflatten(2, (columns, -1))
+        squares: Tensor = x[: rows * side, : columns * side].unflatten(0, (rows, -1)).unflatten(2, (columns, -1))
         return squares.transpose(1, 2).contiguous()
 
     return cut
