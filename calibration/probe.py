@@ -163,7 +163,7 @@ def log_int(random: Random, low: int, high: int) -> int:
 def widths(random: Random, low: int, high: int, count: int) -> list[int]:
     """``count`` sizes of one layer: half of the time all are multiples of 16, as in most networks; otherwise any."""
     if random.random() < 0.5:
-        return [max(16 * round(log_uniform(random, max(low, 16), high) / 16), 16) for _ in range(count)]
+        return [16 * round(log_uniform(random, max(low, 16), high) / 16) for _ in range(count)]
     return [log_int(random, low, high) for _ in range(count)]
 
 
