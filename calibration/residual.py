@@ -22,7 +22,7 @@ from placer.calibration.observation import OpObservation
 from placer.calibration.outliers import uncontradicted
 from placer.calibration.transfer import Comparison, Expectation
 from placer.costs import fitted_features, floor_seconds, inputs_of, op_label
-from placer.gaussian_process import covariance, distances
+from placer.gaussian_process import covariance, distances, with_weights
 from placer.operators import Work
 from placer.profile import DeviceFit, FamilyFit
 
@@ -99,7 +99,7 @@ def fit_family(
 
     ``empty`` has the device's rates. Hyperparameters are taken from ``tuned``, or chosen and left there.
     """
-    return _fit(family, _measured(members), empty, tuned)
+    return with_weights(_fit(family, _measured(members), empty, tuned))
 
 
 def carry_family(
@@ -140,14 +140,14 @@ def carry_family(
         mean, doubt = difference.predict(*_inputs(works, labels))
     shift = overall.trust * mean
     if kin:
-        found = replace(known, y=tuple(float(v) for v in np.add(known.y, shift)))
+        found = replace(known, y=known.y + shift)
     else:
         carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)
         chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
         found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS)
     spread = departures[family].noise if family in departures else known.noise
     # The doubt about the difference is one for all points: however many there are, it does not average out.
-    return replace(found, noise=spread + float(np.median(doubt)), measured=len(members))
+    return with_weights(replace(found, noise=spread + float(np.median(doubt)), measured=len(members)))
 
 
 def _fit(
@@ -176,10 +176,10 @@ def _fit(
     return FamilyFit(
         feature_names=fitted_features(family),
         ops=labels,
-        x=tuple(tuple(float(v) for v in row) for row in kept.x),
-        op_index=tuple(int(i) for i in kept.ops),
-        y=tuple(float(v) for v in kept.y),
-        point_noise=tuple(float(v) for v in kept.noise),
+        x=kept.x,
+        op_index=kept.ops,
+        y=kept.y,
+        point_noise=kept.noise,
         length_scales=chosen.length_scales,
         op_scale=chosen.op_scale,
         mean=mean,

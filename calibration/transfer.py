@@ -65,7 +65,7 @@ class Expectation:
     @cached_property
     def _points(self) -> dict[str, list[Work]]:
         return {
-            name: [work_at(name, fit.ops[op], row) for row, op in zip(fit.x, fit.op_index, strict=True)]
+            name: [work_at(name, fit.ops[op], row) for row, op in zip(fit.x.tolist(), fit.op_index, strict=True)]
             for name, fit in self.fit.families.items()
         }
 

@@ -75,7 +75,7 @@ def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
     if family is None or "fused" not in family.feature_names or f"optimizer::{optimizer}" not in family.ops:
         return False
     column, op = family.feature_names.index("fused"), family.ops.index(f"optimizer::{optimizer}")
-    return any(row[column] > 0.0 and index == op for row, index in zip(family.x, family.op_index, strict=True))
+    return bool(((family.x[:, column] > 0.0) & (family.op_index == op)).any())
 
 
 def with_fused(trace: Trace) -> Trace:

@@ -8,6 +8,7 @@ Machine Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -73,13 +74,17 @@ def lower_inverse(lower: Array) -> Array:
     return result
 
 
+def with_weights(fit: FamilyFit) -> FamilyFit:
+    """The fit with the weights of its posterior mean, ``K^-1 (y - mean)``, so that pricing need not solve for them."""
+    return replace(fit, weights=Residual(replace(fit, weights=np.empty(0))).weights)
+
+
 class Residual:
     """The posterior of one family's log residual, factorised on first use."""
 
     def __init__(self, fit: FamilyFit) -> None:
         self.fit = fit
-        self._x = np.asarray(fit.x, dtype=np.float64).reshape(len(fit.y), len(fit.feature_names))
-        self._ops = np.asarray(fit.op_index, dtype=np.int64)
+        self._x = fit.x.astype(np.float64)
         self._scales = np.asarray(fit.length_scales, dtype=np.float64)
         self._index = {op: i for i, op in enumerate(fit.ops)}
 
@@ -87,16 +92,27 @@ class Residual:
         return self._index.get(op, UNKNOWN_OP)
 
     @cached_property
-    def _factor(self) -> tuple[Array, Array]:
-        """The inverse of the Cholesky factor of the first points, and the weights of all of them."""
-        k = covariance(self._distances(self._x, self._ops), self.fit.signal)
-        k[np.diag_indices_from(k)] += np.asarray(self.fit.point_noise) + 1e-9 * self.fit.signal
-        lower = np.asarray(np.linalg.cholesky(k[:_DOUBTED, :_DOUBTED]), dtype=np.float64)
-        weights = np.linalg.solve(k, np.asarray(self.fit.y) - self.fit.mean)
-        return lower_inverse(lower), np.asarray(weights, dtype=np.float64)
+    def weights(self) -> Array:
+        """The weight of every point's covariance in the posterior mean."""
+        if len(self.fit.weights) == len(self._x):
+            return self.fit.weights.astype(np.float64)
+        return np.asarray(np.linalg.solve(self._noisy(len(self._x)), self.fit.y - self.fit.mean), dtype=np.float64)
 
-    def _distances(self, x: Array, ops: Indices) -> Array:
-        return distances(x, ops, self._x, self._ops, self._scales, self.fit.op_scale)
+    @cached_property
+    def _inverse(self) -> Array:
+        """The inverse of the Cholesky factor of the first points."""
+        return lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
+
+    def _noisy(self, most: int) -> Array:
+        """The covariance of the first ``most`` points as they were observed."""
+        k = covariance(self._distances(self._x[:most], self.fit.op_index[:most], most), self.fit.signal)
+        k[np.diag_indices_from(k)] += self.fit.point_noise[:most] + 1e-9 * self.fit.signal
+        return k
+
+    def _distances(self, x: Array, ops: Indices, most: int | None = None) -> Array:
+        """From ``x`` to the first ``most`` points."""
+        points, theirs = self._x[:most], self.fit.op_index[:most]
+        return distances(x, ops, points, theirs, self._scales, self.fit.op_scale)
 
     def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
         """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples.
@@ -113,8 +129,7 @@ class Residual:
 
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
         """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
-        inverse, weights = self._factor
         k = covariance(self._distances(x, ops), self.fit.signal)
-        mean = self.fit.mean + k @ weights
-        variance = self.fit.signal - ((k[:, : len(inverse)] @ inverse.T) ** 2).sum(1)
+        mean = self.fit.mean + k @ self.weights
+        variance = self.fit.signal - ((k[:, : len(self._inverse)] @ self._inverse.T) ** 2).sum(1)
         return mean, np.maximum(variance, 0.0)

@@ -10,9 +10,12 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
 from placer.machine import machine_id, normal_device
@@ -23,7 +26,8 @@ from placer.store import data_home, replace_file
 #: 1 (placer 0.1): fingerprint, samples by (device, threads, family), fits, noise, warnings.
 #: 2 (placer 0.1): a fit names the profile it learnt from (reference), a family the samples taken here (measured), and
 #:   a point's noise is all of its variance; in format 1 the family's came on top.
-SCHEMA = 2
+#: 3 (placer 0.1): the points of a fit are packed in single precision instead of listed, and their weights are kept.
+SCHEMA = 3
 #: The oldest format still read.
 OLDEST_SCHEMA = 1
 #: A profile is a few MB; nothing larger than this is read.
@@ -50,7 +54,7 @@ class Sample:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FamilyFit:
     """A Gaussian process on log(seconds / floor) of one op family, as numbers.
 
@@ -58,15 +62,18 @@ class FamilyFit:
     residuals and ``point_noise`` their n variances, ``length_scales`` d positive numbers; ``op_scale`` is the length
     scale between different ops. ``mean`` is the prior mean, ``signal`` its variance, and ``noise`` the variance of what
     features do not tell of an op; ``parameters`` are the constants of the family's physical floor. ``measured`` counts
-    the samples taken on this very machine: a family that has none was carried over from a similar one.
+    the samples taken on this very machine: a family that has none was carried over from a similar one. ``weights``
+    are the n numbers that the posterior mean is a sum with; empty, they are solved for when they are needed.
+
+    Whatever sequences are given are kept as read-only arrays, in the precision of the file.
     """
 
     feature_names: tuple[str, ...]
     ops: tuple[str, ...]
-    x: tuple[tuple[float, ...], ...]
-    op_index: tuple[int, ...]
-    y: tuple[float, ...]
-    point_noise: tuple[float, ...]
+    x: NDArray[np.floating[Any]]
+    op_index: NDArray[np.int64] | NDArray[np.float64]
+    y: NDArray[np.floating[Any]]
+    point_noise: NDArray[np.floating[Any]]
     length_scales: tuple[float, ...]
     op_scale: float
     mean: float
@@ -74,6 +81,25 @@ class FamilyFit:
     noise: float
     parameters: Mapping[str, float]
     measured: int
+    weights: NDArray[np.floating[Any]] = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        for name in ("x", "op_index", "y", "point_noise", "weights"):
+            array = np.array(getattr(self, name), dtype=np.int64 if name == "op_index" else np.float32)
+            if name != "x":
+                array = array.reshape(-1)
+            elif not array.size:
+                array = array.reshape(0, len(self.feature_names))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FamilyFit):
+            return NotImplemented
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have none
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 A profile may come from a stranger or from a disk that ran full, so every value is checked for its type, range and
 length before it is used, with an error that says where. Long arrays are checked in bulk, since ``choose`` loads the
 profile in every training script. Layout: samples are tables by (device, threads, family), one row per sample:
-``[op index, seconds, host seconds, spread, count, features...]``.
+``[op index, seconds, host seconds, spread, count, features...]``. The points of a family's fit are rows of single
+precision, packed: ``[inputs..., op index, log residual, variance]``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import gc
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
 from placer.json_values import (
+    Array,
     UnfitError,
     brief,
     check_indices,
@@ -32,6 +33,8 @@ from placer.json_values import (
     matrix,
     number,
     numbers,
+    pack,
+    packed,
     text,
     texts,
     vector,
@@ -43,6 +46,7 @@ FORMAT = "placer machine profile"
 MAX_DEPTH = 32
 _PIECE = 1 << 20
 _FIXED_COLUMNS = 5  # of a sample row, before its features
+_POINT_COLUMNS = 3  # of a point, after its inputs: op index, log residual, variance
 #: Opening brackets become +1, closing ones -1 (as signed bytes), everything else goes.
 _BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -70,13 +74,13 @@ def encode(profile: Profile) -> bytes:
 
 
 def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
-    plain = asdict(fit)
-    for family in plain["families"].values():
-        # Logarithms of amounts: the fourth digit is less than a percent of them.
-        family["x"] = [_short(row, digits=4) for row in family["x"]]
-        family["y"] = _short(family["y"])
-        family["point_noise"] = _short(family["point_noise"])
-    return plain
+    return {**vars(fit), "families": {name: _encode_family(family) for name, family in fit.families.items()}}
+
+
+def _encode_family(family: FamilyFit) -> dict[str, Any]:
+    points = np.column_stack((family.x, family.op_index, family.y, family.point_noise))
+    plain = {key: value for key, value in vars(family).items() if not isinstance(value, np.ndarray)}
+    return {**plain, "points": pack(points), "weights": pack(family.weights)}
 
 
 def _encode_samples(samples: Iterable[Sample]) -> list[dict[str, Any]]:
@@ -221,21 +225,28 @@ def _fit(value: Any, where: str, schema: int) -> DeviceFit:
 
 
 def _family(value: Any, where: str, schema: int) -> FamilyFit:
+    points = ("points", "weights") if schema > 2 else ("x", "op_index", "y", "point_noise")
     keys = (
-        "feature_names", "ops", "x", "op_index", "y", "point_noise", "length_scales", "op_scale", "mean", "signal",
-        "noise", "parameters", *(("measured",) if schema > 1 else ()),
+        "feature_names", "ops", *points, "length_scales", "op_scale", "mean", "signal", "noise", "parameters",
+        *(("measured",) if schema > 1 else ()),
     )  # fmt: skip
     fields = json_object(value, where, keys)
     names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
-    x = matrix(fields["x"], f"{where}.x", len(names))
-    y = vector(fields["y"], f"{where}.y", len(x))
-    point_noise = vector(fields["point_noise"], f"{where}.point_noise", len(x))
+    width = len(names)
+    table = (
+        packed(fields["points"], f"{where}.points", width + _POINT_COLUMNS)
+        if schema > 2
+        else _listed_points(fields, where, width)
+    )
+    x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
+    weights = packed(fields["weights"], f"{where}.weights", 1) if schema > 2 else x[:0, :0]
+    if len(weights) not in (0, len(x)):
+        raise UnfitError(f"{where}.weights: expected one for each of {len(x)} points, or none, found {len(weights)}")
     if not (point_noise >= 0).all():
-        raise UnfitError(f"{where}.point_noise: a variance cannot be negative")
+        raise UnfitError(f"{where}: the variance of a point cannot be negative")
+    check_indices(op_index, f"{where}: the op of a point", len(ops))
     noise = number(fields["noise"], f"{where}.noise", low=0.0)
-    op_index = vector(fields["op_index"], f"{where}.op_index", len(x))
-    check_indices(op_index, f"{where}.op_index", len(ops))
-    scales = vector(fields["length_scales"], f"{where}.length_scales", len(names))
+    scales = vector(fields["length_scales"], f"{where}.length_scales", width)
     if not (scales > 0).all():
         raise UnfitError(f"{where}.length_scales: every one must be positive")
     op_scale = number(fields["op_scale"], f"{where}.op_scale", low=0.0)
@@ -244,10 +255,10 @@ def _family(value: Any, where: str, schema: int) -> FamilyFit:
     return FamilyFit(
         feature_names=names,
         ops=ops,
-        x=tuple(map(tuple, x.tolist())),
-        op_index=tuple(op_index.astype(np.int64).tolist()),
-        y=tuple(y.tolist()),
-        point_noise=tuple((point_noise if schema > 1 else point_noise + noise).tolist()),
+        x=x,
+        op_index=op_index,
+        y=y,
+        point_noise=point_noise if schema > 1 else point_noise + noise,
         length_scales=tuple(scales.tolist()),
         op_scale=op_scale,
         mean=number(fields["mean"], f"{where}.mean"),
@@ -255,7 +266,18 @@ def _family(value: Any, where: str, schema: int) -> FamilyFit:
         noise=noise,
         parameters=numbers(fields["parameters"], f"{where}.parameters", low=0.0),
         measured=integer(fields["measured"], f"{where}.measured", low=0) if schema > 1 else len(y),
+        weights=weights,
     )
+
+
+def _listed_points(fields: dict[str, Any], where: str, width: int) -> Array:
+    """The points as formats 1 and 2 list them, in double precision."""
+    x = matrix(fields["x"], f"{where}.x", width)
+    columns = [vector(fields[key], f"{where}.{key}", len(x)) for key in ("op_index", "y", "point_noise")]
+    table = np.column_stack([x, *columns])
+    if (abs(table) > np.finfo(np.float32).max).any():
+        raise UnfitError(f"{where}: a number is too large")
+    return table
 
 
 def _table(value: Any, where: str) -> list[Sample]:

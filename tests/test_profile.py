@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from placer import machine, store
 from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
+from placer.json_values import pack
 from placer.profile import DeviceFit, FamilyFit, Profile, Sample
 from placer.profile_schema import MAX_DEPTH, decode, encode
 
@@ -67,6 +68,19 @@ def make_profile(**changes: Any) -> Profile:
 def document() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(encode(make_profile()))
     return loaded
+
+
+def listed(schema: int) -> dict[str, Any]:
+    """The profile as the formats before 3 wrote it."""
+    old = document()
+    old["schema"] = schema
+    families = make_profile().fits[0].families
+    for fit in old["fits"]:
+        for name, family in fit["families"].items():
+            del family["points"], family["weights"]
+            points = families[name]
+            family |= {key: getattr(points, key).tolist() for key in ("x", "op_index", "y", "point_noise")}
+    return old
 
 
 def written(path: Path, content: bytes | dict[str, Any]) -> Path:
@@ -130,8 +144,7 @@ def test_any_finite_numbers_survive(rows: list[tuple[float, float, int, float]],
     loaded = decode(encode(profile), "p")
     assert loaded.fits[0].rates == rates
     got = loaded.fits[0].families["matmul"]
-    assert got.op_index == family.op_index
-    assert got.y == pytest.approx(family.y, rel=1e-5)
+    assert got == family
     assert decode(encode(loaded), "p") == loaded
 
 
@@ -252,8 +265,7 @@ def test_versions_have_their_own_errors(tmp_path: Path) -> None:
 
 
 def test_format_1_is_read_as_it_was_meant() -> None:
-    old = document()
-    old["schema"] = 1
+    old = listed(1)
     for fit in old["fits"]:
         del fit["reference"]
         for family in fit["families"].values():
@@ -263,6 +275,10 @@ def test_format_1_is_read_as_it_was_meant() -> None:
     assert (found.schema, found.fits[0].reference, family.measured) == (profiles.SCHEMA, "", 3)
     assert family.point_noise == pytest.approx((0.01, 0.02, 0.01))  # the family's noise came on top of a point's own
     assert decode(encode(found), "p") == found
+
+
+def test_format_2_lists_what_format_3_packs() -> None:
+    assert decode(json.dumps(listed(2)).encode(), "p") == make_profile()
 
 
 FAMILY = ("fits", 0, "families", "matmul")
@@ -277,12 +293,13 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
     (("fits", 0, "rates", "x"), 10**400), (("fits", 0, "interval"), {"a": None}),
     (("fits", 0, "families"), []), (FAMILY, 3),
     ((*FAMILY, "feature_names"), ["m"]), ((*FAMILY, "feature_names"), ["m", 2]), ((*FAMILY, "ops"), ["aten::mm"]),
-    ((*FAMILY, "ops"), []), ((*FAMILY, "x"), [[1, 2], [3, 4]]), ((*FAMILY, "x", 1), [1]), ((*FAMILY, "x", 1), "ab"),
-    ((*FAMILY, "x", 1, 0), "1.5"), ((*FAMILY, "x", 1, 0), True), ((*FAMILY, "x", 1, 0), None),
-    ((*FAMILY, "x", 1, 0), 10**400), ((*FAMILY, "x", 1, 0), 1e999), ((*FAMILY, "op_index", 0), 2),
-    ((*FAMILY, "op_index", 0), -1), ((*FAMILY, "op_index", 0), 0.5), ((*FAMILY, "op_index"), [0, 1]),
-    ((*FAMILY, "y"), [0.0]), ((*FAMILY, "y", 0), [1.0]), ((*FAMILY, "length_scales"), [1.0]),
-    ((*FAMILY, "length_scales", 0), 0.0), ((*FAMILY, "length_scales", 0), -1.0), ((*FAMILY, "op_scale"), 0.0),
+    ((*FAMILY, "ops"), []), ((*FAMILY, "points"), [[1, 2]]), ((*FAMILY, "points"), "AAAA"),
+    ((*FAMILY, "points"), "?" * 80), ((*FAMILY, "points"), None), ((*FAMILY, "points"), pack([[1, 2, 2, 0, 0]] * 3)),
+    ((*FAMILY, "points"), pack([[1, 2, 0.5, 0, 0]] * 3)), ((*FAMILY, "points"), pack([[1, 2, 0, 0, -1]] * 3)),
+    ((*FAMILY, "points"), pack([[1, float("inf"), 0, 0, 0]] * 3)), ((*FAMILY, "weights"), pack([1.0, 2.0])),
+    ((*FAMILY, "weights"), pack([float("nan")] * 3)), ((*FAMILY, "weights"), []),
+    ((*FAMILY, "length_scales"), [1.0]), ((*FAMILY, "length_scales", 0), 0.0), ((*FAMILY, "length_scales", 0), -1.0),
+    ((*FAMILY, "op_scale"), 0.0),
     ((*FAMILY, "signal"), -1.0), ((*FAMILY, "noise"), -1.0), ((*FAMILY, "mean"), "0"), ((*FAMILY, "parameters"), None),
     ((*FAMILY, "measured"), -1), ((*FAMILY, "measured"), 1.5), (("fits", 0, "reference"), None),
     (("samples",), {}), (("samples", 0, "device"), 1), (("samples", 0, "threads"), -2), (("samples", 0, "ops"), ["a"]),
@@ -292,10 +309,32 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda item: str(item)[:40].encode("ascii", "replace").decode())
+WRONG_LISTED: list[tuple[tuple[Any, ...], Any]] = [
+    ((*FAMILY, "x"), [[1, 2], [3, 4]]), ((*FAMILY, "x", 1), [1]), ((*FAMILY, "x", 1), "ab"),
+    ((*FAMILY, "x", 1, 0), "1.5"), ((*FAMILY, "x", 1, 0), True), ((*FAMILY, "x", 1, 0), None),
+    ((*FAMILY, "x", 1, 0), 10**400), ((*FAMILY, "x", 1, 0), 1e999), ((*FAMILY, "x", 1, 0), 1e39),
+    ((*FAMILY, "op_index", 0), 2), ((*FAMILY, "op_index", 0), -1), ((*FAMILY, "op_index", 0), 0.5),
+    ((*FAMILY, "op_index"), [0, 1]), ((*FAMILY, "y"), [0.0]), ((*FAMILY, "y", 0), [1.0]),
+    ((*FAMILY, "point_noise", 0), -1.0),
+]  # fmt: skip
+
+
+def shown(item: object) -> str:
+    return str(item)[:40].encode("ascii", "replace").decode()
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG, ids=shown)
 def test_a_wrong_value_is_named(place: tuple[Any, ...], value: Any) -> None:
-    broken = document()
-    target = broken
+    refused(document(), place, value)
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG_LISTED, ids=shown)
+def test_a_wrong_value_of_format_2_is_named(place: tuple[Any, ...], value: Any) -> None:
+    refused(listed(2), place, value)
+
+
+def refused(broken: dict[str, Any], place: tuple[Any, ...], value: Any) -> None:
+    target: Any = broken
     for step in place[:-1]:
         target = target[step]
     target[place[-1]] = value

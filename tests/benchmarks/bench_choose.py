@@ -2,12 +2,13 @@
 
     python tests/benchmarks/bench_choose.py [--processes 5] [--no-step] [NETWORK...]
 
-One row per network; nothing is asserted, times depend on the day. ``load`` is reading this machine's profile from disk,
-``cold`` the first ``choose`` of a fresh process with the profile already loaded (imports of placer's own modules
-included), ``share`` is ``cold`` over the real ``step`` (forward, loss, backward, Adam; with the threads the process
-has). ``again`` is ``choose`` on the same model object, ``other`` the first one on another instance of the architecture,
-``changed`` the first one after an attribute of a submodule changed. Medians over the processes, ``again`` also over
-the calls of one; the step is taken in the first process only.
+One row per network; nothing is asserted, times depend on the day. ``cold`` is the first ``choose`` of a fresh process,
+with all it has to read and import (torch and the network's own library are there), ``load`` what reading this
+machine's profile takes of it, ``share`` is ``cold`` over the real ``step`` (forward, loss, backward, Adam; with the
+threads the process has). ``again`` is ``choose`` on the same model object, ``other`` the first one on another instance
+of the architecture, ``changed`` the first one after an attribute of a submodule changed. Medians over the processes,
+``again`` also over the calls of one; the step is taken in the first process only. One process more comes first and does
+not count: it leaves the bytecode that an installed package has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -60,7 +62,7 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
     net = network(name)
     model, other = net.build().train(), net.build().train()
     import placer
-    from placer import planning
+    from placer import profile
 
     def choose(model: nn.Module) -> float:
         started = time.perf_counter()
@@ -69,9 +71,10 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
         assert placement.predictions, placement.reason
         return seconds
 
+    found = {"cold": choose(model)}
     started = time.perf_counter()
-    planning.load_profile(None)
-    found = {"load": time.perf_counter() - started, "cold": choose(model)}
+    profile.load(samples=False)
+    found["load"] = time.perf_counter() - started
     found["again"] = statistics.median(choose(model) for _ in range(AGAIN))
     found["other"] = choose(other)
     next(module for module in other.modules() if not list(module.children())).extra = 1  # type: ignore[assignment]
@@ -99,6 +102,15 @@ def step_seconds(model: nn.Module, net: Network) -> float:
     return statistics.median(seconds)
 
 
+def in_process(name: str, with_step: bool) -> dict[str, float]:
+    """``measure`` in a process of its own."""
+    command = [sys.executable, __file__, "--measure", name, *([] if with_step else ["--no-step"])]
+    writing = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=writing).stdout
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How long choose takes.")
     parser.add_argument("networks", nargs="*", default=NAMES)
@@ -110,15 +122,11 @@ def main() -> None:
         print(json.dumps(measure(arguments.measure, not arguments.no_step)))
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.processes} processes")
-    columns = ("load", "cold", "other", "changed", "again", "step")
+    columns = ("cold", "load", "other", "changed", "again", "step")
     print(f"{'network':10}" + "".join(f"{name:>11}" for name in columns) + f"{'share':>9}")
     for name in arguments.networks:
-        runs = []
-        for number in range(arguments.processes):
-            options = ["--no-step"] if arguments.no_step or number else []
-            command = [sys.executable, __file__, "--measure", name, *options]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            runs.append(json.loads(output.splitlines()[-1]))
+        in_process(name, with_step=False)
+        runs = [in_process(name, with_step=not (arguments.no_step or number)) for number in range(arguments.processes)]
         median = {key: statistics.median(run[key] for run in runs if key in run) for key in runs[0]}
         cells = [f"{median[key] * 1e3:8.1f} ms" if key != "again" else f"{median[key] * 1e6:8.0f} us"
                  for key in columns if key in median]  # fmt: skip

@@ -102,9 +102,9 @@ def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> N
     assert set(fit.families) == {"matmul", "elementwise"}
     for family in fit.families.values():
         n = len(family.y)
-        assert n == len(family.x) == len(family.op_index) == len(family.point_noise) <= MOST_POINTS
-        assert {len(row) for row in family.x} == {len(family.feature_names)} == {len(family.length_scales)}
-        assert all(type(value) is float for value in (*family.y, *family.point_noise, *family.length_scales))
+        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= MOST_POINTS
+        assert family.x.shape == (n, len(family.feature_names)) == (n, len(family.length_scales))
+        assert all(type(value) is float for value in (*family.length_scales, family.mean, family.signal, family.noise))
     assert fit.families["elementwise"].ops == ("aten::add", "aten::exp")
 
 
