@@ -32,9 +32,11 @@ BLOCK_TRUST = 0.03
 STEP_SPREAD, FRAMEWORK_SPREAD, KIN_FRAMEWORK_SPREAD = 0.1, 0.4, 0.1
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
-#: How often a held-out network counts in the interval for once that a block does: people ask for networks, but a block
-#: shows how far a single op can be off.
-NETWORK_VOTES = 8
+#: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
+ENOUGH_NETWORKS, LEAST_JUDGED = 15, 5
+#: Networks that the interval of another machine of the same kind counts for: between two sittings of one machine the
+#: errors differ by a fifth, and so many show no more.
+NETWORKS_ELSEWHERE = 40
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def fit_device(
     rest = [o for i, o in enumerate(observations) if i % HELD_OUT != 0]
     tuned = tuned or Tuned()
     first = _fit_once(rest, empty, tuned, expected)
-    interval = _interval([*held], first)
+    interval = _interval(held, first, expected)
     return replace(_fit_once(observations, empty, tuned, expected), interval=interval)
 
 
@@ -175,34 +177,47 @@ def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]
     return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
-def _interval(held: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
+def _interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None) -> dict[str, float]:
     """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.
 
-    Networks have several votes each. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds):
-    for people to read.
+    Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op
+    can be off. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds): for people to read.
     """
+    networks = [step for step in held if step.family == "network"]
+    kin = expected.fit.interval if expected is not None and expected.kin else {}
+    least, judged = (1, networks) if kin else (LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else held)
     model = CostModel(fit)
-    errors, sigmas = [], []
-    for step in held:
-        predicted, sigma = predict_step(step, model)
-        if predicted > 0.0:
-            votes = NETWORK_VOTES if step.family == "network" else 1
-            errors += [abs(math.log(step.seconds / predicted))] * votes
-            sigmas += [sigma] * votes
-    if len(errors) < 5:
-        return {"base": 0.25, "ops": 1.0}
-    e, s = np.array(errors), np.array(sigmas)
+    predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
+    found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
+    if len(found) < least:
+        return dict(kin) or {"base": 0.25, "ops": 1.0}
+    errors, sigmas = found.T
+    base, ops = _widened(kin["base"], kin["ops"], errors, sigmas) if kin else _likeliest(errors, sigmas)
+    return {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}
+
+
+def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:
+    """Of the pairs whose interval holds nine errors in ten, the likeliest."""
     best, result = math.inf, (0.25, 1.0)
     # Errors of one op do not all point the same way: more than their linear sum is never promised.
     for ops in (0.25, 0.5, 0.75, 1.0):
-        # The smallest base for which the interval holds nine in ten, then the likeliest such pair.
-        needed = np.sqrt(np.maximum((e / Z90) ** 2 - (ops * s) ** 2, 0.0))
+        needed = np.sqrt(np.maximum((errors / Z90) ** 2 - (ops * sigmas) ** 2, 0.0))
         base = max(float(np.quantile(needed, 0.9)), 0.02)
-        total = np.hypot(base, ops * s)
-        loss = float(np.mean(np.log(total) + 0.5 * (e / total) ** 2))
+        total = np.hypot(base, ops * sigmas)
+        loss = float(np.mean(np.log(total) + 0.5 * (errors / total) ** 2))
         if loss < best:
             best, result = loss, (base, ops)
-    return {"base": result[0], "ops": result[1], "held_out": float(np.quantile(e, 0.9))}
+    return result
+
+
+def _widened(base: float, ops: float, errors: Array, sigmas: Array) -> tuple[float, float]:
+    """The constants of a machine of this kind, as much wider or narrower as the errors here say and are believed.
+
+    The ninth of ten among twenty errors is itself off by a quarter; the other machine's rest on many more.
+    """
+    seen = float(np.quantile(errors / (Z90 * np.hypot(base, ops * sigmas)), 0.9))
+    factor = max(seen, 0.1) ** (len(errors) / (len(errors) + NETWORKS_ELSEWHERE))
+    return base * factor, min(ops * factor, 1.0)
 
 
 def samples(observations: Sequence[StepObservation], *, most: int) -> list[Sample]:

@@ -40,6 +40,8 @@ FIT_SHARE = 0.16
 OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
+#: Times of its share that a device may take on a slow or busy machine until there is anything to fit.
+OVERTIME = 4.0
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
 LONGEST_STEP = 0.0012
 #: Longest step of most probes, and of a few where the budget is long: seconds, and the latter's share of the time.
@@ -179,7 +181,7 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock)
         disturbed = 0
-        while (spent := journal.seconds.get(key, 0.0)) < seconds:
+        while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):
             probe = planner.next()
             shown.update(spent, probe.name)
             start, before = clock(), Load.now()
@@ -202,6 +204,11 @@ def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, 
         run()
 
 
+def _enough(journal: Journal, device: str, threads: int) -> bool:
+    """Whether there is anything to fit: all that was spent on a device is lost where there is not."""
+    return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
+
+
 def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, unaided: bool) -> Profile:
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
@@ -211,7 +218,7 @@ def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, 
     known = () if unaided else references()
     for (device, threads), rates in journal.rates.items():
         observations = journal.of(device, threads)
-        if len(observations) < fitting.LEAST_POINTS:
+        if not _enough(journal, device, threads):
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
         expected = expectation(known, device, threads, fingerprint)

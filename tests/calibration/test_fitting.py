@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,15 @@ def test_nine_in_ten_lie_within_the_interval(fit: DeviceFit, unseen: list[StepOb
     inside = np.mean([error <= Z90 * sigma for error, sigma in zip(errors, sigmas, strict=True)])
     assert 0.80 <= inside <= 0.98
     assert np.median(sigmas) < 0.15
+
+
+def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(fit: DeviceFit) -> None:
+    random = np.random.default_rng(5)
+    odd = [replace(s, family="matmul", seconds=s.seconds * math.exp(random.normal(0, 0.5))) for s in steps(160, 2)]
+    mixed = [step for pair in zip(steps(160, 0), odd, strict=True) for step in pair]
+    # One in four is held out: of every second pair the network.
+    with_blocks = fitting.fit_device(mixed, RATES, device="cpu", threads=2)
+    assert with_blocks.interval["held_out"] < 1.5 * fit.interval["held_out"]
 
 
 def test_the_frameworks_share_is_recovered(fit: DeviceFit) -> None:

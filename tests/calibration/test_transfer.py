@@ -79,6 +79,26 @@ def test_a_machine_of_the_same_kind_keeps_what_the_other_knows(reference: Device
         assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
 
 
+def base_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> float:
+    random = np.random.default_rng(4)
+    here = [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in observed]
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(known, kin=True))
+    return taught.interval["base"]
+
+
+def test_the_interval_of_the_same_kind_is_kept_and_moves_with_what_is_seen_here(reference: DeviceFit) -> None:
+    known = replace(reference, interval={"base": 0.1, "ops": 0.5, "held_out": 0.2})
+    little, much = (base_taught_by(known, steps(n, 7), 0.3) for n in (20, 300))
+    calm = base_taught_by(known, steps(300, 7), 0.0)
+    assert calm < 0.1 < little < much
+    assert much > 0.2
+
+
+def test_without_a_network_the_interval_of_the_same_kind_stays(reference: DeviceFit) -> None:
+    blocks = [replace(step, family="matmul") for step in steps(40, 7)]
+    assert base_taught_by(reference, blocks, 0.0) == reference.interval["base"]
+
+
 def test_an_op_is_recovered_from_its_regression_inputs() -> None:
     found = profile.load(RECORD)
     for family, fit in found.fit("cpu", 2).families.items():
