@@ -29,12 +29,13 @@ from placer.profile import DeviceFit, FamilyFit
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-#: Points the residual of one family is kept as, at most: a price costs time proportional to them, a first one to their
-#: cube.
+#: Points the residual of one family is kept as, at most: reading and pricing cost time proportional to them, and a
+#: calibration time proportional to their cube. Only where shapes vary in many ways do more of them price steps closer.
 MOST_POINTS = 480
-#: The same where a stranger's points are carried over: without the noise of single samples fewer will do, and what is
-#: left out of them is felt.
-CARRIED_POINTS = 400
+MANY_SHAPES = ("matmul", "convolution", "convolution_backward", "indexing", "recurrent", "attention")
+MOST_POINTS_OF_MANY_SHAPES = 1500
+#: Ops measured here that are added to the points of a stranger: shapes of its own may be fast or slow.
+OWN_POINTS = 200
 #: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
 TIMING_ERROR = 0.4e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
@@ -118,9 +119,9 @@ def carry_family(
     kin = overall.kinship is KIN
     here = _measured(members)
     labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
-    # A machine of one's kind keeps the points and the floor of the other: condensed or fitted anew, what lies between
-    # them would change by more than a minute can tell. Strangers have shapes of their own that are fast or slow.
-    some = np.random.default_rng(0).permutation(len(members))[: 0 if kin else CARRIED_POINTS // 2]
+    # A machine of one's kind keeps the points and the floor of the other: fitted anew, what lies between them would
+    # change by more than a minute can tell.
+    some = np.random.default_rng(0).permutation(len(members))[: 0 if kin else OWN_POINTS]
     works = (*there, *(here.works[i] for i in some))
     mean, doubt = np.full(len(works), overall.pace), np.full(len(works), overall.kinship.family_pace)
     if members:
@@ -144,7 +145,7 @@ def carry_family(
     else:
         carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)
         chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
-        found = _fit(family, carried, empty, {family: chosen}, CARRIED_POINTS)
+        found = _fit(family, carried, empty, {family: chosen}, carried=True)
     spread = departures[family].noise if family in departures else known.noise
     # The doubt about the difference is one for all points: however many there are, it does not average out.
     return with_weights(replace(found, noise=spread + float(np.median(doubt)), measured=len(members)))
@@ -155,9 +156,10 @@ def _fit(
     measured: Measured,
     empty: DeviceFit,
     tuned: dict[str, Hyperparameters],
-    most: int = MOST_POINTS,
+    *,
+    carried: bool = False,
 ) -> FamilyFit:
-    """The fit of ``measured`` ops, kept as ``most`` points."""
+    """The fit of ``measured`` ops; of ``carried`` ones, which are no samples but a model's, every point is kept."""
     works, seconds = measured.works, measured.seconds
     parallel = empty.device == "cpu" and empty.threads > 1
     parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
@@ -172,7 +174,9 @@ def _fit(
         some = min(max(int(HYPERPARAMETER_SHARE * len(works)), LEAST_TUNED), MOST_TUNED)
         tuned[family] = _tune(replace(points, y=points.y - mean)[:some])
     chosen = tuned[family]
-    kept, doubt = _condensed(_uncontradicted(points, chosen, mean), chosen, mean, most)
+    if not carried:
+        points = _uncontradicted(points, chosen, mean)
+    kept, doubt = _condensed(points, chosen, mean, len(points) if carried else most_points(family))
     return FamilyFit(
         feature_names=fitted_features(family),
         ops=labels,
@@ -188,6 +192,11 @@ def _fit(
         parameters=parameters,
         measured=len(works),
     )
+
+
+def most_points(family: str) -> int:
+    """Points that the residual of a family is kept as, at most."""
+    return MOST_POINTS_OF_MANY_SHAPES if family in MANY_SHAPES else MOST_POINTS
 
 
 def _measured(members: Sequence[Seen]) -> Measured:
@@ -231,10 +240,15 @@ def _condensed(points: Points, chosen: Hyperparameters, mean: float, most: int) 
     if len(points) <= most:
         return replace(points, noise=points.noise + chosen.noise), 0.0
     kept = points[:most]
-    k = _covariance(kept, points, chosen)
-    weighed = k / (points.noise + chosen.noise)
-    inner = k[:, :most] + NUGGET * np.eye(most)
-    solved = np.linalg.solve(weighed @ k.T + inner, np.column_stack([weighed @ (points.y - mean), inner]))
+    inner = _covariance(kept, kept, chosen) + NUGGET * np.eye(most)
+    gathered, gram = np.zeros(most), inner.copy()
+    for some in np.array_split(np.arange(len(points)), math.ceil(len(points) / LOOKED_AT)):
+        part = points[some]  # a part at a time: a reference has a hundred thousand points
+        k = _covariance(kept, part, chosen)
+        weighed = k / (part.noise + chosen.noise)
+        gathered += weighed @ (part.y - mean)
+        gram += weighed @ k.T
+    solved = np.linalg.solve(gram, np.column_stack([gathered, inner]))
     variance = np.einsum("ij,ji->i", inner, solved[:, 1:])
     placed = replace(kept, y=mean + inner @ solved[:, 0], noise=np.full(most, NUGGET))
     return placed, float(np.median(variance))

@@ -12,7 +12,7 @@ import pytest
 
 from placer.calibration import fitting
 from placer.calibration.observation import OpObservation, StepObservation
-from placer.calibration.residual import MOST_POINTS
+from placer.calibration.residual import most_points
 from placer.costs import CostModel
 from placer.operators import feature_names
 from placer.predict import Z90
@@ -110,9 +110,9 @@ def test_the_frameworks_share_is_recovered(fit: DeviceFit) -> None:
 def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> None:
     assert (fit.device, fit.threads, fit.rates) == ("cpu", 2, RATES)
     assert set(fit.families) == {"matmul", "elementwise"}
-    for family in fit.families.values():
+    for name, family in fit.families.items():
         n = len(family.y)
-        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= MOST_POINTS
+        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= most_points(name)
         assert family.x.shape == (n, len(family.feature_names)) == (n, len(family.length_scales))
         assert all(type(value) is float for value in (*family.length_scales, family.mean, family.signal, family.noise))
     assert fit.families["elementwise"].ops == ("aten::add", "aten::exp")
