@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.difference import Departure
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import Hyperparameters, Seen, carry_family, fit_family
-from placer.calibration.transfer import Expectation, compared
+from placer.calibration.transfer import Comparison, Expectation, compared
 from placer.costs import CostModel, inputs_of, op_label
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit, Sample
@@ -84,6 +84,7 @@ def _fit_once(
         for family, members in points.items()
         if len(members) >= LEAST_POINTS and (expected is None or family not in expected.families)
     }
+    overall = None
     if expected is not None:
         ops = [member.op for members in points.values() for member in members]
         overall = compared(ops, expected, len(observations))
@@ -92,7 +93,7 @@ def _fit_once(
             for family in expected.families
         }
     fit = replace(empty, families=families)
-    return replace(fit, framework=_fit_framework(observations, fit, expected))
+    return replace(fit, framework=_fit_framework(observations, fit, expected, overall))
 
 
 def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -113,8 +114,9 @@ def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int6
 
 
 def _fit_framework(
-    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None = None
-) -> dict[str, float]:
+    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None = None,
+    overall: Comparison | None = None,
+) -> dict[str, float]:  # fmt: skip
     """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops.
 
     Least squares on relative errors, no coefficient below zero, steps that are far off (disturbed) left out. What
@@ -132,10 +134,12 @@ def _fit_framework(
     if len(rows) < 2 * len(names) or not names:
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)
+    if overall is not None:
+        b *= math.exp(overall.believed - overall.pace)  # at the pace that the ops are priced at
     if expected is not None and expected.kin:
         # What a machine of this kind was found to do without in a quarter of an hour, a minute does not find either.
         a *= [expected.fit.framework.get(name, 0.0) > 0.0 for name in names]
-    held, drawn = _held(names, fit, expected)
+    held, drawn = _held(names, fit, expected, overall)
     keep = np.ones(len(b), dtype=bool)
     solution = np.zeros(len(names))
     for _ in range(3):
@@ -147,11 +151,15 @@ def _fit_framework(
     return {name: float(value) for name, value in zip(names, solution, strict=True)}
 
 
-def _held(names: Sequence[str], fit: DeviceFit, expected: Expectation | None) -> tuple[Array, Array]:
+def _held(
+    names: Sequence[str], fit: DeviceFit, expected: Expectation | None, overall: Comparison | None
+) -> tuple[Array, Array]:
     """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
     if expected is None:
         return np.empty((0, len(names))), np.empty(0)
-    pace = 1.0 if expected.kin else fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    pace = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    if expected.kin:
+        pace = math.exp(overall.believed) if overall is not None else 1.0
     there = np.array([pace * expected.fit.framework.get(name, 0.0) for name in names])
     some = np.flatnonzero(there > 0.0)
     pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if expected.kin else FRAMEWORK_SPREAD)

@@ -29,10 +29,14 @@ Array = NDArray[np.float64]
 
 #: Standard deviations of the log of the pace: of machines of one kind, and of one machine from minute to minute.
 KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
+#: How often a minute falls into a time in which neighbours keep the machine at another pace for long, and the standard
+#: deviation of the log of that.
+REGIMES, REGIME_SPREAD = 0.2, 0.25
 #: Steps of a calibration in a minute, roughly.
 MOMENTS_PER_MINUTE = 600
-#: So many of both together, and the machines are strangers whatever they call themselves.
-UNLIKE = 3.0
+#: Standard deviation of the log of the families' own paces from which on machines are strangers whatever they call
+#: themselves, and the fewest ops that tell a family's pace: neighbours slow all families down alike.
+UNLIKE, TELLING = 0.15, 20
 
 
 class Expectation:
@@ -82,22 +86,48 @@ class Comparison:
     trust: float
     kinship: Kinship
 
+    @property
+    def believed(self) -> float:
+        """The log of the pace that is expected to stay."""
+        return self.trust * self.pace
+
 
 def compared(ops: Sequence[OpObservation], expected: Expectation, moments: int) -> Comparison:
     """The median over all ops that the other machine knows; ``moments`` is the number of steps they come from.
 
-    One machine has many paces, and a minute meets one of them. Where the other is of the same kind, and was measured
-    for longer, what a minute says is mostly that; unless it says that the two are not alike at all.
+    Where the other is of the same kind, and was measured for longer, a small difference is mostly that of the minute; a
+    large one is not. Where families differ each in its own way, the two are not alike at all.
     """
     known = [op for op in ops if op.family in expected.families]
     if not known:
         return Comparison(0.0, 1.0, KIN if expected.kin else STRANGERS)
     seconds = np.array([op.seconds for op in known])
-    pace = float(np.median(np.log(seconds) - expected.log_seconds([op.work() for op in known])))
-    own, passing = KIN_SPREAD**2, MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
-    if not expected.kin or abs(pace) > UNLIKE * math.sqrt(own + passing):
+    ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
+    pace = float(np.median(ratios))
+    if not expected.kin or _unlike([op.family for op in known], ratios - pace):
         return Comparison(pace, 1.0, STRANGERS)
-    return Comparison(pace, own / (own + passing), KIN)
+    return Comparison(pace, _trust(pace, moments), KIN)
+
+
+def _unlike(families: Sequence[str], departures: Array) -> bool:
+    """Whether the families' paces differ by more than neighbours make of one machine."""
+    names = np.array(families)
+    own = [departures[names == name] for name in dict.fromkeys(families)]
+    paces = [abs(float(np.median(some))) for some in own if len(some) >= TELLING]
+    return len(paces) > 1 and 1.48 * float(np.median(paces)) > UNLIKE
+
+
+def _trust(pace: float, moments: int) -> float:
+    """The share of a machine's log pace in one minute that is believed to be there to stay.
+
+    One machine has many paces: about its usual one it varies by the minute, and now and then neighbours keep it at
+    another one for long. The further off, the likelier it is the latter (a mixture of two normal distributions).
+    """
+    passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
+    usual, regime = KIN_SPREAD**2 + passing, REGIME_SPREAD**2 + passing
+    likelihood_ratio = math.sqrt(usual / regime) * math.exp(0.5 * pace**2 * (1.0 / usual - 1.0 / regime))
+    lasting = 1.0 / (1.0 + (1.0 - REGIMES) / REGIMES / likelihood_ratio)
+    return (1.0 - lasting) * KIN_SPREAD**2 / usual + lasting * REGIME_SPREAD**2 / regime
 
 
 def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:

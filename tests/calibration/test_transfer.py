@@ -11,8 +11,9 @@ import pytest
 
 from placer import profile
 from placer.calibration import fitting
+from placer.calibration.difference import KIN, STRANGERS
 from placer.calibration.observation import StepObservation
-from placer.calibration.transfer import Expectation, work_at
+from placer.calibration.transfer import Expectation, compared, work_at
 from placer.costs import CostModel, inputs_of, op_label
 from placer.operators import CONTEXT_SIZES, FAMILIES, Work
 from placer.profile import DeviceFit
@@ -77,6 +78,36 @@ def test_a_machine_of_the_same_kind_keeps_what_the_other_knows(reference: Device
         assert (found.length_scales, found.parameters) == (known.length_scales, known.parameters)
         moved = found.y - known.y
         assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
+
+
+@pytest.mark.parametrize("pace", [1.4, 1 / 1.4])
+def test_a_machine_of_the_same_kind_that_is_far_off_its_pace_is_believed(reference: DeviceFit, pace: float) -> None:
+    here, unseen = (slower(steps(n, seed), matmul=pace, elementwise=pace) for n, seed in ((400, 7), (100, 8)))
+    expected = Expectation(reference, kin=True)
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=expected)
+    ops = [op for step in unseen for op in step.ops]
+    ratio = np.array(CostModel(taught).price_works([op.work() for op in ops])[0]) / [op.seconds or 0.0 for op in ops]
+    assert abs(math.log(np.median(ratio))) < 0.2 * abs(math.log(pace))
+    assert np.array_equal(taught.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
+
+
+def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) -> None:
+    def trust(factor: float, moments: int) -> float:
+        ops = [op for step in slower(steps(60, 7), matmul=factor, elementwise=factor) for op in step.ops]
+        found = compared(ops, Expectation(reference, kin=True), moments)
+        assert found.kinship is KIN
+        assert found.believed == found.trust * found.pace
+        return found.trust
+
+    assert trust(1.05, 400) < trust(1.25, 400) < trust(1.6, 400) < 1.0
+    assert trust(1.05, 400) == pytest.approx(trust(1 / 1.05, 400), rel=0.1)
+    assert trust(1.25, 40) < trust(1.25, 400)  # a few seconds say less than a minute
+
+
+def test_families_that_each_have_a_pace_of_their_own_make_a_stranger(reference: DeviceFit) -> None:
+    ops = [op for step in slower(steps(60, 7), matmul=1.6, elementwise=1.0) for op in step.ops]
+    found = compared(ops, Expectation(reference, kin=True), 400)
+    assert (found.kinship, found.trust) == (STRANGERS, 1.0)
 
 
 def base_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> float:
