@@ -36,23 +36,26 @@ class Failure:
 class Journal:
     """Observations, failures and rates in an append-only file.
 
-    Damaged lines (a crash mid-write) are dropped, the rest kept. Raises CalibrationError where the file cannot be
-    written, or is a symbolic link.
+    Damaged lines (a crash mid-write) are dropped, the rest kept. What is no journal of this machine is started anew, or
+    refused where it has to be an ``existing`` one. Raises CalibrationError for that, and where the file cannot be
+    written or is a symbolic link.
     """
 
     #: What was being measured when the file ended.
     _running: Failure | None = None
 
-    def __init__(self, path: Path, fingerprint: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, fingerprint: Mapping[str, Any], *, existing: bool = False) -> None:
         self.path = path
         self.observations: list[StepObservation] = []
         self.failures: list[Failure] = []
         self.rates: dict[tuple[str, int], dict[str, float]] = {}
         self.seconds: dict[tuple[str, int], float] = {}
-        head = {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
+        head = _head(fingerprint)
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
         if not self._read(head):
+            if existing:
+                raise CalibrationError(f"{path} is no journal of this machine with these settings")
             self.observations, self.failures, self.rates, self.seconds = [], [], {}, {}
             self._write(json.dumps(head) + "\n", mode="w")
         if self._running is not None:
@@ -144,6 +147,10 @@ class Journal:
     def close(self) -> None:
         """Remove the file: its content is in a saved profile now."""
         self.path.unlink(missing_ok=True)
+
+
+def _head(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
 
 
 def _failure(value: Any) -> Failure:

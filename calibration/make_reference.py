@@ -1,33 +1,93 @@
 """Measures this machine at length, for others to learn from: ``python -m placer.calibration.make_reference NAME``.
 
-The profile is put among those that come with placer. It holds fits and no samples. Like any calibration it goes on
-where it was cut short, and the longer it takes the better: a machine that shares its cores has many paces, and what
-others want to know is the usual one.
+Each call is one sitting of half an hour, whose journal stays in a folder; the profile is made of all sittings there,
+and put among those that come with placer. It holds fits and no samples. A machine that shares its cores has many
+paces, and what others want to know is the usual one: sit several times, hours apart. Their samples are brought to one
+pace, the mean of all, before they are fitted together.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import statistics
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from placer import profile
-from placer.calibration.runner import calibrate
+from placer import machine, profile
+from placer.calibration.journal import Journal
+from placer.calibration.pace import steadied
+from placer.calibration.progress import silent
+from placer.calibration.runner import build, measure, targets
+from placer.costs import CostModel
+from placer.errors import CalibrationError
+from placer.profile import Profile
+from placer.store import data_home
 
-#: Seconds of measuring that a reference is worth.
+#: Seconds of measuring that a sitting is worth.
 BUDGET = 1500.0
+
+
+def sit(folder: Path, *, seconds: float) -> None:
+    """Measure every device for ``seconds`` in all, into a journal of its own in ``folder``."""
+    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
+    journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
+    for target in targets(machine.available_devices(), quick=False):
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter)
+
+
+def together(folder: Path) -> Profile:
+    """The profile of all sittings in ``folder``, at their mean pace.
+
+    Raises CalibrationError where there is none, where one is of another machine or of other settings than this process
+    has, and where all together say too little.
+    """
+    fingerprint = machine.fingerprint()
+    sittings = [Journal(path, fingerprint, existing=True) for path in sorted(folder.glob("*.journal"))]
+    if not sittings:
+        raise CalibrationError(f"no sitting in {folder}: measure one, with a budget above 0")
+    with tempfile.TemporaryDirectory() as scratch:
+        mixed = _pooled(sittings, Path(scratch) / "mixed.journal", fingerprint, None)
+        prices = build(mixed, fingerprint, interrupted=False, unaided=True)
+        even = _pooled(sittings, Path(scratch) / "even.journal", fingerprint, prices)
+        return build(even, fingerprint, interrupted=False, unaided=True)
+
+
+def _pooled(
+    sittings: Sequence[Journal], path: Path, fingerprint: dict[str, object], prices: Profile | None
+) -> Journal:
+    """One journal of all sittings, with the medians of their rates; each brought to the pace of ``prices``."""
+    pooled = Journal(path, fingerprint)
+    for device, threads in dict.fromkeys(key for sitting in sittings for key in sitting.rates):
+        rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
+        common = set(rates[0]).intersection(*rates)
+        pooled.add_rates(device, threads, {k: statistics.median(r[k] for r in rates) for k in sorted(common)}, 0.0)
+        for sitting in sittings:
+            steps = sitting.of(device, threads)
+            if prices is not None and device == "cpu":
+                steps = steadied(steps, CostModel(prices.fit(device, threads)))
+            took = sitting.seconds.get((device, threads), 0.0) / max(len(steps), 1)
+            for step in steps:
+                pooled.add(step, took)
+    return pooled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m placer.calibration.make_reference", description=__doc__)
     parser.add_argument("name", help="what to call the profile")
-    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds")
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of this sitting; 0: fit what is there")
+    parser.add_argument("--sittings", type=Path, help="the folder of all sittings (default: in the data folder)")
     options = parser.parse_args(arguments)
     target = profile.shipped_folder() / profile.named_path(options.name).name
-    found = calibrate(budget=options.budget, path=target, unaided=True)
-    print(profile.save(replace(found, samples=()), target))
+    folder = options.sittings or data_home() / "sittings" / options.name
+    if options.budget > 0.0:
+        sit(folder, seconds=options.budget)
+    print(profile.save(replace(together(folder), samples=()), target))
     return 0
 
 

@@ -94,7 +94,7 @@ def calibrate(
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
     with alone(target_path):
-        return _calibrate(target_path, fingerprint, _targets(wanted, quick), budget, shown, clock, unaided)
+        return _calibrate(target_path, fingerprint, targets(wanted, quick), budget, shown, clock, unaided)
 
 
 def _calibrate(
@@ -106,14 +106,14 @@ def _calibrate(
     with shown:
         try:
             for target in targets:
-                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, clock)
+                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, clock)
         except KeyboardInterrupt:
             interrupted = True
             shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
         if not journal.observations:
             raise CalibrationError("nothing was measured; run placer calibrate again")
         shown.stage("fitting")
-        result = _build(journal, fingerprint, interrupted, unaided)
+        result = build(journal, fingerprint, interrupted, unaided)
     profile.save(result, target_path)
     shown.note(f"profile written to {target_path}")
     if not interrupted:
@@ -147,7 +147,7 @@ def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str]
     return found if same and covers and thorough and found.complete else None
 
 
-def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
+def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
     threads = torch.get_num_threads()
     others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
@@ -160,8 +160,8 @@ def _targets(devices: Sequence[str], quick: bool) -> list[Target]:
     return [Target(device, count, share / total) for device, count, share in shares]
 
 
-def _measure(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> None:
-    """Measure one target until its share of the budget, what an earlier run spent included, is used up."""
+def measure(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> None:
+    """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up."""
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
 
@@ -209,7 +209,8 @@ def _enough(journal: Journal, device: str, threads: int) -> bool:
     return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
-def _build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, unaided: bool) -> Profile:
+def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, unaided: bool) -> Profile:
+    """The profile of what ``journal`` holds; raises CalibrationError where that is too little."""
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
     spreads: list[float] = []

@@ -19,7 +19,7 @@ from placer import machine
 from placer.calibration import record
 from placer.calibration.journal import Journal
 from placer.calibration.progress import silent
-from placer.calibration.runner import FIT_SHARE, _build, _measure, _targets
+from placer.calibration.runner import FIT_SHARE, build, measure, targets
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
 
@@ -36,11 +36,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             journal = Journal(Path(folder) / "journal", here)
-            for target in _targets(("cpu",), quick=False):
-                _measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
-            profile = _build(journal, here, interrupted=False, unaided=False)
+            for target in targets(("cpu",), quick=False):
+                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
+            profile = build(journal, here, interrupted=False, unaided=False)
             took = time.perf_counter() - started
-            by_itself = _build(journal, here, interrupted=False, unaided=True)
+            by_itself = build(journal, here, interrupted=False, unaided=True)
         found, alone = (score(replay(measured, fitted).cells) for fitted in (profile, by_itself))
         assert found is not None
         assert alone is not None

@@ -26,7 +26,7 @@ from placer.calibration.fitting import fit_device
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
-from placer.calibration.runner import Target, _build, _measure
+from placer.calibration.runner import Target, build, measure
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
 
@@ -50,8 +50,8 @@ def main() -> None:
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
-        _measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
-        profile = _build(journal, machine.fingerprint(), interrupted=False, unaided=True)
+        measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
+        profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
         journal.close()
 

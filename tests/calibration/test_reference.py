@@ -10,8 +10,10 @@ import torch
 
 from placer import profile
 from placer.calibration import make_reference
+from placer.calibration.journal import Journal
 from placer.calibration.reference import expectation, references
 from placer.costs import foreign_family
+from placer.errors import CalibrationError
 from placer.operators import FAMILIES
 from placer.profile import Profile
 
@@ -78,10 +80,24 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.set_num_threads(1)
-    assert make_reference.main(["made-here", "--budget", "4"]) == 0
+    sittings = folder / "sittings"
+    for _ in range(2):
+        assert make_reference.main(["made-here", "--budget", "4", "--sittings", str(sittings)]) == 0
     made: Profile = profile.load("made-here")
-    assert capsys.readouterr().out.strip() == str(folder / "made-here.json")
+    assert len(list(sittings.glob("*.journal"))) == 2
+    assert made.seconds > 7.0  # both
+    assert capsys.readouterr().out.splitlines() == [str(folder / "made-here.json")] * 2
     assert made.devices() == ("cpu",)
     assert made.samples == ()
     assert all(fit.reference == "" and fit.families for fit in made.fits)
     assert "made-here" in profile.shipped()
+
+
+def test_sittings_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
+    Journal(tmp_path / "far.journal", {"cpu": "Another CPU"})
+    before = (tmp_path / "far.journal").read_bytes()
+    with pytest.raises(CalibrationError, match=r"far\.journal is no journal of this machine"):
+        make_reference.together(tmp_path)
+    assert (tmp_path / "far.journal").read_bytes() == before
+    with pytest.raises(CalibrationError, match="no sitting in"):
+        make_reference.together(tmp_path / "nowhere")
