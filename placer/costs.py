@@ -141,6 +141,7 @@ class CostModel:
             sources=tuple(sources[i] for i in order),
             counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
             fit=self.fit,
+            works=tuple(described),
         )
 
     def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:

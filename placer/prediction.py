@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from placer.tracing.trace import Trace
 
 if TYPE_CHECKING:
+    from placer.operators import Work
     from placer.profile import DeviceFit
 
 #: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
@@ -34,8 +35,10 @@ class PricedTrace:
     sources: tuple[Source, ...]
     #: How often the framework's own code runs in the step (see ``timeline.framework_counts``).
     counts: Mapping[str, float] = field(default_factory=dict)
-    #: What the prices come from; explanations ask it what limits an op. None for prices that were made by hand.
+    #: What the prices come from, and what was priced, call by call; explanations ask them what limits an op. None and
+    #: nothing for prices that were made by hand.
     fit: DeviceFit | None = field(default=None, repr=False, compare=False)
+    works: tuple[Work, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.operators import Work, describe_step, ops_inside
+from placer.operators import Work, ops_inside
 from placer.prediction import Prediction, PricedTrace
 from placer.profile import DeviceFit
 
@@ -34,8 +34,7 @@ def bound(work: Work, fit: DeviceFit) -> str:
 def _by_bound(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
     sums = dict.fromkeys(BOUNDS, 0.0)
     known: dict[int, str] = {}
-    works = describe_step(priced.trace)
-    for call, work, seconds in zip(priced.trace.calls, works, priced.seconds, strict=True):
+    for call, work, seconds in zip(priced.trace.calls, priced.works, priced.seconds, strict=True):
         if call.phase == "optimizer":
             sums["optimizer"] += seconds
             continue
