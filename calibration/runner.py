@@ -35,7 +35,7 @@ from placer.threads import running_with
 DEFAULT_BUDGET = 60.0
 QUICK_BUDGET = 6.0
 #: Share of the budget kept for fitting.
-FIT_SHARE = 0.16
+FIT_SHARE = 0.2
 #: What another number of threads than the process has is worth, in times of that.
 OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
