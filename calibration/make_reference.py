@@ -1,6 +1,6 @@
 """Measures this machine at length, for others to learn from: ``python -m placer.calibration.make_reference NAME``.
 
-Each call is one sitting of half an hour, whose journal stays in a folder; the profile is made of all sittings there,
+Each call is one sitting of 25 minutes, whose journal stays in a folder; the profile is made of all sittings there,
 and put among those that come with placer. It holds fits and no samples. A machine that shares its cores has many
 paces, and what others want to know is the usual one: sit several times, hours apart. Their samples are brought to one
 pace, the mean of all, before they are fitted together.
@@ -68,7 +68,7 @@ def _pooled(
         pooled.add_rates(device, threads, {k: statistics.median(r[k] for r in rates) for k in sorted(common)}, 0.0)
         for sitting in sittings:
             steps = sitting.of(device, threads)
-            if prices is not None and device == "cpu":
+            if prices is not None and device == "cpu":  # an accelerator is timed by its own events
                 steps = steadied(steps, CostModel(prices.fit(device, threads)))
             took = sitting.seconds.get((device, threads), 0.0) / max(len(steps), 1)
             for step in steps:

@@ -37,6 +37,8 @@ MOMENTS_PER_MINUTE = 600
 #: Standard deviation of the log of the families' own paces from which on machines are strangers whatever they call
 #: themselves, and the fewest ops that tell a family's pace: neighbours slow all families down alike.
 UNLIKE, TELLING = 0.15, 20
+#: Log of the pace from which on they are in any case: no neighbour costs more than half of a core.
+FAR_OFF = math.log(2.0)
 
 
 class Expectation:
@@ -104,7 +106,7 @@ def compared(ops: Sequence[OpObservation], expected: Expectation, moments: int) 
     seconds = np.array([op.seconds for op in known])
     ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
     pace = float(np.median(ratios))
-    if not expected.kin or _unlike([op.family for op in known], ratios - pace):
+    if not expected.kin or abs(pace) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
         return Comparison(pace, 1.0, STRANGERS)
     return Comparison(pace, _trust(pace, moments), KIN)
 
@@ -125,8 +127,8 @@ def _trust(pace: float, moments: int) -> float:
     """
     passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
     usual, regime = KIN_SPREAD**2 + passing, REGIME_SPREAD**2 + passing
-    likelihood_ratio = math.sqrt(usual / regime) * math.exp(0.5 * pace**2 * (1.0 / usual - 1.0 / regime))
-    lasting = 1.0 / (1.0 + (1.0 - REGIMES) / REGIMES / likelihood_ratio)
+    passing_odds = (1.0 - REGIMES) / REGIMES * math.sqrt(regime / usual)
+    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * pace**2 * (1.0 / usual - 1.0 / regime)))
     return (1.0 - lasting) * KIN_SPREAD**2 / usual + lasting * REGIME_SPREAD**2 / regime
 
 

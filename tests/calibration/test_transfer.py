@@ -110,6 +110,13 @@ def test_families_that_each_have_a_pace_of_their_own_make_a_stranger(reference: 
     assert (found.kinship, found.trust) == (STRANGERS, 1.0)
 
 
+@pytest.mark.parametrize("factor", [0.3, 3.0, 1e6])
+def test_a_machine_far_faster_or_slower_is_a_stranger(reference: DeviceFit, factor: float) -> None:
+    ops = [op for step in slower(steps(60, 7), matmul=factor, elementwise=factor) for op in step.ops]
+    found = compared(ops, Expectation(reference, kin=True), 400)
+    assert (found.kinship, found.trust) == (STRANGERS, 1.0)
+
+
 def base_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> float:
     random = np.random.default_rng(4)
     here = [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in observed]
