@@ -114,9 +114,8 @@ def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int6
 
 
 def _fit_framework(
-    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None = None,
-    overall: Comparison | None = None,
-) -> dict[str, float]:  # fmt: skip
+    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None, overall: Comparison | None
+) -> dict[str, float]:
     """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops.
 
     Least squares on relative errors, no coefficient below zero, steps that are far off (disturbed) left out. What
@@ -155,11 +154,10 @@ def _held(
     names: Sequence[str], fit: DeviceFit, expected: Expectation | None, overall: Comparison | None
 ) -> tuple[Array, Array]:
     """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
-    if expected is None:
+    if expected is None or overall is None:
         return np.empty((0, len(names))), np.empty(0)
-    pace = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
-    if expected.kin:
-        pace = math.exp(overall.believed) if overall is not None else 1.0
+    dispatch = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    pace = math.exp(overall.believed) if expected.kin else dispatch
     there = np.array([pace * expected.fit.framework.get(name, 0.0) for name in names])
     some = np.flatnonzero(there > 0.0)
     pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if expected.kin else FRAMEWORK_SPREAD)

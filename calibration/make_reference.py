@@ -66,10 +66,12 @@ def _pooled(
         rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
         common = set(rates[0]).intersection(*rates)
         pooled.add_rates(device, threads, {k: statistics.median(r[k] for r in rates) for k in sorted(common)}, 0.0)
+        # An accelerator is timed by its own events.
+        model = CostModel(prices.fit(device, threads)) if prices is not None and device == "cpu" else None
         for sitting in sittings:
             steps = sitting.of(device, threads)
-            if prices is not None and device == "cpu":  # an accelerator is timed by its own events
-                steps = steadied(steps, CostModel(prices.fit(device, threads)))
+            if model is not None:
+                steps = steadied(steps, model)
             took = sitting.seconds.get((device, threads), 0.0) / max(len(steps), 1)
             for step in steps:
                 pooled.add(step, took)

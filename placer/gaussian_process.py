@@ -96,7 +96,8 @@ class Residual:
         """The weight of every point's covariance in the posterior mean."""
         if len(self.fit.weights) == len(self._x):
             return self.fit.weights.astype(np.float64)
-        return np.asarray(np.linalg.solve(self._noisy(len(self._x)), self.fit.y - self.fit.mean), dtype=np.float64)
+        aims = self.fit.y.astype(np.float64) - self.fit.mean
+        return np.asarray(np.linalg.solve(self._noisy(len(self._x)), aims), dtype=np.float64)
 
     @cached_property
     def _inverse(self) -> Array:
@@ -106,7 +107,7 @@ class Residual:
     def _noisy(self, most: int) -> Array:
         """The covariance of the first ``most`` points as they were observed."""
         k = covariance(self._distances(self._x[:most], self.fit.op_index[:most], most), self.fit.signal)
-        k[np.diag_indices_from(k)] += self.fit.point_noise[:most] + 1e-9 * self.fit.signal
+        k[np.diag_indices_from(k)] += self.fit.point_noise[:most].astype(np.float64) + 1e-9 * self.fit.signal
         return k
 
     def _distances(self, x: Array, ops: Indices, most: int | None = None) -> Array:

@@ -95,17 +95,18 @@ def test_a_noisy_point_is_believed_less(points: tuple[Array, Array, Array]) -> N
 
 def test_the_same_numbers_as_scikit_learn(points: tuple[Array, Array, Array]) -> None:
     x, ops, y = points
-    noise, own = 0.0625, single(np.linspace(0.0, 0.2, len(y)))
-    fit = make_fit(x, ops, y, noise=noise, point_noise=noise + own)
+    noise, own = 0.05, np.linspace(0.0, 0.2, len(y))
+    observed = single(noise + own)
+    fit = make_fit(x, ops, y, noise=noise, point_noise=observed)
     kernel = ConstantKernel(fit.signal) * OpMatern(SCALES, fit.op_scale)
-    other = GaussianProcessRegressor(kernel, alpha=noise + own + 1e-9 * fit.signal, optimizer=None)
+    other = GaussianProcessRegressor(kernel, alpha=observed + 1e-9 * fit.signal, optimizer=None)
     other.fit(np.column_stack([x, ops]), y - fit.mean)
     random = np.random.default_rng(4)
     new, new_ops = random.uniform(-1, 6, (40, 3)), random.integers(0, 3, 40).astype(float)
     expected, deviation = other.predict(np.column_stack([new, new_ops]), return_std=True)
     mean, variance = Residual(fit).predict(new, new_ops)
-    assert mean == pytest.approx(expected + fit.mean, abs=1e-7)
-    assert variance == pytest.approx(deviation**2, abs=1e-7)
+    assert mean == pytest.approx(expected + fit.mean, abs=1e-9)
+    assert variance == pytest.approx(deviation**2, abs=1e-9)
 
 
 def test_two_ops_are_apart_whatever_their_features() -> None:
