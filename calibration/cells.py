@@ -16,6 +16,7 @@ from torch import nn
 
 from placer.calibration.interleaved import Measurement, measure_interleaved
 from placer.calibration.isolated import isolated_seconds
+from placer.calibration.pulse import Pulse
 from placer.calibration.record import Cell
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import Entry
@@ -33,12 +34,13 @@ from placer.workload import Data, Workload, make_workload
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live if a network does not say, and the clock."""
+    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and pulse."""
 
     rounds: int = 5
     seconds: float = 1.5
     data: Data = "host"
     clock: Clock = time.perf_counter
+    pulse: Pulse | None = None
 
 
 def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
@@ -142,18 +144,21 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
         clock=effort.clock,
         rounds=effort.rounds,
         seconds=effort.seconds,
+        pulse=effort.pulse,
     )
     done = [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
     if device != "cpu":
         return done
-    return [_with_isolated(cell, step) for cell, step in zip(done, steps, strict=True)]
+    return [_with_isolated(cell, step, effort.pulse) for cell, step in zip(done, steps, strict=True)]
 
 
-def _with_isolated(cell: Cell, step: Step) -> Cell:
+def _with_isolated(cell: Cell, step: Step, pulse: Pulse | None) -> Cell:
     """With the baseline that is measured: the sum of the ops' times, each alone."""
     if cell.measured is None or "isolated_sum" in cell.baselines:
         return cell
     step.prepare()
+    if pulse is not None:
+        pulse.settle()
     try:
         seconds = isolated_seconds(step)
     except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell
@@ -165,17 +170,21 @@ def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
     """With one more visit; a step that fails on a later one was measured all the same."""
     if isinstance(result, Exception):
         return cell if cell.visits else replace(cell, error=one_line(result))
-    visits = (*cell.visits, result.median)
-    apart = visits[-1] / visits[0]
+    visits, usual = (*cell.visits, result.median), (*cell.usual, result.usual)
+    cell = replace(cell, visits=visits, usual=usual, anyhow=(*cell.anyhow, result.anyhow), error=None)
+    if len(visits) > 1 and result.usual == 0.0 < max(usual):
+        return cell
+    # Where no visit before was at the machine's usual pace, this one counts alone.
+    first = len(visits) == 1 or (result.usual > 0.0 and not any(usual[:-1]))
+    counted = [v for v, share in zip(visits, usual, strict=True) if share > 0.0] or visits
+    apart = counted[-1] / counted[0]
     return replace(
         cell,
-        measured=statistics.median(visits),
-        p10=result.p10 if cell.p10 is None else min(cell.p10, result.p10),
-        p90=result.p90 if cell.p90 is None else max(cell.p90, result.p90),
-        count=cell.count + result.count,
-        repeatability=result.repeatability if len(visits) == 1 else max(apart, 1.0 / apart),
-        error=None,
-        visits=visits,
+        measured=statistics.median(counted),
+        p10=result.p10 if first or cell.p10 is None else min(cell.p10, result.p10),
+        p90=result.p90 if first or cell.p90 is None else max(cell.p90, result.p90),
+        count=result.count if first else cell.count + result.count,
+        repeatability=result.repeatability if first else max(apart, 1.0 / apart),
     )
 
 

@@ -26,6 +26,7 @@ from torch import nn
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from placer.calibration.pulse import Pulse, at_usual_pace, watched
 from placer.tracing.trace import OpCall, Trace
 
 # The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
@@ -93,7 +94,10 @@ class OpTiming:
 
 @dataclass(frozen=True)
 class StepTiming:
-    """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``."""
+    """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``.
+
+    ``beat`` is the median beat of the machine's pulse around them, in seconds; 0 where it was not felt.
+    """
 
     seconds: float
     spread: float
@@ -101,6 +105,7 @@ class StepTiming:
     events: int
     ops: tuple[OpTiming, ...]
     matched: float
+    beat: float = 0.0
 
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one, recording taken off: 1 but for drift and noise.
@@ -123,30 +128,37 @@ def time_step(
     synchronize: Callable[[], None] | None = None,
     seconds: float = 0.1,
     clock: Callable[[], float] = time.perf_counter,
+    pulse: Pulse | None = None,
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
-    Another shape teaches more than another repetition of this one: repetitions are as few as a median allows.
+    Another shape teaches more than another repetition of this one: repetitions are as few as a median allows. With a
+    ``pulse``, steps at another pace than the machine's usual one are left out where there are others.
     """
-    once = _timed(step, synchronize, clock)
+
+    def timed() -> float:
+        return _timed(step, synchronize, clock)
+
+    once = timed()
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     # Undisturbed steps on both sides of the recorded ones: a machine that drifts shifts both alike.
-    whole = [once, *(_timed(step, synchronize, clock) for _ in range(rounds))]
-    recorded, steps = _record(step, MOST_RECORDED if once < LONG_STEP else 2, synchronize, clock)
-    whole += [_timed(step, synchronize, clock) for _ in range(rounds // 2)]
-    whole.sort()
+    around = watched(pulse, timed, rounds + 1)
+    recorded = at_usual_pace(pulse, _record(step, MOST_RECORDED if once < LONG_STEP else 2, synchronize, clock, pulse))
+    around = at_usual_pace(pulse, around + watched(pulse, timed, rounds // 2))
+    whole = sorted(took for took, _ in around)
     median = statistics.median(whole)
-    matched = [_match(trace, events) for events in steps]
-    timings = [_median_timing(seen) for seen in zip(*matched, strict=True)] if matched else []
+    matched = [_match(trace, run.events) for run, _ in recorded]
+    timings = [_median_timing(seen) for seen in zip(*matched, strict=True)]
     found = [t for t in timings if t is not None]
     spread = (whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median
     return StepTiming(
         seconds=median,
         spread=spread,
-        recorded_seconds=statistics.median(recorded),
-        events=round(statistics.median(len(events) for events in steps)) if steps else 0,
+        recorded_seconds=statistics.median(run.seconds for run, _ in recorded),
+        events=round(statistics.median(len(run.events) for run, _ in recorded)),
         ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
+        beat=statistics.median(beat for _, beat in (*around, *recorded)),
     )
 
 
@@ -155,6 +167,7 @@ def recorder_cost(
     *,
     synchronize: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    pulse: Pulse | None = None,
 ) -> RecorderCost:
     """What recording costs here: chains of tiny layers of several lengths, trained with and without it, in turns.
 
@@ -168,7 +181,7 @@ def recorder_cost(
             step()
     points, slopes = [], []
     for _ in range(COST_ROUNDS):
-        found = [_added(step, synchronize, clock) for step in chains]
+        found = [_added(step, synchronize, clock, pulse) for step in chains]
         points += found
         slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
     per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
@@ -187,14 +200,18 @@ def _chain(depth: int, device: str) -> Callable[[], None]:
 
 
 def _added(
-    step: Callable[[], None], synchronize: Callable[[], None] | None, clock: Callable[[], float]
+    step: Callable[[], None], synchronize: Callable[[], None] | None, clock: Callable[[], float], pulse: Pulse | None
 ) -> tuple[float, float]:
     """(events of a step, seconds that recording them adds)."""
-    whole = [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
-    recorded, steps = _record(step, MOST_RECORDED, synchronize, clock)
-    whole += [_timed(step, synchronize, clock) for _ in range(MOST_ROUNDS // 2)]
-    events = statistics.median(len(found) for found in steps)
-    return events, statistics.median(recorded) - statistics.median(whole)
+
+    def timed() -> float:
+        return _timed(step, synchronize, clock)
+
+    around = watched(pulse, timed, MOST_ROUNDS // 2)
+    recorded = at_usual_pace(pulse, _record(step, MOST_RECORDED, synchronize, clock, pulse))
+    around = at_usual_pace(pulse, around + watched(pulse, timed, MOST_ROUNDS // 2))
+    events = statistics.median(len(run.events) for run, _ in recorded)
+    return events, statistics.median(run.seconds for run, _ in recorded) - statistics.median(s for s, _ in around)
 
 
 def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None, clock: Callable[[], float]) -> float:
@@ -205,20 +222,40 @@ def _timed(step: Callable[[], object], synchronize: Callable[[], None] | None, c
     return clock() - start
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One step under the recorder: how long it took (seconds), and its events."""
+
+    seconds: float
+    events: list[Event]
+
+
 def _record(
-    step: Callable[[], object], rounds: int, synchronize: Callable[[], None] | None, clock: Callable[[], float]
-) -> tuple[list[float], list[list[Event]]]:
+    step: Callable[[], object],
+    rounds: int,
+    synchronize: Callable[[], None] | None,
+    clock: Callable[[], float],
+    pulse: Pulse | None = None,
+) -> list[tuple[Recorded, float]]:
+    """Recorded steps, each with the less usual of the beats around it."""
     activities = [ProfilerActivity.CPU]
     if synchronize is not None and torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    seconds = []
+
+    def marked() -> float:
+        with record_function(STEP_MARK):
+            return _timed(step, synchronize, clock)
+
+    # Waiting for the usual pace is full of ops: it is over before they are recorded.
+    before = None if pulse is None else pulse.settle()
     with profile(activities=activities) as recorder:
-        for _ in range(rounds):
-            with record_function(STEP_MARK):
-                seconds.append(_timed(step, synchronize, clock))
+        runs = watched(pulse, marked, rounds, before=before)
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
-    return seconds, list(_steps(recorder.profiler.kineto_results.events()))
+    steps = _steps(recorder.profiler.kineto_results.events())
+    # Should the recorder have lost the marks, nothing was recorded.
+    events = itertools.chain(steps, itertools.repeat([]))
+    return [(Recorded(seconds, found), beat) for (seconds, beat), found in zip(runs, events, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

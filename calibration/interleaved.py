@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placer.calibration.pulse import Pulse, at_usual_pace, watched
 from placer.calibration.timing import Clock, percentile
 from placer.errors import TimerError
 
@@ -31,7 +32,9 @@ class Timed(Protocol):
 class Measurement:
     """Seconds per step: median, 10th and 90th percentile over all rounds; ``count`` steps were timed.
 
-    ``repeatability`` is the ratio, 1 or more, between the medians of the first and the second half of the rounds.
+    ``repeatability`` is the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
+    at another pace than the machine's usual one are in none of these but ``anyhow``, the median of all; ``usual`` is
+    the share of the others. Where there are none, or the machine's pulse was not felt, nothing is left out.
     """
 
     median: float
@@ -39,6 +42,8 @@ class Measurement:
     p90: float
     count: int
     repeatability: float
+    anyhow: float
+    usual: float = 1.0
 
 
 @dataclass
@@ -48,7 +53,7 @@ class _Turn:
     steps: int = 1
     block: int = 1
     untimed: int = 0
-    times: list[list[float]] = field(default_factory=list)
+    times: list[list[tuple[float, float]]] = field(default_factory=list)
     failure: Exception | None = None
 
 
@@ -59,9 +64,11 @@ def measure_interleaved(
     clock: Clock = time.perf_counter,
     rounds: int = 5,
     seconds: float = 1.5,
+    pulse: Pulse | None = None,
 ) -> list[Measurement | Exception]:
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
+    With a ``pulse``, the machine's usual pace is waited for, and up to twice as many steps are timed where it is lost.
     A step too long for that is timed once in each of 3 rounds. The answer is in the order of ``steps``; one that raised
     gives its exception instead, and does not disturb the others.
     """
@@ -73,8 +80,8 @@ def measure_interleaved(
     for number in range(rounds):
         for turn in turns:
             if turn.failure is None and number < turn.rounds:
-                _guarded(turn, lambda t: _round(t, synchronize, clock))
-    return [turn.failure or _summary(turn) for turn in turns]
+                _guarded(turn, lambda t: _round(t, synchronize, clock, pulse))
+    return [turn.failure or _summary(turn, pulse) for turn in turns]
 
 
 def _guarded(turn: _Turn, action: Callable[[_Turn], None]) -> None:
@@ -102,12 +109,15 @@ def _plan(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, r
     turn.untimed = turn.block if estimate < COLD_SECONDS else 0
 
 
-def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock) -> None:
+def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, pulse: Pulse | None) -> None:
     turn.step.prepare()
+    before = None if pulse is None else pulse.settle()
     for _ in range(turn.untimed):
         turn.step()
     blocks = turn.steps // turn.block
-    turn.times.append([_block(turn.step, turn.block, synchronize, clock) for _ in range(blocks)])
+    turn.times.append(
+        watched(pulse, lambda: _block(turn.step, turn.block, synchronize, clock), blocks, before=before)
+    )
 
 
 def _block(step: Timed, count: int, synchronize: Callable[[], object] | None, clock: Clock) -> float:
@@ -122,19 +132,27 @@ def _block(step: Timed, count: int, synchronize: Callable[[], object] | None, cl
     return (clock() - start) / count
 
 
-def _summary(turn: _Turn) -> Measurement | Exception:
-    everything = sorted(time for times in turn.times for time in times)
+def _summary(turn: _Turn, pulse: Pulse | None) -> Measurement | Exception:
+    everything = [found for times in turn.times for found in times]
+    kept = at_usual_pace(pulse, everything)
     half = len(turn.times) // 2
     first, second = (
-        percentile(sorted(time for times in part for time in times), 0.5)
+        _median(at_usual_pace(pulse, [found for times in part for found in times]))
         for part in (turn.times[:half], turn.times[half:])
     )
     if not min(first, second) > 0:
         return TimerError("a timed step took no time by the clock")
+    ordered = sorted(seconds for seconds, _ in kept)
     return Measurement(
-        median=percentile(everything, 0.5),
-        p10=percentile(everything, 0.1),
-        p90=percentile(everything, 0.9),
-        count=len(everything) * turn.block,
+        median=percentile(ordered, 0.5),
+        p10=percentile(ordered, 0.1),
+        p90=percentile(ordered, 0.9),
+        count=len(ordered) * turn.block,
         repeatability=max(first, second) / min(first, second),
+        anyhow=_median(everything),
+        usual=1.0 if pulse is None else sum(pulse.is_usual(beat) for _, beat in everything) / len(everything),
     )
+
+
+def _median(found: Sequence[tuple[float, float]]) -> float:
+    return percentile(sorted(seconds for seconds, _ in found), 0.5)

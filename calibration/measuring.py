@@ -14,6 +14,7 @@ from placer.calibration.device_timing import time_step_waiting
 from placer.calibration.in_place import RecorderCost, StepTiming, recorder_cost, time_step
 from placer.calibration.observation import StepObservation, observe
 from placer.calibration.probe import Probe
+from placer.calibration.pulse import Pulse
 from placer.calibration.rates import synchronizer
 from placer.calibration.step import default_loss, make_optimizer
 from placer.calibration.timing import Clock
@@ -35,7 +36,8 @@ REPORTED = ("cpu", "cuda")
 class Bench:
     """Measures probes on one device at one number of threads.
 
-    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take.
+    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take. With a ``pulse``, what
+    was timed at another pace than the machine's usual one is left out.
     """
 
     def __init__(
@@ -45,17 +47,21 @@ class Bench:
         *,
         rates: Mapping[str, float] | None = None,
         clock: Clock = time.perf_counter,
+        pulse: Pulse | None = None,
     ) -> None:
         self.device = device
         self.threads = threads
         self._rates = rates or {}
         self._clock = clock
+        self._pulse = pulse
         self._reported = torch.device(device).type in REPORTED
 
     @cached_property
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds here."""
-        return recorder_cost(self.device, synchronize=synchronizer(self.device), clock=self._clock)
+        return recorder_cost(
+            self.device, synchronize=synchronizer(self.device), clock=self._clock, pulse=self._pulse
+        )  # fmt: skip
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
@@ -90,7 +96,9 @@ class Bench:
     def _time(self, step: Callable[[], None], traced: Trace, seconds: float) -> StepTiming | None:
         synchronize = synchronizer(self.device)
         if self._reported:
-            timing = time_step(step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock)
+            timing = time_step(
+                step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock, pulse=self._pulse
+            )  # fmt: skip
             if synchronize is None or any(op.device_seconds > 0.0 for op in timing.ops):
                 return timing
             # No kernel was seen: counters that only an administrator may read, or a torch built without them.

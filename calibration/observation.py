@@ -52,10 +52,12 @@ class StepObservation:
     ops: tuple[OpObservation, ...]
     #: Time the optimizer's step took as a whole: its share per tensor is exact only where tensors are equal.
     update_seconds: float = 0.0
+    #: The median beat of the machine's pulse (seconds) around what was timed; 0 where it was not felt.
+    beat: float = 0.0
 
     def is_finite(self) -> bool:
         """Whether every time is a number: a clock or a recorder may lie."""
-        times = [self.seconds, self.spread, self.update_seconds]
+        times = [self.seconds, self.spread, self.update_seconds, self.beat]
         times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
         return all(map(math.isfinite, times))
 
@@ -77,6 +79,7 @@ class StepObservation:
             counts=numbers(values["counts"], "counts", 0.0),
             ops=tuple(_op_from_json(op) for op in json_list(values["ops"], "ops")),
             update_seconds=number(values["update_seconds"], "update_seconds", 0.0),
+            beat=number(values["beat"], "beat", 0.0),
         )
 
 
@@ -122,7 +125,7 @@ def observe(
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, seconds=timing.seconds, spread=timing.spread,
-        counts=framework_counts(trace, on_host), ops=tuple(ops), update_seconds=update,
+        counts=framework_counts(trace, on_host), ops=tuple(ops), update_seconds=update, beat=timing.beat,
     )  # fmt: skip
 
 

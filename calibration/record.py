@@ -17,7 +17,8 @@ from placer.store import replace_file
 #: 1 (placer 0.1): created, fingerprint, profile, skipped, cells.
 #: 2 (placer 0.1): cells know the median of every visit; in format 1 there was one visit.
 #: 3 (placer 0.1): cells know the predicted one-time cost.
-SCHEMA = 3
+#: 4 (placer 0.1): cells know the share of steps at the machine's usual pace of every visit, and the medians of all.
+SCHEMA = 4
 _MAX_BYTES = 64 * 2**20
 
 #: What makes a cell: network, batch, mode, device, threads.
@@ -34,6 +35,8 @@ class Cell:
     cell is measured on one or more ``visits``, minutes apart: their medians, of which ``measured`` is the median.
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
+    Steps at another pace than the machine's usual one are left out: ``usual`` has the share of the others for each
+    visit, and ``anyhow`` the medians of all steps. A visit with no such step counts only where there is no other.
     ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
     """
 
@@ -61,6 +64,8 @@ class Cell:
     error: str | None = None
     baselines: Mapping[str, float] = field(default_factory=dict)
     visits: tuple[float, ...] = ()
+    usual: tuple[float, ...] = ()
+    anyhow: tuple[float, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -131,6 +136,9 @@ def _current(document: Any) -> Any:
 def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
     if schema == 1:
         cell = {**cell, "visits": [] if cell.get("measured") is None else [cell["measured"]]}
+    visits = cell.get("visits")
+    if isinstance(visits, list):  # nothing was left out
+        cell = {"usual": [1.0] * len(visits), "anyhow": visits, **cell}
     return {"one_time_seconds": None, **cell}
 
 
@@ -175,5 +183,6 @@ def _cell(item: Any, where: str) -> Cell:
         if read[name] == 0.0:
             raise UnfitError(f"{where}.{name}: a step takes time")
     baselines = numbers(values["baselines"], f"{where}.baselines", 0.0)
-    visits = tuple(number(v, f"{where}.visits", 0.0) for v in json_list(values["visits"], f"{where}.visits"))
-    return Cell(**read, traceable=values["traceable"], baselines=baselines, visits=visits)
+    for name in ("visits", "usual", "anyhow"):
+        read[name] = tuple(number(v, f"{where}.{name}", 0.0) for v in json_list(values[name], f"{where}.{name}"))
+    return Cell(**read, traceable=values["traceable"], baselines=baselines)

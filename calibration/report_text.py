@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -12,6 +13,7 @@ from placer.calibration.reference_rows import COLUMNS, reference_rows
 from placer.calibration.scoring import (
     DecisionScore,
     Score,
+    anyhow_score,
     baseline_scores,
     batch_band,
     decisions,
@@ -61,6 +63,7 @@ def contents(report: Report) -> Iterator[Table | str]:
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
         yield _beside(device, cells)
+        yield from _left_out_steps(cells)
         # Bands in ascending order, the rest in the suite's own.
         by_batch = sorted(cells, key=lambda cell: cell.batch)
         by_time = sorted(cells, key=lambda cell: cell.measured or math.inf)
@@ -93,11 +96,23 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
     rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
     rows.append(("the measurement itself, last against first", repeatability_score(cells)))
+    rows.append(("placer, by all steps at whatever pace", anyhow_score(cells)))
     return Table(
         f"{device}, beside simpler models",
         ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
         tuple((name, *_score_row(found)[:6], _score_row(found)[7]) for name, found in rows if found is not None),
     )
+
+
+def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
+    """How much of what was timed does not count, since the machine was faster or slower than it usually is."""
+    shares = [statistics.fmean(cell.usual) for cell in cells if cell.usual]
+    never = sum(bool(cell.usual) and not any(cell.usual) for cell in cells)
+    if shares and min(shares) < 1.0:
+        left_out = _percent(1.0 - statistics.fmean(shares))
+        yield f"left out: {left_out} of the timed steps, at another pace than this machine's usual one"
+    if never:
+        yield f"{never} cells had no others: what they say of a prediction is worth less"
 
 
 def _score_row(found: Score) -> tuple[str, ...]:

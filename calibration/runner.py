@@ -21,8 +21,10 @@ from placer.calibration.attempts import attempt
 from placer.calibration.interference import Load
 from placer.calibration.journal import Journal, infeasible
 from placer.calibration.measuring import Bench
+from placer.calibration.observation import StepObservation
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
+from placer.calibration.pulse import Pulse, is_alike
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
@@ -50,6 +52,8 @@ USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
 KEPT_SAMPLES = 400
 #: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
 MOST_DISTURBED = 0.5
+#: Share of the steps that must have been taken at the machine's usual pace for them alone to be learnt from.
+LEAST_USUAL = 0.25
 #: Above these inter-quartile spreads a machine is called noisy, and very noisy.
 NOISY, VERY_NOISY = 0.12, 0.30
 
@@ -179,7 +183,8 @@ def measure(target: Target, seconds: float, journal: Journal, shown: Progress, c
         usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
         planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
-        bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock)
+        pulse = Pulse(target.threads) if clock is time.perf_counter else None
+        bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):
             probe = planner.next()
@@ -217,12 +222,18 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     lacking: list[str] = []
     tuned = fitting.Tuned()
     known = () if unaided else references()
+    left_out = 0
     for (device, threads), rates in journal.rates.items():
-        observations = journal.of(device, threads)
-        if not _enough(journal, device, threads):
+        measured = journal.of(device, threads)
+        if len(measured) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
+        usual = statistics.median(o.beat for o in measured)
+        observations = _at_pace(measured, usual)
+        left_out += len(measured) - len(observations)
         expected = expectation(known, device, threads, fingerprint)
+        if usual > 0.0:
+            rates = {**rates, "beat_seconds": usual}
         if device == "cpu":
             fits.append(
                 fitting.fit_device(
@@ -238,7 +249,11 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
             lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
     if not fits:
         raise CalibrationError("too little was measured to fit anything; run placer calibrate again")
-    noise = {"median_spread": statistics.median(spreads), "p90_spread": statistics.quantiles(spreads, n=10)[-1]}
+    noise = {
+        "median_spread": statistics.median(spreads),
+        "p90_spread": statistics.quantiles(spreads, n=10)[-1],
+        "left_out": left_out / (left_out + len(spreads)),
+    }
     return Profile(
         schema=profile.SCHEMA,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
@@ -250,6 +265,15 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
     )
+
+
+def _at_pace(observations: Sequence[StepObservation], usual: float) -> list[StepObservation]:
+    """Those taken at the pace that the machine mostly had, of which ``usual`` is the beat; all where hardly any were.
+
+    Which pace is the usual one is only known in the end.
+    """
+    kept = [o for o in observations if is_alike(o.beat, usual)]
+    return kept if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS) else list(observations)
 
 
 def _noise_warnings(spread: float) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,6 +96,13 @@ def repeatability_score(cells: Iterable[Cell]) -> Score | None:
         if cell.repeatability is not None
     ]
     return score(halves)
+
+
+def anyhow_score(cells: Iterable[Cell]) -> Score | None:
+    """The score against what was measured with the steps at another pace among the others."""
+    return score(
+        replace(cell, measured=statistics.median(cell.anyhow), low=None, high=None) for cell in cells if cell.anyhow
+    )
 
 
 def group_by(cells: Iterable[Cell], label: Callable[[Cell], str]) -> dict[str, list[Cell]]:

@@ -22,6 +22,9 @@ def render(profile: Profile) -> str:
     median, high = profile.noise.get("median_spread"), profile.noise.get("p90_spread")
     if median is not None and high is not None:
         lines += ["", f"noise: repeated steps spread by {median:.1%} (median), {high:.1%} (90th percentile)"]
+    left_out = profile.noise.get("left_out", 0.0)
+    if left_out > 0.0:
+        lines += [f"       {left_out:.1%} of the steps are left out: something else on the machine changed its pace"]
     lines += [f"warning: {warning}" for warning in profile.warnings]
     if not profile.complete:
         lines.append("not complete: run placer calibrate again to go on where it stopped")

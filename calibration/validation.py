@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -22,6 +22,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.calibration import record
 from placer.calibration.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
+from placer.calibration.pulse import Pulse
 from placer.calibration.record import Cell, Key, Report
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.timing import Clock
@@ -37,6 +38,8 @@ Progress = Callable[[str], None]
 #: Times the whole suite is gone through: a machine that shares its cores is another one some minutes later, and what is
 #: predicted is its usual self. The quick suite, which has to end within a minute, is gone through once.
 VISITS, QUICK_VISITS = 3, 1
+#: Visits more, for cells that the machine was not at its usual pace for. Where one visit has to do, there is no time.
+MORE_VISITS = 2
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL, QUICK_SECONDS_PER_CELL = 0.5, 0.8
 
@@ -49,6 +52,8 @@ class _Run:
     places: tuple[tuple[str, int], ...]
     effort: Effort
     progress: Progress
+    #: By number of threads; empty where time is not the machine's own.
+    pulses: Mapping[int, Pulse]
 
 
 def validate(
@@ -71,24 +76,26 @@ def validate(
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
-    made before anything is measured. The suite is gone through ``visits`` times. No network is begun once ``clock()``
-    has passed ``deadline``: the next run goes on from there.
+    made before anything is measured. The suite is gone through ``visits`` times, and again for cells that the machine
+    was not at its usual pace for. No network is begun once ``clock()`` has passed ``deadline``: the next run goes on.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
     counts = tuple(threads) if threads else (torch.get_num_threads(),)
+    real = clock is time.perf_counter
     run = _Run(
         profile=profile,
         places=tuple((device, count) for device in devices for count in counts),
         effort=Effort(rounds, time_limit_per_cell, data, clock),
         progress=progress or (lambda _: None),
+        pulses={count: Pulse(count, usual=_usual_beat(profile, count)) for count in counts} if real else {},
     )
     report = _resumed(output, profile)
     before = torch.get_num_threads()
     try:
         with same_randomness(devices):
-            for visit in range(visits):
-                report = _visit(report, networks, visit, run, output, deadline)
+            for visit in range(visits + (MORE_VISITS if visits > 1 else 0)):
+                report = _visit(report, networks, visit, run, output, deadline, unusual_only=visit >= visits)
     finally:
         torch.set_num_threads(before)
     if output is not None:
@@ -97,9 +104,13 @@ def validate(
 
 
 def _visit(
-    report: Report, networks: Sequence[Entry], visit: int, run: _Run, output: Path | None, deadline: float
-) -> Report:
-    """The report after all networks were visited once more; ``visit`` counts from 0."""
+    report: Report, networks: Sequence[Entry], visit: int, run: _Run, output: Path | None, deadline: float, *,
+    unusual_only: bool,
+) -> Report:  # fmt: skip
+    """The report after all networks were visited once more; ``visit`` counts from 0.
+
+    ``unusual_only``: no cells but those that the machine never had its usual pace for.
+    """
     for number, entry in enumerate(networks, 1):
         if run.effort.clock() >= deadline:
             run.progress(f"out of time: {len(networks) - number + 1} networks are left for the next run")
@@ -115,6 +126,8 @@ def _visit(
         cells = [known.get(cell.key, cell) for cell in cells_of(entry, run.places)]
         # On the first visit, cells that failed in an earlier run are tried again; later ones only add to what is there.
         due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
+        if unusual_only:
+            due = [cell for cell in due if cell.usual and not any(cell.usual)]
         if due:
             again = f", visit {visit + 1}" if visit else ""
             run.progress(f"{number}/{len(networks)} {entry.name}: {len(due)} cells{again}")
@@ -214,6 +227,12 @@ def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
     return wanted
 
 
+def _usual_beat(profile: Profile, threads: int) -> float | None:
+    """Seconds of a beat while calibration measured: at the pace that was learnt from, predictions are to be right."""
+    known = (fit.rates.get("beat_seconds") for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
+    return next(known, None)
+
+
 def _record_path(against: str | Path) -> Path:
     """A file, or the name of a record that comes with placer."""
     path = Path(against)
@@ -261,7 +280,7 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         if not here:
             continue
         torch.set_num_threads(threads)
-        results = measured_cells(entry, here, device, run.effort)
+        results = measured_cells(entry, here, device, replace(run.effort, pulse=run.pulses.get(threads)))
         measured |= {cell.key: cell for cell in results}
         for cell in results:
             run.progress("  " + _progress_line(cell))

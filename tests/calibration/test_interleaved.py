@@ -37,8 +37,8 @@ def test_rounds_take_turns() -> None:
     shared = Shared()
     steps = [Work("a", shared, lambda _: 1.0), Work("b", shared, lambda _: 2.0)]
     first, second = measure_interleaved(steps, clock=shared.clock, rounds=5, seconds=1.0)
-    assert first == Measurement(1.0, 1.0, 1.0, 3, 1.0)
-    assert second == Measurement(2.0, 2.0, 2.0, 3, 1.0)
+    assert first == Measurement(1.0, 1.0, 1.0, 3, 1.0, anyhow=1.0)
+    assert second == Measurement(2.0, 2.0, 2.0, 3, 1.0, anyhow=2.0)
     # A warm-up and an estimate of each, then three rounds of one step each, in turns.
     turns = ["prepare a", "a", "prepare b", "b"]
     assert shared.log == ["prepare a", "a", "a", "prepare b", "b", "b", *turns * 3]
@@ -59,7 +59,7 @@ def test_drift_shows_in_repeatability_not_in_one_cell_alone() -> None:
     slow = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0]
     steps = [Work(name, shared, lambda call: slow[call - 1]) for name in ("a", "b")]
     results = measure_interleaved(steps, clock=shared.clock, rounds=4, seconds=4.5)
-    assert results == [Measurement(1.5, 1.0, 2.0, 4, 2.0)] * 2
+    assert results == [Measurement(1.5, 1.0, 2.0, 4, 2.0, anyhow=1.5)] * 2
 
 
 def test_a_step_that_raises_keeps_its_error_and_spares_the_others() -> None:

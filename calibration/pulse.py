@@ -1,0 +1,157 @@
+"""Feels at which pace the machine runs just now, so that what is timed at another than its usual one can be left out.
+
+A virtual machine shares its cores with neighbours that none of its own counters shows. While one keeps the other half
+of a core busy, whatever is bound by instructions (Python, dispatch, additions) takes twice its time, a matrix product a
+sixth more, a large copy not more at all: no single factor describes that, and it comes and goes within milliseconds. So
+a small, fixed amount of such work on all cores, a *beat*, is timed before and after whatever is measured. The usual
+beat is the median over time: a machine that is mostly disturbed is measured as it mostly is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+from placer.calibration.timing import Clock
+
+T = TypeVar("T")
+
+#: Additions of a beat on the first core, in Python, and passes of all cores over numbers that stay in their caches:
+#: some 20 and 80 microseconds, so that a neighbour on any of the cores makes a beat longer by two fifths. PyTorch gives
+#: a thread no fewer than ``GRAIN`` numbers; of half precision, their conversions keep the core busy and not its memory.
+ADDITIONS, PASSES, GRAIN = 500, 6, 32768
+#: Passes before, untimed: what ran last has displaced the numbers, and threads may have gone to sleep.
+UNTIMED = 2
+#: Factor by which a beat may differ from the usual one: those of one pace vary by a twentieth.
+ALIKE = 1.15
+#: Most seconds that one beat stands for, and steps of the histogram of beats to a factor of e.
+LASTING, BINS = 0.1, 50
+#: Seconds between two beats at least; what is timed in them takes longer than they do.
+STRETCH = 2e-3
+#: Seconds to wait for the usual pace at once, and the share of all time that may be spent so.
+PATIENCE, WAITING = 0.2, 0.25
+#: Times of what was wanted that are measured at most, where some of it was at another pace.
+MOST = 2
+
+
+class Pulse:
+    """The beats of one process that runs on ``threads`` cores.
+
+    ``usual``: seconds of the usual beat, where another process found that out. ``work`` is what a beat does.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        usual: float | None = None,
+        work: Callable[[], object] | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._clock = clock
+        self._known = usual
+        self._numbers = torch.zeros(GRAIN * threads, dtype=torch.bfloat16)
+        self._work = work or self._instructions
+        #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
+        self._spent: dict[int, float] = defaultdict(float)
+        self._born = self._last = clock()
+        self._waited = 0.0
+
+    def beat(self) -> float:
+        """Seconds of one beat."""
+        self._passes(UNTIMED)
+        start = self._clock()
+        self._work()
+        now = self._clock()
+        seconds = max(now - start, 1e-9)
+        self._spent[round(BINS * math.log(seconds))] += min(now - self._last, LASTING)
+        self._last = now
+        return seconds
+
+    def _instructions(self) -> None:
+        """Work that waits for nothing but the cores: in Python, then in all threads."""
+        total = 0
+        for number in range(ADDITIONS):
+            total += number * number
+        self._passes(PASSES)
+
+    def _passes(self, count: int) -> None:
+        self._numbers.zero_()
+        for _ in range(count):
+            self._numbers.add_(1.0)
+
+    @property
+    def usual(self) -> float:
+        """Seconds of a beat at the machine's usual pace: as known, or the median over the time so far."""
+        if self._known is not None:
+            return self._known
+        left = 0.5 * sum(self._spent.values())
+        step = 0
+        for step in sorted(self._spent):
+            left -= self._spent[step]
+            if left <= 0.0:
+                break
+        return math.exp(step / BINS)
+
+    def _unusual(self, beat: float) -> float:
+        return abs(math.log(beat / self.usual))
+
+    def is_usual(self, beat: float) -> bool:
+        """Whether a beat was about as fast as the usual one."""
+        return is_alike(beat, self.usual)
+
+    def settle(self) -> float:
+        """Wait for the usual pace, as long as that is worth it; the last beat (seconds)."""
+        start = self._clock()
+        while True:
+            beat = self.beat()
+            now = self._clock()
+            waited = now - start
+            out_of_patience = waited >= PATIENCE or self._waited + waited > WAITING * (now - self._born)
+            if out_of_patience or self.is_usual(beat):
+                self._waited += waited
+                return beat
+
+    def watch(self, timed: Callable[[], T], count: int, *, before: float | None = None) -> list[tuple[T, float]]:
+        """What ``timed`` answered, with the less usual of the beats around it: ``count`` at the usual pace if possible.
+
+        Waits for that pace first, unless ``before`` is the beat just before.
+        """
+        found: list[tuple[T, float]] = []
+        good = 0
+        before = self.settle() if before is None else before
+        since = self._clock()
+        stretch: list[T] = []
+        while good < count and len(found) < MOST * count:
+            stretch.append(timed())
+            enough = good + len(stretch) >= count or len(found) + len(stretch) >= MOST * count
+            if enough or self._clock() - since >= STRETCH:
+                after = self.beat()
+                beat = max(before, after, key=self._unusual)
+                found += [(answer, beat) for answer in stretch]
+                good += len(stretch) if self.is_usual(beat) else 0
+                before, since, stretch = after, self._clock(), []
+        return found
+
+
+def is_alike(beat: float, usual: float) -> bool:
+    """Whether two beats are those of one pace."""
+    return usual / ALIKE <= beat <= usual * ALIKE
+
+
+def watched(
+    pulse: Pulse | None, timed: Callable[[], T], count: int, *, before: float | None = None
+) -> list[tuple[T, float]]:
+    """``pulse.watch``, or ``count`` answers with beats of 0 seconds where the pulse is not felt."""
+    return [(timed(), 0.0) for _ in range(count)] if pulse is None else pulse.watch(timed, count, before=before)
+
+
+def at_usual_pace(pulse: Pulse | None, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
+    """Those of ``found`` that were timed at the usual pace; all where none were, or where the pulse is not felt."""
+    kept = [] if pulse is None else [(answer, beat) for answer, beat in found if pulse.is_usual(beat)]
+    return kept or list(found)

@@ -1,0 +1,155 @@
+"""What is timed at another pace than the machine's usual one is told from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from placer.calibration import pulse as pulses
+from placer.calibration.interleaved import Measurement, measure_interleaved
+from placer.calibration.pulse import LASTING, PATIENCE, WAITING, Pulse, at_usual_pace, is_alike, watched
+
+
+class Machine:
+    """A clock on which a beat takes 50 microseconds and a step 1 millisecond, times what a neighbour costs just now."""
+
+    def __init__(self, slowed: Callable[[float], float] = lambda _: 1.0) -> None:
+        self.now = 0.0
+        self.slowed = slowed
+
+    def clock(self) -> float:
+        return self.now
+
+    def work(self) -> None:
+        self.now += 50e-6 * self.slowed(self.now)
+
+    def step(self) -> float:
+        took = 1e-3 * self.slowed(self.now)
+        self.now += took
+        return took
+
+    def pulse(self, usual: float | None = None) -> Pulse:
+        return Pulse(1, usual=usual, work=self.work, clock=self.clock)
+
+
+def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
+    """A neighbour who comes for ``disturbed`` seconds and leaves for ``undisturbed``, again and again."""
+    return lambda now: 1.0 if now % (undisturbed + disturbed) < undisturbed else 1.8
+
+
+def test_a_real_beat_takes_a_moment_and_the_usual_one_is_among_them() -> None:
+    found = Pulse(torch.get_num_threads())
+    beats = sorted(found.beat() for _ in range(200))
+    assert 0 < beats[0] < 0.01
+    assert beats[0] / 1.03 <= found.usual <= beats[-1] * 1.03
+    assert any(map(found.is_usual, beats))
+
+
+def test_a_machine_nobody_disturbs_is_always_at_its_pace() -> None:
+    machine = Machine()
+    found = machine.pulse().watch(machine.step, 40)
+    assert [took for took, _ in found] == [pytest.approx(1e-3)] * 40
+    assert {round(beat, 9) for _, beat in found} == {50e-6}
+
+
+@pytest.mark.parametrize(("undisturbed", "disturbed", "usual"), [(0.05, 0.02, 1e-3), (0.02, 0.05, 1.8e-3)])
+def test_another_pace_is_waited_out_and_what_was_timed_at_it_is_left_out(
+    undisturbed: float, disturbed: float, usual: float
+) -> None:
+    machine = Machine(by_turns(undisturbed, disturbed))
+    pulse = machine.pulse()
+    for _ in range(20):
+        pulse.watch(machine.step, 20)
+    found = pulse.watch(machine.step, 200)
+    kept = at_usual_pace(pulse, found)
+    assert len(found) > len(kept) >= 200
+    ends = sorted(round(took, 9) for took, _ in kept)
+    assert ends[10] == ends[-10] == pytest.approx(usual)  # a pace may change between two beats
+
+
+def test_as_many_answers_as_wanted_and_never_more_than_twice_that() -> None:
+    machine = Machine(lambda now: 1.0 if now < 0.01 else 1.8)
+    pulse = machine.pulse(usual=50e-6)
+    assert len(pulse.watch(machine.step, 5)) == 5
+    machine.now = 1.0
+    assert len(pulse.watch(machine.step, 5)) == pulses.MOST * 5
+
+
+def test_waiting_has_an_end() -> None:
+    machine = Machine(lambda now: 1.0 if now < 1.0 else 1.8)
+    pulse = machine.pulse(usual=50e-6)
+    pulse.watch(machine.step, 900)
+    machine.now = start = 2.0
+    for _ in range(100):
+        pulse.settle()
+    assert PATIENCE < machine.now - start < WAITING * machine.now + 2 * PATIENCE
+
+
+def test_a_machine_that_is_always_disturbed_is_its_own_measure() -> None:
+    machine = Machine(lambda _: 1.8)
+    pulse = machine.pulse()
+    assert pulse.is_usual(pulse.beat())
+    knowing = machine.pulse(usual=50e-6)
+    found = knowing.watch(machine.step, 5)
+    assert not any(knowing.is_usual(beat) for _, beat in found)
+    assert at_usual_pace(knowing, found) == found  # better than nothing
+
+
+def test_many_beats_of_waiting_do_not_outweigh_few_long_steps() -> None:
+    """Time counts, not beats: a tenth of a second has two of them where a step lasts so long, or 1,000 of waiting."""
+    machine = Machine(lambda now: 1.0 if now < 3.0 else 1.8)
+    pulse = machine.pulse()
+    while machine.now < 3.0:
+        pulse.beat()
+        machine.now += LASTING
+    while machine.now < 5.0:
+        pulse.beat()
+    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+
+
+def test_where_no_pulse_is_felt_everything_counts() -> None:
+    answers = iter(range(5))
+    found = watched(None, lambda: next(answers), 5)
+    assert found == [(n, 0.0) for n in range(5)]
+    assert at_usual_pace(None, found) == found
+
+
+def test_faster_beats_are_as_unusual_as_slower_ones() -> None:
+    assert is_alike(1.1, 1.0)
+    assert is_alike(1.0, 1.1)
+    assert not is_alike(1.4, 1.0)
+    assert not is_alike(1.0, 1.4)
+
+
+class Step:
+    """A step of ``machine`` as ``measure_interleaved`` takes it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def prepare(self) -> None: ...
+
+    def __call__(self) -> None:
+        self.machine.step()
+
+
+def test_the_median_of_a_step_is_that_at_the_usual_pace() -> None:
+    machine = Machine(by_turns(undisturbed=0.3, disturbed=0.5))
+    pulse = machine.pulse(usual=50e-6)
+    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=5, seconds=2.0, pulse=pulse)
+    assert isinstance(found, Measurement)
+    assert found.median == pytest.approx(1e-3)
+    assert found.repeatability == pytest.approx(1.0)
+    assert 0.2 < found.usual < 0.9
+    assert found.anyhow >= found.median
+
+
+def test_a_step_that_was_never_at_the_usual_pace_says_so() -> None:
+    machine = Machine(lambda _: 1.8)
+    pulse = machine.pulse(usual=50e-6)
+    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=3, seconds=0.1, pulse=pulse)
+    assert isinstance(found, Measurement)
+    assert found.usual == 0.0
+    assert found.median == found.anyhow == pytest.approx(1.8e-3)
