@@ -228,12 +228,12 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         if len(measured) < fitting.LEAST_POINTS:
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        usual = statistics.median(o.beat for o in measured)
-        observations = _at_pace(measured, usual)
+        observations = at_usual_pace(measured)
         left_out += len(measured) - len(observations)
         expected = expectation(known, device, threads, fingerprint)
-        if usual > 0.0:
-            rates = {**rates, "beat_seconds": usual}
+        beat = statistics.median(o.beat for o in observations)
+        if beat > 0.0:
+            rates = {**rates, "beat_seconds": beat}
         if device == "cpu":
             fits.append(
                 fitting.fit_device(
@@ -267,11 +267,12 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     )
 
 
-def _at_pace(observations: Sequence[StepObservation], usual: float) -> list[StepObservation]:
-    """Those taken at the pace that the machine mostly had, of which ``usual`` is the beat; all where hardly any were.
+def at_usual_pace(observations: Sequence[StepObservation]) -> list[StepObservation]:
+    """Those taken at the pace that the machine mostly had (at least one is given); all where hardly any were.
 
     Which pace is the usual one is only known in the end.
     """
+    usual = statistics.median(o.beat for o in observations)
     kept = [o for o in observations if is_alike(o.beat, usual)]
     return kept if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS) else list(observations)
 

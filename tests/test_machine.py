@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import joblib
 import psutil
 import pytest
 import torch
@@ -35,6 +37,41 @@ def test_settings_that_change_speed_show_up() -> None:
     found = " ".join(stale_fields(profile, machine.fingerprint()))
     assert f"threads: {before['threads']} -> {before['threads'] + 3}" in found
     assert "matmul precision: highest -> medium" in found
+
+
+@pytest.mark.parametrize("most", [None, "1", "100"])
+def test_usable_cores_are_what_joblib_says(most: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if most is not None:
+        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", most)
+    assert machine.usable_cores() == joblib.cpu_count()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity masks here")
+def test_cores_a_process_is_kept_from_are_not_usable() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert machine.usable_cores() == joblib.cpu_count() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2), ({"cpu.max": "50000 100000\n"}, 1), ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None), ({}, None),
+    ],
+)  # fmt: skip
+def test_a_containers_quota_is_a_number_of_cores(
+    files: dict[str, str], cores: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    assert machine._container_cores() == cores
 
 
 def test_usable_cores_and_memory() -> None:

@@ -23,6 +23,7 @@ import torch
 from placer import load_profile, malloc
 from placer.calibration.cells import _build, _workload, cells_of
 from placer.calibration.in_place import recorder_cost, time_step
+from placer.calibration.pulse import Pulse
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.errors import PlacerError
@@ -41,7 +42,9 @@ def main() -> None:
     arguments = parser.parse_args()
     profile = load_profile(arguments.profile)
     malloc.settle()
-    recorder = recorder_cost("cpu")
+    threads = torch.get_num_threads()
+    pulse = Pulse(threads, usual=profile.fit("cpu", threads).rates.get("beat_seconds"))
+    recorder = recorder_cost("cpu", pulse=pulse)
     shares: dict[str, list[float]] = defaultdict(list)
     errors: dict[str, list[float]] = defaultdict(list)
     cells = 0
@@ -50,7 +53,7 @@ def main() -> None:
             continue
         model = _build(entry)
         optimizer = make_optimizer(model, entry.optimizer) if "train" in entry.modes else None
-        for cell in cells_of(entry, (("cpu", torch.get_num_threads()),)):
+        for cell in cells_of(entry, (("cpu", threads),)):
             workload = _workload(entry, model, cell, "host")
             try:
                 traced = trace(workload)
@@ -60,7 +63,7 @@ def main() -> None:
             step.prepare()
             for _ in range(3):
                 step()
-            timing = time_step(step, traced, seconds=SECONDS)
+            timing = time_step(step, traced, seconds=SECONDS, pulse=pulse)
             if timing.seconds > LONGEST or timing.matched < 0.9:
                 continue
             priced = predict(traced, profile, devices=("cpu",))["cpu"].priced
@@ -93,7 +96,7 @@ def main() -> None:
     for row in rows:
         print(f"| {row['family']} | {row['steps']} | {row['share']:.1%} | {row['error']:.0%} |")
     if arguments.output:
-        document = {"created": profile.created, "threads": torch.get_num_threads(), "cells": cells, "families": rows}
+        document = {"created": profile.created, "threads": threads, "cells": cells, "families": rows}
         arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
