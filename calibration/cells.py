@@ -32,6 +32,10 @@ from placer.tracing.trace import Trace
 from placer.workload import Data, Workload, make_workload
 
 
+#: A visit counts if its share of steps at the machine's usual pace is at least this much of the largest of any visit.
+LEAST_SHARE = 0.2
+
+
 @dataclass(frozen=True)
 class Effort:
     """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and pulse."""
@@ -172,11 +176,12 @@ def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
         return cell if cell.visits else replace(cell, error=one_line(result))
     visits, usual = (*cell.visits, result.median), (*cell.usual, result.usual)
     cell = replace(cell, visits=visits, usual=usual, anyhow=(*cell.anyhow, result.anyhow), error=None)
-    if len(visits) > 1 and result.usual == 0.0 < max(usual):
+    # Few steps at the machine's usual pace, among many at another, are moments in between.
+    counts = [share >= LEAST_SHARE * max(usual) for share in usual]
+    if not counts[-1]:
         return cell
-    # Where no visit before was at the machine's usual pace, this one counts alone.
-    first = len(visits) == 1 or (result.usual > 0.0 and not any(usual[:-1]))
-    counted = [v for v, share in zip(visits, usual, strict=True) if share > 0.0] or visits
+    counted = [median for median, good in zip(visits, counts, strict=True) if good]
+    first = len(counted) == 1
     apart = counted[-1] / counted[0]
     return replace(
         cell,

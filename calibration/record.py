@@ -36,7 +36,7 @@ class Cell:
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
     Steps at another pace than the machine's usual one are left out: ``usual`` has the share of the others for each
-    visit, and ``anyhow`` the medians of all steps. A visit with no such step counts only where there is no other.
+    visit, and ``anyhow`` the medians of all steps. A visit with hardly any such step counts only where all are so.
     ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
     """
 

@@ -183,7 +183,9 @@ def measure(target: Target, seconds: float, journal: Journal, shown: Progress, c
         usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
         planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
-        pulse = Pulse(target.threads) if clock is time.perf_counter else None
+        # An accelerator's ops are issued by one core.
+        cores = target.threads if target.device == "cpu" else 1
+        pulse = Pulse(cores) if clock is time.perf_counter else None
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):

@@ -52,7 +52,7 @@ class _Run:
     places: tuple[tuple[str, int], ...]
     effort: Effort
     progress: Progress
-    #: By number of threads; empty where time is not the machine's own.
+    #: By number of cores that take part; empty where time is not the machine's own.
     pulses: Mapping[int, Pulse]
 
 
@@ -82,13 +82,14 @@ def validate(
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
     counts = tuple(threads) if threads else (torch.get_num_threads(),)
-    real = clock is time.perf_counter
+    places = tuple((device, count) for device in devices for count in counts)
+    cores = {_cores(*place) for place in places} if clock is time.perf_counter else set()
     run = _Run(
         profile=profile,
-        places=tuple((device, count) for device in devices for count in counts),
+        places=places,
         effort=Effort(rounds, time_limit_per_cell, data, clock),
         progress=progress or (lambda _: None),
-        pulses={count: Pulse(count, usual=_usual_beat(profile, count)) for count in counts} if real else {},
+        pulses={count: Pulse(count, usual=_usual_beat(profile, count)) for count in cores},
     )
     report = _resumed(output, profile)
     before = torch.get_num_threads()
@@ -227,6 +228,11 @@ def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
     return wanted
 
 
+def _cores(device: str, threads: int) -> int:
+    """Cores whose pace a step depends on: one issues the ops of an accelerator."""
+    return threads if device == "cpu" else 1
+
+
 def _usual_beat(profile: Profile, threads: int) -> float | None:
     """Seconds of a beat while calibration measured: at the pace that was learnt from, predictions are to be right."""
     known = (fit.rates.get("beat_seconds") for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
@@ -280,7 +286,8 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         if not here:
             continue
         torch.set_num_threads(threads)
-        results = measured_cells(entry, here, device, replace(run.effort, pulse=run.pulses.get(threads)))
+        effort = replace(run.effort, pulse=run.pulses.get(_cores(device, threads)))
+        results = measured_cells(entry, here, device, effort)
         measured |= {cell.key: cell for cell in results}
         for cell in results:
             run.progress("  " + _progress_line(cell))

@@ -392,7 +392,8 @@ def test_every_visit_counts_and_their_medians_are_kept() -> None:
     for cell in report.cells:
         assert 3 <= len(cell.visits) == len(cell.usual) == len(cell.anyhow) <= 3 + validation.MORE_VISITS
         # Visits that the machine was at another pace for do not count, on a machine that has several.
-        counted = [v for v, share in zip(cell.visits, cell.usual, strict=True) if share] or list(cell.visits)
+        least = cells.LEAST_SHARE * max(cell.usual)
+        counted = [v for v, share in zip(cell.visits, cell.usual, strict=True) if share >= least]
         assert cell.measured == statistics.median(counted)
         assert cell.count >= 3 * len(counted) / 2
         assert cell.p10 is not None
@@ -463,7 +464,7 @@ def test_nothing_was_left_out_of_a_record_of_the_third_format(tmp_path: Path) ->
 
 
 def test_a_cell_never_seen_at_the_usual_pace_is_visited_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    shares = {"steady": iter([0.5, 0.0]), "slowed": iter([0.0, 0.0, 0.0, 0.8]), "hopeless": iter([0.0] * 4)}
+    shares = {"steady": iter([0.5, 0.05]), "slowed": iter([0.0, 0.0, 0.0, 0.8]), "hopeless": iter([0.0] * 4)}
 
     def seen(entry: Entry, due: list[Cell], *_: object) -> list[Cell]:
         share = next(shares[entry.name])
@@ -473,7 +474,7 @@ def test_a_cell_never_seen_at_the_usual_pace_is_visited_again(monkeypatch: pytes
     networks = [tiny(name=name, batches=(1,), modes=("infer",)) for name in shares]
     found = {cell.network: cell for cell in validate(networks, profile(), ["cpu"], visits=2).cells}
     assert {name: cell.usual for name, cell in found.items()} == {
-        "steady": (0.5, 0.0), "slowed": (0.0, 0.0, 0.0, 0.8), "hopeless": (0.0, 0.0, 0.0, 0.0),
+        "steady": (0.5, 0.05), "slowed": (0.0, 0.0, 0.0, 0.8), "hopeless": (0.0, 0.0, 0.0, 0.0),
     }  # fmt: skip
     # What was measured at the usual pace counts alone, where there is any.
     assert {name: cell.measured for name, cell in found.items()} == {"steady": 1.5, "slowed": 1.8, "hopeless": 1.0}
