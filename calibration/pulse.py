@@ -27,6 +27,9 @@ T = TypeVar("T")
 ADDITIONS, PASSES, GRAIN = 500, 6, 32768
 #: Passes before, untimed: what ran last has displaced the numbers, and threads may have gone to sleep.
 UNTIMED = 2
+#: Seconds of these, some 40 microseconds at other times, from which on a beat is over at once: another program has a core,
+#: and every pass waits for a thread that waits for its turn.
+HOPELESS = 1e-3
 #: Factor by which a beat may differ from the usual one: those of one pace vary by a twentieth.
 ALIKE = 1.15
 #: Most seconds that one beat stands for, and steps of the histogram of beats to a factor of e.
@@ -64,15 +67,20 @@ class Pulse:
 
     def beat(self) -> float:
         """Seconds of one beat: the faster of two, since the first may find its code displaced by what ran last."""
-        seconds = min(self._once(), self._once())
+        seconds = self._once()
+        if seconds < HOPELESS:
+            seconds = min(seconds, self._once())
         now = self._clock()
         self._spent[round(BINS * math.log(seconds))] += min(now - self._last, LASTING)
         self._last = now
         return seconds
 
     def _once(self) -> float:
+        before = self._clock()
         self._passes(UNTIMED)
         start = self._clock()
+        if start - before >= HOPELESS:
+            return start - before
         self._work()
         return max(self._clock() - start, 1e-9)
 

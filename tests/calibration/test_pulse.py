@@ -77,6 +77,22 @@ def test_as_many_answers_as_wanted_and_never_more_than_twice_that() -> None:
     assert len(pulse.watch(machine.step, 5)) == pulses.MOST * 5
 
 
+def test_a_beat_is_over_at_once_where_another_program_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    pulse = machine.pulse()
+    usual = pulse.beat()
+    began, works = machine.now, []
+
+    def stuck(_: Pulse, count: int) -> None:
+        machine.now += 4e-3 * count
+
+    monkeypatch.setattr(Pulse, "_passes", stuck)
+    monkeypatch.setattr(pulse, "_work", lambda: works.append(machine.now))
+    assert pulse.beat() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * pulses.UNTIMED)
+    assert not works
+    assert not is_alike(machine.now - began, usual)
+
+
 def test_waiting_has_an_end() -> None:
     machine = Machine(lambda now: 1.0 if now < 1.0 else 1.8)
     pulse = machine.pulse(usual=50e-6)

@@ -45,6 +45,8 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert found.devices()[0] == "cpu"
     assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
     assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
+    assert found.fit("cpu").rates["beat_seconds"] > 0
+    assert 0 <= found.noise["left_out"] < 1
     assert not measured.with_suffix(".journal").exists()
 
 
@@ -140,6 +142,19 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
     journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
     calibrate(budget=20.0, devices=["cpu"], path=path, progress=False, unaided=True)  # ends after ten probes
     assert profile.load(path).warnings[0] == runner._noise_warnings(0.4)[0]
+
+
+def test_what_was_taken_at_the_pace_that_the_machine_mostly_had_is_learnt_from() -> None:
+    def taken(beat: float, count: int) -> list[StepObservation]:
+        return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), beat=beat) for n in range(count)]
+
+    usual = taken(1e-4, 20) + taken(1.05e-4, 10)
+    assert runner.at_usual_pace(taken(1.7e-4, 20) + usual) == usual
+    slow = taken(1.7e-4, 40)
+    assert runner.at_usual_pace(slow + usual) == slow
+    assert len(runner.at_usual_pace(taken(0.0, 9))) == 9  # the pulse was not felt
+    never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
+    assert runner.at_usual_pace(never_twice_alike) == never_twice_alike
 
 
 @pytest.mark.parametrize("spread", [0.13, 0.31])

@@ -24,12 +24,13 @@ def test_every_device_with_its_data_sheet(handmade_profile: Profile) -> None:
 def test_warnings_noise_and_what_is_missing(handmade_profile: Profile) -> None:
     profile = replace(
         handmade_profile,
-        noise={"median_spread": 0.034, "p90_spread": 0.21},
+        noise={"median_spread": 0.034, "p90_spread": 0.21, "left_out": 0.125},
         warnings=("noisy: close your browser",),
         complete=False,
     )
     lines = render(profile).splitlines()
     assert "noise: repeated steps spread by 3.4% (median), 21.0% (90th percentile)" in lines
+    assert "       12.5% of the steps are left out: something else on the machine changed its pace" in lines
     assert "warning: noisy: close your browser" in lines
     assert lines[-1] == "not complete: run placer calibrate again to go on where it stopped"
 
