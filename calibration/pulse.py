@@ -27,8 +27,8 @@ T = TypeVar("T")
 ADDITIONS, PASSES, GRAIN = 500, 6, 32768
 #: Passes before, untimed: what ran last has displaced the numbers, and threads may have gone to sleep.
 UNTIMED = 2
-#: Seconds of these, some 40 microseconds at other times, from which on a beat is over at once: another program has a core,
-#: and every pass waits for a thread that waits for its turn.
+#: Seconds of these, else some 40 microseconds, from which on a beat is over at once: another program has a core, and
+#: every pass waits for a thread that waits for its turn.
 HOPELESS = 1e-3
 #: Factor by which a beat may differ from the usual one: those of one pace vary by a twentieth.
 ALIKE = 1.15
