@@ -68,9 +68,9 @@ def measure_interleaved(
 ) -> list[Measurement | Exception]:
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
-    With a ``pulse``, the machine's usual pace is waited for, and up to twice as many steps are timed where it is lost.
     A step too long for that is timed once in each of 3 rounds. The answer is in the order of ``steps``; one that raised
-    gives its exception instead, and does not disturb the others.
+    gives its exception instead, and does not disturb the others. With a ``pulse``, the machine's usual pace is waited
+    for, and up to twice as many steps are timed where it is lost.
     """
     if rounds < MIN_ROUNDS or not seconds > 0:
         raise ValueError(f"at least {MIN_ROUNDS} rounds and a time above 0 are needed, got {rounds} and {seconds}")
@@ -150,7 +150,7 @@ def _summary(turn: _Turn, pulse: Pulse | None) -> Measurement | Exception:
         count=len(ordered) * turn.block,
         repeatability=max(first, second) / min(first, second),
         anyhow=_median(everything),
-        usual=1.0 if pulse is None else sum(pulse.is_usual(beat) for _, beat in everything) / len(everything),
+        usual=1.0 if pulse is None else len(pulse.usual_ones(everything)) / len(everything),
     )
 
 

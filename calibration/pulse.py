@@ -116,6 +116,11 @@ class Pulse:
         """Whether a beat was about as fast as the usual one."""
         return is_alike(beat, self.usual)
 
+    def usual_ones(self, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
+        """Those of ``found``, answers with their beats, that were timed at the usual pace."""
+        usual = self.usual
+        return [(answer, beat) for answer, beat in found if is_alike(beat, usual)]
+
     def settle(self) -> float:
         """Wait for the usual pace, as long as that is worth it; the last beat (seconds)."""
         start = self._clock()
@@ -150,6 +155,11 @@ class Pulse:
         return found
 
 
+def pacing_cores(device: str, threads: int) -> int:
+    """Cores whose pace a step depends on: one issues the ops of an accelerator."""
+    return threads if device == "cpu" else 1
+
+
 def is_alike(beat: float, usual: float) -> bool:
     """Whether two beats are those of one pace."""
     return usual / ALIKE <= beat <= usual * ALIKE
@@ -164,5 +174,4 @@ def watched(
 
 def at_usual_pace(pulse: Pulse | None, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
     """Those of ``found`` that were timed at the usual pace; all where none were, or where the pulse is not felt."""
-    kept = [] if pulse is None else [(answer, beat) for answer, beat in found if pulse.is_usual(beat)]
-    return kept or list(found)
+    return (pulse.usual_ones(found) if pulse is not None else []) or list(found)

@@ -24,7 +24,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.calibration.pulse import Pulse, is_alike
+from placer.calibration.pulse import Pulse, is_alike, pacing_cores
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
@@ -183,9 +183,7 @@ def measure(target: Target, seconds: float, journal: Journal, shown: Progress, c
         usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
         planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
-        # An accelerator's ops are issued by one core.
-        cores = target.threads if target.device == "cpu" else 1
-        pulse = Pulse(cores) if clock is time.perf_counter else None
+        pulse = Pulse(pacing_cores(target.device, target.threads)) if clock is time.perf_counter else None
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):
@@ -227,10 +225,10 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     left_out = 0
     for (device, threads), rates in journal.rates.items():
         measured = journal.of(device, threads)
-        if len(measured) < fitting.LEAST_POINTS:
+        if not _enough(journal, device, threads):
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        observations = at_usual_pace(measured)
+        observations = at_one_pace(measured)
         left_out += len(measured) - len(observations)
         expected = expectation(known, device, threads, fingerprint)
         beat = statistics.median(o.beat for o in observations)
@@ -269,7 +267,7 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     )
 
 
-def at_usual_pace(observations: Sequence[StepObservation]) -> list[StepObservation]:
+def at_one_pace(observations: Sequence[StepObservation]) -> list[StepObservation]:
     """Those taken at the pace that the machine mostly had (at least one is given); all where hardly any were.
 
     Which pace is the usual one is only known in the end.

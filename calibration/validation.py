@@ -22,7 +22,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.calibration import record
 from placer.calibration.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
-from placer.calibration.pulse import Pulse
+from placer.calibration.pulse import Pulse, pacing_cores
 from placer.calibration.record import Cell, Key, Report
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.timing import Clock
@@ -83,7 +83,7 @@ def validate(
     """
     counts = tuple(threads) if threads else (torch.get_num_threads(),)
     places = tuple((device, count) for device in devices for count in counts)
-    cores = {_cores(*place) for place in places} if clock is time.perf_counter else set()
+    cores = {pacing_cores(*place) for place in places} if clock is time.perf_counter else set()
     run = _Run(
         profile=profile,
         places=places,
@@ -232,11 +232,6 @@ def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
     return wanted
 
 
-def _cores(device: str, threads: int) -> int:
-    """Cores whose pace a step depends on: one issues the ops of an accelerator."""
-    return threads if device == "cpu" else 1
-
-
 def _usual_beat(profile: Profile, threads: int) -> float | None:
     """Seconds of a beat while calibration measured: at the pace that was learnt from, predictions are to be right."""
     known = (fit.rates.get("beat_seconds") for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
@@ -290,7 +285,7 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         if not here:
             continue
         torch.set_num_threads(threads)
-        effort = replace(run.effort, pulse=run.pulses.get(_cores(device, threads)))
+        effort = replace(run.effort, pulse=run.pulses.get(pacing_cores(device, threads)))
         results = measured_cells(entry, here, device, effort)
         measured |= {cell.key: cell for cell in results}
         for cell in results:

@@ -27,7 +27,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def usable_cores() -> int:
     """CPU cores this process may use: affinity masks, container quotas and LOKY_MAX_CPU_COUNT taken into account.
 
-    What ``joblib.cpu_count`` says, without importing it: that alone took a quarter of a process's first ``choose``.
+    What ``joblib.cpu_count`` says, without importing it: that alone took a tenth of a process's first ``choose``.
     """
     asked = getattr(os, "sched_getaffinity", None)
     counts = [len(asked(0)) if asked is not None else os.cpu_count() or 1, _container_cores()]

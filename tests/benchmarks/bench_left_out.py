@@ -26,7 +26,7 @@ from placer.calibration.fitting import fit_device
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
-from placer.calibration.runner import Target, at_usual_pace, build, measure
+from placer.calibration.runner import Target, at_one_pace, build, measure
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
 
@@ -52,7 +52,7 @@ def main() -> None:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
         measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
-        steps, rates = at_usual_pace(journal.of("cpu", threads)), journal.rates["cpu", threads]
+        steps, rates = at_one_pace(journal.of("cpu", threads)), journal.rates["cpu", threads]
         journal.close()
 
     def errors(kept: Sequence[StepObservation], families: Sequence[str]) -> dict[str, float]:

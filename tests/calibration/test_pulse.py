@@ -9,7 +9,7 @@ import torch
 
 from placer.calibration import pulse as pulses
 from placer.calibration.interleaved import Measurement, measure_interleaved
-from placer.calibration.pulse import LASTING, PATIENCE, WAITING, Pulse, at_usual_pace, is_alike, watched
+from placer.calibration.pulse import LASTING, PATIENCE, WAITING, Pulse, at_usual_pace, is_alike, pacing_cores, watched
 
 
 class Machine:
@@ -137,6 +137,10 @@ def test_faster_beats_are_as_unusual_as_slower_ones() -> None:
     assert is_alike(1.0, 1.1)
     assert not is_alike(1.4, 1.0)
     assert not is_alike(1.0, 1.4)
+
+
+def test_an_accelerators_steps_depend_on_the_pace_of_one_core() -> None:
+    assert (pacing_cores("cpu", 8), pacing_cores("cuda", 8)) == (8, 1)
 
 
 class Step:

@@ -149,12 +149,12 @@ def test_what_was_taken_at_the_pace_that_the_machine_mostly_had_is_learnt_from()
         return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), beat=beat) for n in range(count)]
 
     usual = taken(1e-4, 20) + taken(1.05e-4, 10)
-    assert runner.at_usual_pace(taken(1.7e-4, 20) + usual) == usual
+    assert runner.at_one_pace(taken(1.7e-4, 20) + usual) == usual
     slow = taken(1.7e-4, 40)
-    assert runner.at_usual_pace(slow + usual) == slow
-    assert len(runner.at_usual_pace(taken(0.0, 9))) == 9  # the pulse was not felt
+    assert runner.at_one_pace(slow + usual) == slow
+    assert len(runner.at_one_pace(taken(0.0, 9))) == 9  # the pulse was not felt
     never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
-    assert runner.at_usual_pace(never_twice_alike) == never_twice_alike
+    assert runner.at_one_pace(never_twice_alike) == never_twice_alike
 
 
 @pytest.mark.parametrize("spread", [0.13, 0.31])

@@ -464,10 +464,6 @@ def test_nothing_was_left_out_of_a_record_of_the_third_format(tmp_path: Path) ->
     assert all(len(cell.visits) == len(cell.usual) == len(cell.anyhow) >= 3 for cell in again.cells)
 
 
-def test_an_accelerators_steps_depend_on_the_pace_of_one_core() -> None:
-    assert (validation._cores("cpu", 8), validation._cores("cuda", 8)) == (8, 1)
-
-
 def test_a_cell_never_seen_at_the_usual_pace_is_visited_again(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = {"steady": iter([0.5, 0.05]), "slowed": iter([0.0, 0.0, 0.0, 0.8]), "hopeless": iter([0.0] * 4)}
 
