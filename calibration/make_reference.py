@@ -2,8 +2,9 @@
 
 Each call is one sitting of 25 minutes, whose journal stays in a folder; the profile is made of all sittings there,
 and put among those that come with placer. It holds fits and no samples. A machine that shares its cores has many
-paces, and what others want to know is the usual one: sit several times, hours apart. Their samples are brought to one
-pace, the mean of all, before they are fitted together.
+paces; one pace differs from another for each op in its own way, and only the fastest, at which no neighbour is busy, is
+the same on all such machines: what was measured at any other is left out. Of several sittings the samples are brought
+to one pace, the mean of all, before they are fitted together.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from placer import machine, profile
 from placer.calibration.journal import Journal
+from placer.calibration.observation import StepObservation
 from placer.calibration.pace import steadied
 from placer.calibration.progress import silent
+from placer.calibration.pulse import is_alike
 from placer.calibration.runner import build, measure, targets
 from placer.costs import CostModel
 from placer.errors import CalibrationError
@@ -30,6 +35,8 @@ from placer.store import data_home
 
 #: Seconds of measuring that a sitting is worth.
 BUDGET = 1500.0
+#: Share of the time, or of the steps, that is fast enough to tell the machine at rest.
+RESTING = 0.1
 
 
 def sit(folder: Path, *, seconds: float) -> None:
@@ -37,7 +44,7 @@ def sit(folder: Path, *, seconds: float) -> None:
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
     journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
     for target in targets(machine.available_devices(), quick=False):
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter)
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter, pace=RESTING)
 
 
 def together(folder: Path) -> Profile:
@@ -69,13 +76,19 @@ def _pooled(
         # An accelerator is timed by its own events.
         model = CostModel(prices.fit(device, threads)) if prices is not None and device == "cpu" else None
         for sitting in sittings:
-            steps = sitting.of(device, threads)
+            steps = _at_rest(sitting.of(device, threads))
             if model is not None:
                 steps = steadied(steps, model)
             took = sitting.seconds.get((device, threads), 0.0) / max(len(steps), 1)
             for step in steps:
                 pooled.add(step, took)
     return pooled
+
+
+def _at_rest(steps: Sequence[StepObservation]) -> Sequence[StepObservation]:
+    """Those at the pace of a machine without busy neighbours: of the fastest, and as fast."""
+    resting = float(np.quantile([step.beat for step in steps], RESTING))
+    return [step for step in steps if is_alike(step.beat, resting)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

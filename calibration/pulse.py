@@ -45,7 +45,8 @@ MOST = 2
 class Pulse:
     """The beats of one process that runs on ``threads`` cores.
 
-    ``usual``: seconds of the usual beat, where another process found that out. ``work`` is what a beat does.
+    ``usual``: seconds of the usual beat, where another process found that out; else the beat that ``pace``, a share of
+    all time, was no slower than (0.5: the median). ``work`` is what a beat does.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Pulse:
         threads: int,
         *,
         usual: float | None = None,
+        pace: float = 0.5,
         work: Callable[[], object] | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._clock = clock
         self._known = usual
+        self._pace = pace
         self._numbers = torch.zeros(GRAIN * threads, dtype=torch.bfloat16)
         self._work = work or self._instructions
         #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
@@ -98,10 +101,10 @@ class Pulse:
 
     @property
     def usual(self) -> float:
-        """Seconds of a beat at the machine's usual pace: as known, or the median over the time so far."""
+        """Seconds of a beat at the machine's usual pace: as known, or the quantile over the time so far."""
         if self._known is not None:
             return self._known
-        left = 0.5 * sum(self._spent.values())
+        left = self._pace * sum(self._spent.values())
         step = 0
         for step in sorted(self._spent):
             left -= self._spent[step]

@@ -1,13 +1,15 @@
-"""How an elementwise kernel walks its operands: TensorIterator's innermost loop, from shapes and strides alone.
+"""How an elementwise kernel walks its operands: TensorIterator's two innermost loops, from shapes and strides alone.
 
 Dimensions that lie behind one another in every operand are walked as one (``TensorIteratorBase::coalesce_dimensions``
-in ATen/TensorIterator.cpp). What is left innermost runs as one loop, vectorised where its elements are neighbours; the
-loops around it cost some ten nanoseconds each time they start it: a million elements in rows of three are 333,333
-starts.
+in ATen/TensorIterator.cpp). What is left innermost runs as one loop, vectorised where its elements are neighbours. A
+kernel is handed *blocks*, the two innermost dimensions at once (``loop2d_t``): starting an inner loop within a block
+costs some five nanoseconds, starting a block some thirty. A million elements in rows of three, in blocks of nine, are
+333,333 starts of loops and 111,111 of blocks.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,31 +19,51 @@ from placer.tracing.trace import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The innermost loop: its ``length`` in elements, and whether an operand's elements lie apart along it."""
+    """The innermost loop: its ``length`` in elements, and whether an operand's elements lie apart along it.
+
+    ``block``: elements of the two innermost loops together.
+    """
 
     length: int
+    block: int
     strided: bool
 
 
 def innermost(written: TensorSpec, read: Sequence[TensorSpec]) -> Loop:
-    """The innermost loop of a kernel that writes ``written`` from ``read``, broadcast to it or part of it."""
-    shape = written.shape
+    """The innermost loops of a kernel that writes ``written`` from ``read``, broadcast to it or part of it."""
+    shape, numel = written.shape, max(written.numel, 1)
     if written.contiguous and all(t.shape == shape and t.contiguous for t in read):
-        return Loop(max(written.numel, 1), strided=False)
+        return Loop(numel, numel, strided=False)
     whole = [t for t in read if _broadcasts(t, shape)]
     strides = [written.stride, *(broadcast_strides(t, shape) for t in whole)]
     order = sorted((d for d, n in enumerate(shape) if n != 1), key=lambda d: (strides[0][d], -d))
     if not order:
-        return Loop(1, strided=False)
-    inner, *outer = order
-    length = shape[inner]
-    for d in outer:
-        if any(s[d] != s[inner] * length for s in strides):
-            break
-        length *= shape[d]
+        return Loop(1, 1, strided=False)
+    length, block = _coalesced(shape, order, strides)
     # Parts of the result (concatenation, padding, a slice's gradient) are written piece by piece.
-    pieces = [_piece(t, shape) for t in read if t.numel > 1 and not _broadcasts(t, shape)]
-    return Loop(max(min([length, *pieces]), 1), strided=any(s[inner] > 1 for s in strides))
+    for t in read:
+        if t.numel > 1 and not _broadcasts(t, shape):
+            piece_length, piece_block = _piece(t, shape)
+            length, block = min(length, piece_length), min(block, piece_block)
+    return Loop(max(length, 1), max(block, length, 1), strided=any(s[order[0]] > 1 for s in strides))
+
+
+def _coalesced(shape: Sequence[int], order: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Elements of the innermost loop and of the two innermost, once dimensions that can be are walked as one.
+
+    ``order`` names the dimensions of ``shape`` from the innermost on; ``strides`` are those of every operand.
+    """
+    sizes: list[int] = []
+    start = order[0]
+    for d in order:
+        if sizes and all(s[d] == s[start] * sizes[-1] for s in strides):
+            sizes[-1] *= shape[d]
+        elif len(sizes) == 2:
+            break
+        else:
+            sizes.append(shape[d])
+            start = d
+    return sizes[0], math.prod(sizes)
 
 
 def _broadcasts(spec: TensorSpec, shape: Sequence[int]) -> bool:
@@ -49,11 +71,14 @@ def _broadcasts(spec: TensorSpec, shape: Sequence[int]) -> bool:
     return rank <= len(shape) and all(n in (1, m) for n, m in zip(spec.shape, shape[len(shape) - rank :], strict=True))
 
 
-def _piece(spec: TensorSpec, shape: Sequence[int]) -> int:
-    """Neighbouring elements that an operand and a result of other sizes have in common."""
-    length = 1
+def _piece(spec: TensorSpec, shape: Sequence[int]) -> tuple[int, int]:
+    """Elements that an operand and a result of other sizes walk in one loop, and in the two innermost."""
+    sizes = [1, 1]
+    inner = 0
     for n, m in zip(reversed(spec.shape), reversed(shape), strict=False):
-        length *= max(min(n, m), 1)
-        if n != m:
-            break
-    return length
+        sizes[inner] *= max(min(n, m), 1)
+        if n != m:  # what lies behind this dimension is no neighbour of the next
+            if inner:
+                break
+            inner = 1
+    return sizes[0], sizes[0] * sizes[1]

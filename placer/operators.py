@@ -101,7 +101,7 @@ FAMILIES: Mapping[str, Family] = {
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
     ),
     "elementwise": Family(
-        ("numel", "bytes", "inner"),
+        ("numel", "bytes", "inner", "block"),
         ("strided", "broadcast", "in_place"),
         readers.elementwise,
         {**readers.CHUNKS, **readers.LOOPS},
@@ -156,7 +156,7 @@ FAMILIES: Mapping[str, Family] = {
         {"squares": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[2], "matrices": lambda w: w.sizes[0]},
     ),
     "fourier": Family(("numel", "length"), ("strided",), readers.fourier),
-    "random": Family(("numel", "bytes", "inner"), ("strided", "broadcast", "in_place"), readers.elementwise),
+    "random": Family(("numel", "bytes", "inner", "block"), ("strided", "broadcast", "in_place"), readers.elementwise),
     "sorting": Family(
         ("numel", "row"), ("strided",), readers.rows, {"compared": lambda w: w.sizes[0] * math.log2(2.0 + w.sizes[1])}
     ),

@@ -117,15 +117,16 @@ TRANSCENDENTAL = {
 
 
 def elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """One FLOP per element, more for functions that are not one instruction; the innermost loop over the operands."""
+    """One FLOP per element, more for functions that are not one instruction; the innermost loops over the operands."""
     out = max(largest(call.outputs), largest(call.inputs) if call.in_place else 0)
     name = call.op.removeprefix("aten::").rstrip("_")
     broadcast = any(t.numel < out or 0 in t.stride for t in call.inputs if t.numel > 1)
     written = call.inputs[:1] if call.in_place else call.outputs[:1]
-    loop = innermost(written[0], call.inputs) if written else Loop(1, strided=False)
+    loop = innermost(written[0], call.inputs) if written else Loop(1, 1, strided=False)
     flops = float(TRANSCENDENTAL.get(name, 1)) * out
     flags = float(loop.strided), float(broadcast), float(call.in_place)
-    return flops, (out, operand_bytes(call), min(loop.length, max(out, 1))), flags
+    most = max(out, 1)
+    return flops, (out, operand_bytes(call), min(loop.length, most), min(loop.block, most)), flags
 
 
 def reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -365,8 +366,9 @@ CHUNKS: Mapping[str, Callable[[Work], float]] = {
     "chunk_bytes": lambda w: w.bytes / _chunks(w),
 }
 
-#: What the innermost loop costs beside its arithmetic: beginning anew, and elements that lie apart.
+#: What the innermost loops cost beside their arithmetic: beginning anew, one or both, and elements that lie apart.
 LOOPS: Mapping[str, Callable[[Work], float]] = {
     "restarts": lambda w: max(w.sizes[0] / max(w.sizes[2], 1.0) - 1.0, 0.0),
+    "blocks": lambda w: max(w.sizes[0] / max(w.sizes[3], 1.0) - 1.0, 0.0),
     "strided": lambda w: w.flags[0] * w.sizes[0],
 }

@@ -308,10 +308,13 @@ def test_a_loop_below_the_grain_stays_on_one_core() -> None:
 def test_rows_that_are_walked_one_by_one() -> None:
     by_row = work("aten::mul", [spec(6, 4), spec(6, 1)], [spec(6, 4)])
     assert (feature(by_row, "inner"), amounts(by_row)["restarts"]) == (4, 5)
+    assert (feature(by_row, "block"), amounts(by_row)["blocks"]) == (24, 0)
     whole = work("aten::mul", [spec(6, 4), spec(6, 4)], [spec(6, 4)])
     assert (feature(whole, "inner"), amounts(whole)["restarts"]) == (24, 0)
     apart = work("aten::clone", [spec(6, 4, stride=(1, 6))], [spec(6, 4)])
     assert (feature(apart, "strided"), amounts(apart)["strided"]) == (1, 24)
+    patches = work("aten::clone", [spec(5, 6, 3, 2, stride=(7, 1, 7, 1))], [spec(5, 6, 3, 2)])
+    assert (feature(patches, "block"), amounts(patches)["blocks"]) == (6, 29)
 
 
 def test_python_displaces_the_code_of_forward_ops_alone() -> None:

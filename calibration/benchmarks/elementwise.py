@@ -28,6 +28,44 @@ def _blocks(side: int) -> Callable[[Tensor], Tensor]:
     return cut
 
 
+def _patches(side: int, step: int) -> Callable[[Tensor], Tensor]:
+    """Every square of ``side`` elements as one row, ``step`` apart: convolution and pooling written out by hand."""
+
+    def unfold(x: Tensor) -> Tensor:
+        height, width = (min(side, n) for n in x.shape)
+        return x.unfold(0, height, step).unfold(1, width, step).reshape(-1, height * width)
+
+    return unfold
+
+
+def _unpatched(x: Tensor) -> Tensor:
+    """The inverse of two by two patches side by side."""
+    rows, columns = (max(n // 2, 1) for n in x.shape)
+    side = 2 if min(x.shape) > 1 else 1
+    parts = x.flatten()[: rows * columns * side**2].view(rows, columns, side, side)
+    return parts.transpose(1, 2).reshape(rows * side, columns * side)
+
+
+def _add_patches_(x: Tensor) -> Tensor:
+    """Overlapping patches of three by three added up where they came from: a convolution's gradient by hand."""
+    columns = max(min(x.shape[1], x.numel() // 9), 1)
+    rows = max(x.numel() // (9 * columns), 1)
+    side = 3 if x.numel() >= 9 else 1
+    patches = x.flatten()[: rows * columns * side**2].view(rows, columns, side, side)
+    image = x.new_zeros(rows + side - 1, columns + side - 1)
+    for i in range(side):
+        for j in range(side):
+            image[i : i + rows, j : j + columns] += patches[:, :, i, j]
+    return image
+
+
+def _permuted(x: Tensor) -> Tensor:
+    """Channels moved to the end, or from there."""
+    images = min(4, x.shape[0])
+    rows = x.shape[0] // images
+    return x[: images * rows].unflatten(0, (images, rows)).transpose(1, 2).contiguous()
+
+
 def _add_half_(x: Tensor) -> Tensor:
     """Half of every row added to the other half, in place: a gradient that is put together from parts."""
     y, half = x * 1.5, x.shape[-1] // 2
@@ -61,6 +99,8 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
     "windows2": _windows(2), "windows3": _windows(3), "windows5": _windows(5), "blocks2": _blocks(2),
     "blocks4": _blocks(4), "add_half_": _add_half_, "mul_": lambda x: (x + 1.0).mul_(x),
+    "patches2": _patches(2, 1), "patches3": _patches(3, 1), "patches5": _patches(5, 1), "tiles2": _patches(2, 2),
+    "tiles3": _patches(3, 3), "unpatched": _unpatched, "add_patches_": _add_patches_, "permuted": _permuted,
     "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
 }  # fmt: skip
 
@@ -77,8 +117,11 @@ POPULAR = 15
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
 ONCE = frozenset((
     "strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater", "windows2", "windows3",
-    "windows5", "blocks2", "blocks4",
+    "windows5", "blocks2", "blocks4", "patches2", "patches3", "patches5", "tiles2", "tiles3", "unpatched",
+    "add_patches_", "permuted",
 ))  # fmt: skip
+#: How many times as large as its operand a result is, where that is a multiple.
+COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}
 
 
 class Repeated(nn.Module):
@@ -125,5 +168,6 @@ def _draw(random: Random) -> Branch:
     if name == "transposed_add":
         rows = columns = min(rows, columns)
     times = 1 if name in ONCE else random.choice((1, 3))
+    moved = 16.0 * times * COPIES.get(name, 1) * rows * columns
     return Branch(f"{name} {rows}x{columns}", lambda: Repeated(UNARY[name], times),
-                  lambda grad: tensor(rows, columns, grad=grad), 0.0, 16.0 * times * rows * columns)  # fmt: skip
+                  lambda grad: tensor(rows, columns, grad=grad), 0.0, moved)  # fmt: skip

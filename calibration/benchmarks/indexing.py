@@ -48,6 +48,15 @@ def _columns(table: Tensor, index: Tensor) -> Tensor:
     return table[:, index[:32] % table.shape[1]]
 
 
+def _assigned(table: Tensor, index: Tensor) -> Tensor:
+    """One number of each row, written to where a pair of indices says, as pooling sends gradients back."""
+    count = min(len(index), table.shape[0])
+    rows = torch.arange(count, device=index.device)
+    out = torch.zeros_like(table)
+    out[rows, index[:count] % table.shape[1]] = table[:count, 0]
+    return out
+
+
 #: Functions of a table (rows x width) and a vector of row numbers.
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
@@ -59,6 +68,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
     "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4), mode="mean"),
     "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
+    "assigned": _assigned, "assigned2": _assigned,
     "pairs": lambda t, i: t[i, i % t.shape[1]], "selected_columns": lambda t, i: t.index_select(1, i[:32] % t.shape[1]),
     "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip

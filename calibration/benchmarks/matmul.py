@@ -11,7 +11,9 @@ from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tenso
 
 #: float32 is what most steps run; the others only where their rate differs.
 DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)
-KINDS = ("linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "single", "square", "weights")
+KINDS = (
+    "linear", "linear", "layer", "layer", "layer", "linear_3d", "bmm", "vector", "single", "square", "weights", "thin",
+)  # fmt: skip
 #: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
 SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
 
@@ -55,6 +57,8 @@ def _draw(random: Random) -> Branch:
         m, (k, n) = log_int(random, 16, 16384), widths(random, 24, 2048, 2)
     elif kind == "weights":  # few rows through a large layer: its weights come from memory
         m, (k, n) = log_int(random, 1, 64), widths(random, 512, 4096, 2)
+    elif kind == "thin":  # many rows of few numbers, as patches of images are: no kernel's tile is ever full
+        m, k, n = log_int(random, 64, 65536), log_int(random, 1, 48), log_int(random, 1, 48)
     elif kind == "square":
         m = k = n
     flops = 2.0 * batch * m * k * n * SLOWER[dtype]

@@ -130,6 +130,30 @@ class Pieces(nn.Module):
         return torch.cat([a, b * 0.5], -1) if x.shape[-1] % 2 == 0 else a + b
 
 
+class Iterated(nn.Module):
+    """A field followed step by step, ``stages`` evaluations each, as solvers of differential equations do.
+
+    Slopes are put together one by one, or stacked and multiplied by their weights.
+    """
+
+    def __init__(self, field: nn.Module, steps: int, stages: int, stacked: bool) -> None:
+        super().__init__()
+        self.field, self.steps, self.stages, self.stacked = field, steps, stages, stacked
+        self.register_buffer("weights", torch.full((stages,), 0.1 / stages))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.get_buffer("weights")
+        for _ in range(self.steps):
+            slopes = [self.field(x)]
+            while len(slopes) < self.stages:
+                slopes.append(self.field(x + 0.1 * slopes[-1]))
+            if self.stacked:
+                x = x + (torch.stack(slopes, -1) * weights).sum(-1)
+            else:
+                x = x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
+        return x
+
+
 def _mlp(random: Random) -> tuple[Layers, Tensor]:
     batch = 1 if random.random() < ALONE else log_int(random, 1, 8192)
     width = log_int(random, 1, 512)
@@ -347,9 +371,26 @@ def _pieces(random: Random) -> tuple[Layers, Tensor]:
     return layers, tensor(batch, width)
 
 
+def _solver(random: Random) -> tuple[Layers, Tensor]:
+    width, hidden = log_int(random, 1, 64), log_int(random, 4, 256)
+    batch = 1 if random.random() < 2 * ALONE else log_int(random, 1, 256)
+    steps, stages = log_int(random, 1, 64), random.randint(1, 6)
+    field = nn.Sequential(nn.Linear(width, hidden), random.choice(ACTIVATIONS[:6])(), nn.Linear(hidden, width))
+    layers = Layers()
+    evaluations = float(steps * stages)
+    layers.add(
+        Iterated(field, steps, stages, stacked=random.random() < 0.5),
+        flops=evaluations * (4.0 * batch * width * hidden + PER_STEP),
+        elements=evaluations * batch * (2 * hidden + 4 * width),
+    )
+    return layers, tensor(*(() if batch == 1 and random.random() < 0.5 else (batch,)), width)
+
+
 #: Networks drawn before the smallest of them is taken, however small the limit.
 DRAWS = 60
-KINDS = (_mlp, _mlp, _single, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces)
+KINDS = (
+    _mlp, _mlp, _single, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces, _solver,
+)  # fmt: skip
 
 
 def propose(random: Random, limit: Limit) -> Probe:
