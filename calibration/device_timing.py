@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from placer.calibration import in_place
-from placer.calibration.in_place import Event, OpTiming, RawEvent, StepTiming
+from placer.calibration.in_place import StepTiming, Stopwatch
+from placer.calibration.matching import OpTiming, match
+from placer.calibration.recording import Event, RawEvent, nest
 from placer.calibration.timing import Clock
 from placer.calibration.waiting import OP_MARK, WaitAfterEachOp, waited_calls
 from placer.tracing.trace import Trace
@@ -45,18 +46,19 @@ def time_step_waiting(
     """
     kind = torch.device(device).type
     synchronize()
-    whole = [_whole(step, synchronize, clock)]
+    undisturbed = Stopwatch(step, synchronize, clock, pulse=None).seconds
+    whole = [undisturbed()]
     rounds = int(min(max(seconds / 4 / max(whole[0], 1e-6), LEAST_WHOLE), MOST_WHOLE))
-    whole += [_whole(step, synchronize, clock) for _ in range(rounds)]
+    whole += [undisturbed() for _ in range(rounds)]
     calls = waited_calls(step, kind, synchronize, seconds=seconds / 2, clock=clock)
     structure = _structure(step, kind, synchronize, clock)
     if calls is None or structure is None or [call.name for call in calls] != structure.names:
         return None
-    whole += [_whole(step, synchronize, clock) for _ in range(rounds)]
+    whole += [undisturbed() for _ in range(rounds)]
     waits = structure.sums([max(call.wait - overhead, 0.0) for call in calls])
     issues = structure.sums([call.issue for call in calls])
     # Both lists hold the same events in the same order, so they match the trace alike.
-    pairs = list(zip(in_place._match(trace, waits), in_place._match(trace, issues), strict=True))
+    pairs = list(zip(match(trace, waits), match(trace, issues), strict=True))
     ops = tuple(OpTiming(d.call, h.device_seconds, 0, d.device_seconds) for d, h in pairs if d and h)
     whole.sort()
     median = statistics.median(whole)
@@ -70,13 +72,6 @@ def time_step_waiting(
     )
 
 
-def _whole(step: Callable[[], object], synchronize: Callable[[], None], clock: Clock) -> float:
-    start = clock()
-    step()
-    synchronize()
-    return clock() - start
-
-
 @dataclass(frozen=True)
 class _Structure:
     """The recorder's events of one step in order of their start, and the ops timed in it by name and event number."""
@@ -87,7 +82,7 @@ class _Structure:
 
     def sums(self, seconds: list[float]) -> list[Event]:
         """The events, each with the sum of ``seconds`` (one number per timed op) inside it as its device time."""
-        nested = in_place.nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
+        nested = nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
         return [event for event in nested if event.name != OP_MARK]
 
 

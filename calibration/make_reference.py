@@ -3,8 +3,7 @@
 Each call is one sitting of 25 minutes, whose journal stays in a folder; the profile is made of all sittings there,
 and put among those that come with placer. It holds fits and no samples. A machine that shares its cores has many
 paces; one pace differs from another for each op in its own way, and only the fastest, at which no neighbour is busy, is
-the same on all such machines: what was measured at any other is left out. Of several sittings the samples are brought
-to one pace, the mean of all, before they are fitted together.
+the same on all such machines. What was measured at any other is left out: sit again until enough is left.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ import numpy as np
 from placer import machine, profile
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
-from placer.calibration.pace import steadied
 from placer.calibration.progress import silent
 from placer.calibration.pulse import is_alike
 from placer.calibration.runner import build, measure, targets
-from placer.costs import CostModel
 from placer.errors import CalibrationError
 from placer.profile import Profile
 from placer.store import data_home
@@ -48,7 +45,7 @@ def sit(folder: Path, *, seconds: float) -> None:
 
 
 def together(folder: Path) -> Profile:
-    """The profile of all sittings in ``folder``, at their mean pace.
+    """The profile of all sittings in ``folder``, at rest.
 
     Raises CalibrationError where there is none, where one is of another machine or of other settings than this process
     has, and where all together say too little.
@@ -58,35 +55,28 @@ def together(folder: Path) -> Profile:
     if not sittings:
         raise CalibrationError(f"no sitting in {folder}: measure one, with a budget above 0")
     with tempfile.TemporaryDirectory() as scratch:
-        mixed = _pooled(sittings, Path(scratch) / "mixed.journal", fingerprint, None)
-        prices = build(mixed, fingerprint, interrupted=False, unaided=True)
-        even = _pooled(sittings, Path(scratch) / "even.journal", fingerprint, prices)
-        return build(even, fingerprint, interrupted=False, unaided=True)
+        pooled = _pooled(sittings, Path(scratch) / "pooled.journal", fingerprint)
+        return build(pooled, fingerprint, interrupted=False, unaided=True)
 
 
-def _pooled(
-    sittings: Sequence[Journal], path: Path, fingerprint: dict[str, object], prices: Profile | None
-) -> Journal:
-    """One journal of all sittings, with the medians of their rates; each brought to the pace of ``prices``."""
+def _pooled(sittings: Sequence[Journal], path: Path, fingerprint: dict[str, object]) -> Journal:
+    """One journal of what all sittings measured at rest, with the medians of their rates."""
     pooled = Journal(path, fingerprint)
     for device, threads in dict.fromkeys(key for sitting in sittings for key in sitting.rates):
         rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
         common = set(rates[0]).intersection(*rates)
         pooled.add_rates(device, threads, {k: statistics.median(r[k] for r in rates) for k in sorted(common)}, 0.0)
-        # An accelerator is timed by its own events.
-        model = CostModel(prices.fit(device, threads)) if prices is not None and device == "cpu" else None
-        for sitting in sittings:
-            steps = _at_rest(sitting.of(device, threads))
-            if model is not None:
-                steps = steadied(steps, model)
-            took = sitting.seconds.get((device, threads), 0.0) / max(len(steps), 1)
-            for step in steps:
-                pooled.add(step, took)
+        steps = _at_rest([step for sitting in sittings for step in sitting.of(device, threads)])
+        took = sum(sitting.seconds.get((device, threads), 0.0) for sitting in sittings) / max(len(steps), 1)
+        for step in steps:
+            pooled.add(step, took)
     return pooled
 
 
 def _at_rest(steps: Sequence[StepObservation]) -> Sequence[StepObservation]:
     """Those at the pace of a machine without busy neighbours: of the fastest, and as fast."""
+    if not steps:
+        return steps
     resting = float(np.quantile([step.beat for step in steps], RESTING))
     return [step for step in steps if is_alike(step.beat, resting)]
 

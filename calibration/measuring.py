@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.calibration.device_timing import time_step_waiting
-from placer.calibration.in_place import RecorderCost, StepTiming, recorder_cost, time_step
+from placer.calibration.in_place import StepTiming, recorder_cost, time_step
+from placer.calibration.matching import RecorderCost
 from placer.calibration.observation import StepObservation, observe
 from placer.calibration.probe import Probe
 from placer.calibration.pulse import Pulse

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from placer.calibration.in_place import RecorderCost, StepTiming
+from placer.calibration.in_place import StepTiming
+from placer.calibration.matching import RecorderCost
 from placer.json_values import UnfitError, integer, json_list, json_object, number, numbers, text, vector
 from placer.operators import CONTEXT_SIZES, FAMILIES, Work, describe_step, feature_names
 from placer.timeline import framework_counts

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
+from placer.calibration.pulse import is_alike
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
 from placer.profile import Profile
+
+#: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
+_CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
 
 def references() -> tuple[Profile, ...]:
@@ -18,11 +22,13 @@ def references() -> tuple[Profile, ...]:
 
 
 def expectation(
-    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any]
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], beat: float = 0.0
 ) -> Expectation | None:
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
-    A profile made by another version of placer, which describes ops by other features, is passed over.
+    ``beat``: seconds of the beat at which this machine was measured (see ``pulse``), 0.0 where it was not felt. Two
+    machines of one kind are kin at one pace only: a busy neighbour slows each op down in a way of its own. A profile
+    made by another version of placer, which describes ops by other features, is passed over.
     """
     current = [
         found for found in known
@@ -31,8 +37,11 @@ def expectation(
     if not current:
         return None
     nearest = min(current, key=lambda found: _strangeness(found.fingerprint, fingerprint, device))
-    kin = _strangeness(nearest.fingerprint, fingerprint, device) < 0.05
-    return Expectation(nearest.fit(device, threads), kin=kin, name=nearest.name)
+    fit = nearest.fit(device, threads)
+    resting = fit.rates.get("beat_seconds", 0.0)
+    one_pace = not (beat and resting) or is_alike(beat, resting)
+    kin = _strangeness(nearest.fingerprint, fingerprint, device) < 0.05 and one_pace
+    return Expectation(fit, kin=kin, name=nearest.name)
 
 
 def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:
@@ -41,7 +50,11 @@ def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str)
         return 0.0 if _accelerator(there, device) == _accelerator(here, device) else 1.0
     cores = abs(math.log(float(there.get("cores") or 1) / float(here.get("cores") or 1)))
     other_torch = 0.1 * (_release(there) != _release(here))
-    return cores + other_torch + 10.0 * (there.get("cpu") != here.get("cpu"))
+    return cores + other_torch + sum(weight * _differs(there, here, field) for field, weight in _CPU.items())
+
+
+def _differs(there: Mapping[str, Any], here: Mapping[str, Any], field: str) -> bool:
+    return field in there and field in here and there[field] != here[field]
 
 
 def _release(fingerprint: Mapping[str, Any]) -> str:

@@ -235,10 +235,10 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
             continue
         observations = at_one_pace(measured)
         left_out += len(measured) - len(observations)
-        expected = expectation(known, device, threads, fingerprint)
         beat = statistics.median(o.beat for o in observations)
         if beat > 0.0:
             rates = {**rates, "beat_seconds": beat}
+        expected = expectation(known, device, threads, fingerprint, beat)
         if device == "cpu":
             fits.append(
                 fitting.fit_device(

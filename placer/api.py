@@ -19,15 +19,15 @@ from placer.advice import advise
 from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
 from placer.asked import words
 from placer.batches import staging
-from placer.before_move import BeforeMove
 from placer.decision import Decision
-from placer.errors import PlacerError, PlacerWarning
+from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
-from placer.moving import move_modules, move_optimizer, only_device, same_device
+from placer.moving import move_optimizer, same_device
 from placer.occupied import with_occupied
 from placer.placement import Placement
 from placer.plans import Plan, Plans
 from placer.profile import Profile
+from placer.relocation import place, place_or_stay
 from placer.second_opinion import with_race, with_seen
 from placer.workload import Workload, make_workload
 
@@ -103,7 +103,7 @@ def choose(
     forced = override()
     if forced is not None:
         decision = Decision(forced, torch.get_num_threads(), None, f"{forced}: set by PLACER_DEVICE")
-        return _place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
+        return place(Placement(decision, pinned=data == "pinned"), workload, optimizer, move, threads)
     asked_for, names = names, names or ranks.own_devices()
     try:
         plan = _plan(workload, names, threads, measure, profile)
@@ -112,7 +112,7 @@ def choose(
             raise
         decision = ranks.agreed(planning.conventional(workload, names, str(error)), (), workload)
         placement = Placement(decision, pinned=data == "pinned")
-        placement = _place_or_stay(placement, workload, optimizer, move, threads, names)
+        placement = place_or_stay(placement, workload, optimizer, move, threads, names)
         next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
         message = f"placed on {placement.device} without a prediction: {error}{next_command}"
         if placement.decision is not decision:
@@ -124,7 +124,7 @@ def choose(
     decision = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
     placement = _placement(plan, decision, data)
     known = plans.device_of(workload.target) if isinstance(workload.target, nn.Module) else None
-    placed = _place_or_stay(placement, workload, optimizer, move, threads, names, known)
+    placed = place_or_stay(placement, workload, optimizer, move, threads, names, known)
     if placed.decision is not decision:
         warnings.warn(PlacerWarning(f"not placed as predicted: {placed.reason}"), stacklevel=2)
     return placed
@@ -347,68 +347,12 @@ def _priced(workload: Workload, names: Sequence[str] | None, threads: str, measu
     except Exception as error:
         # The boundary of "choose never breaks a training script": tracing runs the user's own code on tensors it was
         # not written for, pricing sees ops nobody foresaw; what they raise must end in a warning, not in a crash.
-        raise PlacerError(f"pricing failed with {type(error).__name__}: {_first_line(error)}") from error
+        raise PlacerError(f"pricing failed with {type(error).__name__}: {first_line(error)}") from error
 
 
 def _settings() -> Hashable:
     """Process-wide switches a prediction depends on."""
     return (torch.get_num_threads(), machine.matmul_precision())
-
-
-def _place(
-    placement: Placement,
-    workload: Workload,
-    optimizer: str | torch.optim.Optimizer | None,
-    move: bool,
-    threads: str,
-    known: torch.device | None = None,
-) -> Placement:
-    """The move: the only place where the user's objects are touched. ``known`` is where the model is for certain."""
-    if not move:
-        return placement
-    device = torch.device(placement.device)
-    if known is None or not same_device(known, device):
-        move_modules(workload.modules, device)
-    if isinstance(optimizer, torch.optim.Optimizer):
-        move_optimizer(optimizer, device)
-    if threads == "tune" and device.type == "cpu" and placement.threads != torch.get_num_threads():
-        torch.set_num_threads(placement.threads)
-    return placement
-
-
-def _place_or_stay(
-    placement: Placement,
-    workload: Workload,
-    optimizer: str | torch.optim.Optimizer | None,
-    move: bool,
-    threads: str,
-    allowed: Sequence[str] | None,
-    known: torch.device | None = None,
-) -> Placement:
-    """The move; or, where the device refuses it (full, gone, a driver too old), everything back where it was.
-
-    Raises what torch raised under ``PLACER_STRICT=1``, and where there is no other device to stay on.
-    """
-    if not move:
-        return placement
-    here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
-    stays = here is None or same_device(here, torch.device(placement.device))
-    before = None if stays else BeforeMove(workload.modules, optimizer)
-    try:
-        return _place(placement, workload, optimizer, move, threads, known)
-    except RuntimeError as error:
-        if before is None:
-            raise
-        before.restore()
-        home = machine.normal_device(str(here))
-        if strict() or home not in (machine.available_devices() if allowed is None else allowed):
-            raise
-        reason = (
-            f"{home}: the move to {placement.device} failed ({type(error).__name__}: {_first_line(error)}); "
-            f"free memory on {placement.device} or set PLACER_DEVICE={home}"
-        )
-        decision = Decision(home, torch.get_num_threads(), None, reason)
-        return Placement(decision, placement.predictions, pinned=workload.data == "pinned", explain=placement.explain)
 
 
 def _explanation(plan: Plan, *, with_timeline: bool = True) -> Explanation:
@@ -426,7 +370,7 @@ def _record(plan: Plan, seconds: float) -> None:
     except Exception as error:  # whatever goes wrong in a diary costs a line of it, not the decision
         if strict():
             raise
-        _warn_unkept(f"explaining one failed with {type(error).__name__}: {_first_line(error)}")
+        _warn_unkept(f"explaining one failed with {type(error).__name__}: {first_line(error)}")
         return
     if refused is not None:
         path = history.history_path()
@@ -437,8 +381,3 @@ def _record(plan: Plan, seconds: float) -> None:
 def _warn_unkept(why: str) -> None:
     """Once in a process and not for every decision: the answer is there all the same."""
     warnings.warn(PlacerWarning(f"decisions and step times are not kept for later runs: {why}"), stacklevel=5)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else "no message"

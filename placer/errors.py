@@ -65,3 +65,9 @@ class TargetError(PlacerError):
 
 class PlacerWarning(UserWarning):
     """choose() fell back to the conventional rule, or knows less than it should."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, as far as there is room for it within another message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "no message"

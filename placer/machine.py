@@ -43,7 +43,7 @@ def cpu_model() -> str:
     name = ""
     try:
         if system == "Linux":
-            fields = dict(re.findall(r"^([\w ]+?)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+            fields = _cpuinfo()
             name = fields.get("model name") or fields.get("Model") or ""
             if not name and "CPU part" in fields:
                 name = f"{platform.machine()} implementer {fields.get('CPU implementer')} part {fields['CPU part']}"
@@ -57,12 +57,35 @@ def cpu_model() -> str:
 
 
 @functools.cache
+def cpu_version() -> str:
+    """Which of the CPUs that share a name this is; hypervisors call many generations "AMD EPYC". "" where unknown."""
+    try:
+        fields = _cpuinfo() if platform.system() == "Linux" else {}
+    except (OSError, UnicodeDecodeError):
+        return ""
+    words = (("cpu family", "family"), ("model", "model"))
+    return " ".join(f"{word} {fields[field]}" for field, word in words if field in fields)
+
+
+def cpu_instructions() -> str:
+    """The vector instructions that torch's kernels use here, as torch names them: ``AVX2``, ``AVX512``, ..."""
+    import torch
+
+    return str(torch.backends.cpu.get_cpu_capability())
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the last of its CPUs."""
+    return dict(re.findall(r"^([\w ]+?)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+
+
+@functools.cache
 def machine_id() -> str:
-    """A file name (without suffix) for this machine, the same as long as host name and CPU model stay."""
+    """A file name (without suffix) for this machine, the same as long as host name and CPU stay."""
     node = platform.node().split(".")[0].lower()
     if not node or re.fullmatch(r"[0-9a-f]{12}", node):  # a container's random name: another one at every start
         node = "container"
-    digest = hashlib.sha256(f"{node}|{cpu_model()}|{platform.machine()}".encode()).hexdigest()[:10]
+    digest = hashlib.sha256(f"{node}|{cpu_model()}|{cpu_version()}|{platform.machine()}".encode()).hexdigest()[:10]
     slug = re.sub(r"[^a-z0-9]+", "-", node).strip("-")[:40] or "machine"
     return f"{slug}-{digest}"
 
@@ -148,6 +171,8 @@ def fingerprint() -> dict[str, Any]:
     found = accelerators()
     facts: dict[str, Any] = {
         "cpu": cpu_model(),
+        "cpu_version": cpu_version(),
+        "cpu_instructions": cpu_instructions(),
         "cores": usable_cores(),
         "memory_bytes": _host_memory()[1],
         "accelerators": [_describe(device) for device in found],

@@ -8,12 +8,17 @@ from typing import Any
 #: Fingerprint fields compared by plain equality, with the words a reader knows.
 _PLAIN = {
     "cpu": "CPU",
+    "cpu_version": "CPU version",
+    "cpu_instructions": "CPU instructions",
     "cores": "usable cores",
     "torch": "torch",
     "matmul_precision": "float32 matmul precision",
     "tf32_matmul": "TF32 in matmul",
     "tf32_convolution": "TF32 in convolutions",
 }
+#: Fields not every profile has: TF32 is recorded only beside an accelerator, whose coming and going is a field of its
+#: own, and older profiles do not tell CPUs of one name apart.
+_OPTIONAL = ("tf32_matmul", "tf32_convolution", "cpu_version", "cpu_instructions")
 #: Kernels and containers report a slightly different total after an update; speed does not depend on it.
 _MEMORY_TOLERANCE = 0.05
 
@@ -27,9 +32,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
     found = [
         f"{label}: {_show(then.get(field))} -> {_show(now.get(field))}"
         for field, label in _PLAIN.items()
-        # The TF32 flags are recorded only beside an accelerator, whose coming and going is a field of its own.
-        if then.get(field) != now.get(field)
-        and not (field.startswith("tf32") and (field not in then or field not in now))
+        if then.get(field) != now.get(field) and not (field in _OPTIONAL and (field not in then or field not in now))
     ]
     old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
     if not _close(old_memory, new_memory):

@@ -29,6 +29,14 @@ def test_fingerprint_is_json_and_equals_itself() -> None:
     assert first["cpu"]
 
 
+def test_a_cpu_is_known_by_more_than_its_name() -> None:
+    found = machine.fingerprint()
+    assert found["cpu_instructions"] == torch.backends.cpu.get_cpu_capability()
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = {line.split(":")[1].strip() for line in lines if line.startswith("model\t")}
+    assert all(f"model {number}" in found["cpu_version"] for number in models)
+
+
 def test_settings_that_change_speed_show_up() -> None:
     before = machine.fingerprint()
     torch.set_num_threads(before["threads"] + 3)

@@ -486,6 +486,7 @@ def test_saving_follows_a_link_and_honours_the_umask(tmp_path: Path) -> None:
 GPU = {"device": "cuda", "name": "Test GPU", "memory_bytes": 8 * 2**30, "driver": "550.1"}
 THEN = {
     "cpu": "Test CPU", "cores": 4, "memory_bytes": 16 * 2**30, "accelerators": [GPU], "torch": "2.11.0", "threads": 4,
+    "cpu_version": "family 25 model 1", "cpu_instructions": "AVX2",
     "matmul_precision": "highest", "tf32_matmul": False, "tf32_convolution": True,
 }  # fmt: skip
 
@@ -496,6 +497,10 @@ THEN = {
         ({}, ()),
         ({"torch": "2.13.0"}, ("torch: 2.11.0 -> 2.13.0",)),
         ({"cores": 2, "cpu": "B"}, ("CPU: Test CPU -> B", "usable cores: 4 -> 2")),
+        (
+            {"cpu_version": "family 25 model 17", "cpu_instructions": "AVX512"},
+            ("CPU version: family 25 model 1 -> family 25 model 17", "CPU instructions: AVX2 -> AVX512"),
+        ),
         ({"memory_bytes": 15.9 * 2**30}, ()),
         ({"memory_bytes": 8 * 2**30}, ("memory: 16.0 GiB -> 8.0 GiB",)),
         ({"matmul_precision": "high"}, ("float32 matmul precision: highest -> high",)),

@@ -11,20 +11,20 @@ import torch
 from torch import nn
 from torch._C._autograd import DeviceType
 
-from placer.calibration import in_place
-from placer.calibration.in_place import (
+from placer.calibration import in_place, recording
+from placer.calibration.in_place import StepTiming, time_step
+from placer.calibration.matching import (
     BACKWARD_NODE,
     NESTED_COST,
     OUTER_COST,
-    STEP_MARK,
-    Event,
+    OWN_SHARE,
     OpTiming,
     RecorderCost,
-    StepTiming,
-    time_step,
+    match,
 )
 from placer.calibration.measuring import MOST_WARM_UP, Bench, warm_up
 from placer.calibration.probe import Probe
+from placer.calibration.recording import STEP_MARK, Event
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
 from placer.workload import make_workload
@@ -71,7 +71,7 @@ class Raw:
 
 
 def test_nesting_is_counted_per_step_and_thread() -> None:
-    (first, second) = in_place._steps([
+    (first, second) = recording._steps([
         Raw(STEP_MARK, 1000, 2000), Raw("aten::linear", 1100, 1500), Raw("aten::addmm", 1200, 1400),
         Raw("aten::copy_", 1250, 1300), Raw("aten::relu", 1500, 1600), Raw("aten::mul", 1150, 1450, thread=2),
         Raw(STEP_MARK, 3000, 4000), Raw("aten::add", 3100, 3200), Raw("aten::stray", 5000, 6000),
@@ -84,7 +84,7 @@ def test_nesting_is_counted_per_step_and_thread() -> None:
 
 
 def test_kernels_count_for_the_op_that_launched_them_and_all_around_it() -> None:
-    (step,) = in_place._steps([
+    (step,) = recording._steps([
         Raw(STEP_MARK, 0, 1000), Raw("aten::linear", 100, 500, correlation=1),
         Raw("aten::addmm", 200, 400, correlation=2),
         Raw("kernel", 2000, 2300, linked=2, device=DeviceType.CUDA),
@@ -107,7 +107,7 @@ def event(name: str, start: float, end: float, *, inside: int = 0, sequence: int
 
 def matched(calls: Sequence[OpCall], events: Sequence[Event]) -> list[float | None]:
     """Host seconds of each call, None where no event was found."""
-    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    found = match(Trace(tuple(calls), "train", (), (), (), ()), events)
     assert [t.call for t in found if t is not None] == [c for c, t in zip(calls, found, strict=True) if t is not None]
     return [None if t is None else pytest.approx(t.host_seconds) for t in found]  # type: ignore[misc]
 
@@ -142,7 +142,7 @@ def test_a_whole_ops_backward_is_found_by_sequence_number() -> None:
         event(f"{BACKWARD_NODE}: MmBackward0", 20, 25, sequence=7, inside=2),
     ]  # fmt: skip
     calls = [call("aten::lstm"), call("aten::sum", "loss"), call("aten::lstm_backward", "backward")]
-    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    found = match(Trace(tuple(calls), "train", (), (), (), ()), events)
     assert found[2] is not None
     assert found[2].host_seconds == pytest.approx(25 - 14)  # the engine's time between its nodes is the op's as well
     assert found[2].inside == (1 + 1) + (2 + 1)
@@ -164,7 +164,7 @@ def test_two_whole_ops_and_their_gradients_in_reverse() -> None:
 def test_an_optimizers_step_is_shared_evenly() -> None:
     calls = [call("aten::mm"), *(call("optimizer::Adam", "optimizer") for _ in range(4))]
     events = [event("aten::mm", 0, 1), event("Optimizer.step#Adam.step", 2, 10, inside=20)]
-    found = in_place._match(Trace(tuple(calls), "train", (), (), (), ()), events)
+    found = match(Trace(tuple(calls), "train", (), (), (), ()), events)
     assert [t.host_seconds for t in found if t] == [1, 2, 2, 2, 2]
     assert [t.inside for t in found if t] == [0, 5, 5, 5, 5]
     assert matched(calls, events[:1]) == [1, None, None, None, None]
@@ -173,7 +173,7 @@ def test_an_optimizers_step_is_shared_evenly() -> None:
 def test_what_recording_added_is_taken_off() -> None:
     timing = OpTiming(call("aten::linear"), 10e-6, 3, 0.0)
     assert timing.corrected(RecorderCost(1.0, 0.0)) == 10e-6
-    added = 1e-6 * (NESTED_COST * 3 + in_place.OWN_SHARE)
+    added = 1e-6 * (NESTED_COST * 3 + OWN_SHARE)
     assert timing.corrected(RecorderCost(0.0, 1e-6)) == pytest.approx(10e-6 - added)
     assert timing.corrected(RecorderCost(0.0, 1.0)) == pytest.approx(2.5e-6)  # never below a quarter of what was seen
 
@@ -209,7 +209,7 @@ def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:
 def test_one_disturbed_moment_does_not_decide_what_recording_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = itertools.cycle((20.0, 80.0, 240.0))
     disturbed = iter([0.0, 3e-3, 0.0, 0.0, 0.0, -1e-3, *[0.0] * 100])
-    monkeypatch.setattr(in_place, "_record", lambda *_: ([], []))
+    monkeypatch.setattr(in_place, "record", lambda *_, **__: [])
     monkeypatch.setattr(
         in_place, "_added", lambda *_: (n := next(lengths), 2e-5 + 7e-7 * n + next(disturbed))
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from placer import profile
+from placer import machine, profile
 from placer.calibration import make_reference
 from placer.calibration.journal import Journal
 from placer.calibration.reference import expectation, references
@@ -42,6 +42,33 @@ def test_the_most_similar_machine_is_taken() -> None:
     assert expected(cores=4) == ("alike", False)
     assert expected(torch="2.11.0") == ("alike", False)
     assert expected(cpu="Never Seen", cores=2) == ("alike", False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_cpus_of_one_name_are_told_apart() -> None:
+    real = references()[0]
+    versions = {"AVX2": "family 25 model 1", "AVX512": "family 25 model 17"}
+    for words, version in versions.items():
+        facts = {**MACHINE, "cpu_instructions": words, "cpu_version": version}
+        profile.save(replace(real, fingerprint=facts), profile.shipped_folder() / f"with-{words}.json")
+    (profile.shipped_folder() / "alike.json").unlink()
+    for words, version in versions.items():
+        assert expected(cpu_instructions=words, cpu_version=version) == (f"with-{words}", True)
+    assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_machines_of_one_kind_are_kin_at_one_pace_only() -> None:
+    known = references()
+    resting = 1e-4
+    found = [
+        replace(profile, fits=tuple(replace(fit, rates={**fit.rates, "beat_seconds": resting}) for fit in profile.fits))
+        for profile in known
+    ]
+    for beat, kin in ((0.0, True), (resting, True), (1.1 * resting, True), (1.6 * resting, False)):
+        nearest = expectation(found, "cpu", 2, MACHINE, beat)
+        assert nearest is not None
+        assert nearest.kin == kin
 
 
 @pytest.mark.usefixtures("folder")
@@ -91,6 +118,19 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     assert made.samples == ()
     assert all(fit.reference == "" and fit.families for fit in made.fits)
     assert "made-here" in profile.shipped()
+
+
+def test_a_reference_is_made_of_what_was_measured_at_rest(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    make_reference.sit(tmp_path, seconds=4.0)
+    (path,) = tmp_path.glob("*.journal")
+    sitting = Journal(path, machine.fingerprint(), existing=True)
+    steps = sitting.of("cpu", 1)
+    resting = min(step.beat for step in steps)
+    for step in steps[: len(steps) // 2]:  # the same, while a neighbour was busy
+        sitting.add(replace(step, beat=3.0 * resting, seconds=100.0 * step.seconds), 0.0)
+    rates = make_reference.together(tmp_path).fit("cpu", 1).rates
+    assert rates["beat_seconds"] < 2.0 * resting
 
 
 def test_sittings_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
