@@ -103,11 +103,25 @@ def command(
         swept = None if wanted is None else _swept(wanted, workload, explain)
         if swept is not None and form != "html":
             write_result(_rendered_sweep(swept, form, output), output)
+            _warn_of_pace(profiles)
             return
         explanation = explain(workload, advice=True)
         if form == "html" and swept is None:
             swept = _around(workload, explain)
     write_result(_rendered(explanation, form, output, swept), output)
+    _warn_of_pace(profiles)
+
+
+def _warn_of_pace(profiles: tuple[str, ...]) -> None:
+    """On stderr: what holds for this moment is no part of the explanation."""
+    if profiles:  # prices of any machine, at the pace it had
+        return
+    from placer.cli.pace import warning
+    from placer.planning import load_profile
+
+    found = warning(load_profile(None))
+    if found is not None:
+        click.echo(f"placer: {found}", err=True)
 
 
 def _no_workload_options(context: click.Context) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 import placer
 from placer import profile
+from placer.cli.pace import warning
 from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.profile import Profile
 from placer.step_times import StepTimes
@@ -38,6 +39,38 @@ def test_text(run: Run, nets: str, server: str) -> None:
     assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
     assert "\x1b" not in result.output
     assert result.stderr == ""
+
+
+def with_beat(found: Profile, seconds: float) -> Profile:
+    """The profile, as if it had been calibrated with this process's threads at that beat."""
+    threads = torch.get_num_threads()
+    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, "beat_seconds": seconds}) for fit in found.fits)
+    return dataclasses.replace(found, fits=tuple(fits))
+
+
+@pytest.mark.parametrize(
+    ("pace", "said"), [(1.0, None), (1.1, None), (1.6, "slows this machine down"), (0.5, "is faster just now")]
+)
+def test_another_pace_than_the_calibrated_one_is_said(own: Profile, pace: float, said: str | None) -> None:
+    found = warning(with_beat(own, 1e-4), beat=pace * 1e-4)
+    if said is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert said in found
+        assert f"{pace:.1f} times as long" in found
+
+
+def test_without_a_calibrated_beat_nothing_is_said_of_the_pace(own: Profile) -> None:
+    assert warning(own, beat=1.0) is None
+
+
+def test_the_pace_is_felt_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:
+    profile.save(with_beat(own, 1e-9), Path(own.name))
+    result = run("explain", f"{nets}:net", "--batch", "32,84")
+    assert "slows this machine down" in result.stderr
+    assert "slows this machine down" not in result.stdout
+    assert run("explain", f"{nets}:net", "--batch", "32,84", "--profile", own.name).stderr == ""
 
 
 def test_json_adds_up(run: Run, nets: str, server: str) -> None:
