@@ -44,7 +44,8 @@ def test_text(run: Run, nets: str, server: str) -> None:
 def with_beat(found: Profile, seconds: float) -> Profile:
     """The profile, as if it had been calibrated with this process's threads at that beat."""
     threads = torch.get_num_threads()
-    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, "beat_seconds": seconds}) for fit in found.fits)
+    beat = {"beat_seconds": seconds}
+    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **beat}) for fit in found.fits)
     return dataclasses.replace(found, fits=tuple(fits))
 
 
