@@ -4,7 +4,8 @@ A virtual machine shares its cores with neighbours that none of its own counters
 of a core busy, whatever is bound by instructions (Python, dispatch, additions) takes twice its time, a matrix product a
 sixth more, a large copy not more at all: no single factor describes that, and it comes and goes within milliseconds. So
 a small, fixed amount of such work on all cores, a *beat*, is timed before and after whatever is measured. The usual
-beat is the median over time: a machine that is mostly disturbed is measured as it mostly is.
+beat is the one around which most time was spent: a machine that is mostly disturbed is measured as it mostly is. (With
+neighbours on one core or another, or on both, a median falls between the paces, where hardly any time is spent.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -45,8 +46,8 @@ MOST = 2
 class Pulse:
     """The beats of one process that runs on ``threads`` cores.
 
-    ``usual``: seconds of the usual beat, where another process found that out; else the beat that ``pace``, a share of
-    all time, was no slower than (0.5: the median). ``work`` is what a beat does.
+    ``usual``: seconds of the usual beat, where another process found that out. ``pace``: a quantile over time to take
+    for usual, 0.0 the fastest beat; None: the beats around which most time was spent. ``work`` is what a beat does.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Pulse:
         threads: int,
         *,
         usual: float | None = None,
-        pace: float = 0.5,
+        pace: float | None = None,
         work: Callable[[], object] | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
@@ -74,7 +75,7 @@ class Pulse:
         if seconds < HOPELESS:
             seconds = min(seconds, self._once())
         now = self._clock()
-        self._spent[round(BINS * math.log(seconds))] += min(now - self._last, LASTING)
+        self._spent[binned(seconds)] += min(now - self._last, LASTING)
         self._last = now
         return seconds
 
@@ -101,9 +102,11 @@ class Pulse:
 
     @property
     def usual(self) -> float:
-        """Seconds of a beat at the machine's usual pace: as known, or the quantile over the time so far."""
+        """Seconds of a beat at the machine's usual pace: as known, or over the time so far."""
         if self._known is not None:
             return self._known
+        if self._pace is None:
+            return densest(self._spent)
         left = self._pace * sum(self._spent.values())
         step = 0
         for step in sorted(self._spent):
@@ -156,6 +159,30 @@ class Pulse:
                 good += len(stretch) if self.is_usual(beat) else 0
                 before, since, stretch = after, self._clock(), []
         return found
+
+
+def binned(beat: float) -> int:
+    """The step of a histogram of beats that a beat of so many seconds falls in."""
+    return round(BINS * math.log(beat))
+
+
+def densest(spent: Mapping[int, float]) -> float:
+    """Seconds of the beat that most others are like: the mean of the fullest window of the histogram ``spent``.
+
+    ``spent`` holds what counts (time, beats) by step of the histogram, and must not be empty.
+    """
+    steps = sorted(spent)
+    width = 2.0 * BINS * math.log(ALIKE)
+    most, fullest, total, low = 0.0, range(1), 0.0, 0
+    for high, step in enumerate(steps):
+        total += spent[step]
+        while step - steps[low] > width:
+            total -= spent[steps[low]]
+            low += 1
+        if total > most:
+            most, fullest = total, range(low, high + 1)
+    inside = [steps[i] for i in fullest]
+    return math.exp(sum(step * spent[step] for step in inside) / sum(spent[step] for step in inside) / BINS)
 
 
 def pacing_cores(device: str, threads: int) -> int:

@@ -6,6 +6,7 @@ import datetime as dt
 import statistics
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -24,7 +25,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.calibration.pulse import Pulse, is_alike, pacing_cores
+from placer.calibration.pulse import Pulse, binned, densest, is_alike, pacing_cores
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
@@ -165,11 +166,11 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
 
 
 def measure(
-    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, pace: float = 0.5
+    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, pace: float | None = None
 ) -> None:
     """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up.
 
-    ``pace``: the quantile of the machine's paces, 0 the fastest, at which to measure what can be (see ``Pulse``).
+    ``pace``: at which of the machine's paces to measure, where one can choose (see ``Pulse``); None: at the usual one.
     """
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
@@ -277,7 +278,9 @@ def at_one_pace(observations: Sequence[StepObservation]) -> list[StepObservation
 
     Which pace is the usual one is only known in the end.
     """
-    usual = statistics.median(o.beat for o in observations)
+    if not all(o.beat > 0.0 for o in observations):  # the pulse was not felt
+        return list(observations)
+    usual = densest(Counter(binned(o.beat) for o in observations))
     kept = [o for o in observations if is_alike(o.beat, usual)]
     return kept if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS) else list(observations)
 

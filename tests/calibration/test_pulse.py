@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,18 @@ import torch
 
 from placer.calibration import pulse as pulses
 from placer.calibration.interleaved import Measurement, measure_interleaved
-from placer.calibration.pulse import LASTING, PATIENCE, WAITING, Pulse, at_usual_pace, is_alike, pacing_cores, watched
+from placer.calibration.pulse import (
+    LASTING,
+    PATIENCE,
+    WAITING,
+    Pulse,
+    at_usual_pace,
+    binned,
+    densest,
+    is_alike,
+    pacing_cores,
+    watched,
+)
 
 
 class Machine:
@@ -123,6 +135,29 @@ def test_many_beats_of_waiting_do_not_outweigh_few_long_steps() -> None:
     while machine.now < 5.0:
         pulse.beat()
     assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+
+
+def test_the_usual_pace_is_one_of_those_that_the_machine_has_not_one_between_them() -> None:
+    paces = itertools.cycle([1.0] * 9 + [1.35] * 3 + [1.7] * 4 + [1.9] * 4)  # a neighbour on one core, the other, both
+    machine = Machine(lambda _: next(paces))
+    pulse = machine.pulse()
+    for _ in range(200):
+        pulse.beat()
+        machine.now += 1e-3
+    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+    assert densest({binned(1e-4): 3.0, binned(1.1e-4): 1.0, binned(2e-4): 3.5}) == pytest.approx(1.02e-4, rel=0.02)
+
+
+def test_a_machine_at_rest_is_told_by_its_fastest_beats() -> None:
+    machine = Machine(by_turns(undisturbed=0.2, disturbed=0.8))
+    pulse = Pulse(1, pace=0.1, work=machine.work, clock=machine.clock)
+    usual = machine.pulse()
+    for _ in range(3000):
+        pulse.beat()
+        usual.beat()
+        machine.now += 1e-3
+    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+    assert usual.usual == pytest.approx(90e-6, rel=0.02)
 
 
 def test_where_no_pulse_is_felt_everything_counts() -> None:
