@@ -1,9 +1,9 @@
 """Measures this machine at length, for others to learn from: ``python -m placer.calibration.make_reference NAME``.
 
-Each call is one sitting of 25 minutes, whose journal stays in a folder; the profile is made of all sittings there,
-and put among those that come with placer. It holds fits and no samples. A machine that shares its cores has many
-paces; one pace differs from another for each op in its own way, and only the fastest, at which no neighbour is busy, is
-the same on all such machines. What was measured at any other is left out: sit again until enough is left.
+Each call is one sitting of 25 minutes, whose journal stays in a folder; the profiles are made of all sittings there,
+and put among those that come with placer. They hold fits and no samples. A machine that shares its cores has several
+paces, and one differs from another for each op in its own way. So the two at which most was measured make a profile
+each: the faster one is NAME, the machine at rest; the other NAME-busy, what neighbours make of it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from placer import machine, profile
+from placer.calibration.fitting import LEAST_POINTS
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
-from placer.calibration.pulse import is_alike
+from placer.calibration.pulse import binned, densest, is_alike
 from placer.calibration.runner import build, measure, targets
 from placer.errors import CalibrationError
 from placer.profile import Profile
@@ -32,8 +32,8 @@ from placer.store import data_home
 
 #: Seconds of measuring that a sitting is worth.
 BUDGET = 1500.0
-#: Share of the time, or of the steps, that is fast enough to tell the machine at rest.
-RESTING = 0.1
+#: Least share of a sitting's steps that makes a pace of its own.
+LEAST_SHARE = 0.15
 
 
 def sit(folder: Path, *, seconds: float) -> None:
@@ -41,44 +41,66 @@ def sit(folder: Path, *, seconds: float) -> None:
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
     journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
     for target in targets(machine.available_devices(), quick=False):
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter, pace=RESTING)
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter)
 
 
-def together(folder: Path) -> Profile:
-    """The profile of all sittings in ``folder``, at rest.
+def together(folder: Path) -> tuple[Profile, Profile | None]:
+    """The profiles of all sittings in ``folder``: of the machine at rest, and while neighbours keep it busy.
 
-    Raises CalibrationError where there is none, where one is of another machine or of other settings than this process
-    has, and where all together say too little.
+    The latter is None where that was hardly ever seen. Raises CalibrationError where there is no sitting, where one is
+    of another machine or of other settings than this process has, and where all together say too little.
     """
     fingerprint = machine.fingerprint()
     sittings = [Journal(path, fingerprint, existing=True) for path in sorted(folder.glob("*.journal"))]
     if not sittings:
         raise CalibrationError(f"no sitting in {folder}: measure one, with a budget above 0")
     with tempfile.TemporaryDirectory() as scratch:
-        pooled = _pooled(sittings, Path(scratch) / "pooled.journal", fingerprint)
-        return build(pooled, fingerprint, interrupted=False, unaided=True)
+        rest, busy = (Journal(Path(scratch) / f"{pace}.journal", fingerprint) for pace in ("rest", "busy"))
+        _sort(sittings, rest, busy)
+        return _profile(rest, fingerprint), _profile(busy, fingerprint) if busy.observations else None
 
 
-def _pooled(sittings: Sequence[Journal], path: Path, fingerprint: dict[str, object]) -> Journal:
-    """One journal of what all sittings measured at rest, with the medians of their rates."""
-    pooled = Journal(path, fingerprint)
+def _profile(journal: Journal, fingerprint: dict[str, object]) -> Profile:
+    return replace(build(journal, fingerprint, interrupted=False, unaided=True), samples=())
+
+
+def _sort(sittings: Sequence[Journal], rest: Journal, busy: Journal) -> None:
+    """Put the steps of all sittings where they belong, with the medians of the sittings' rates."""
     for device, threads in dict.fromkeys(key for sitting in sittings for key in sitting.rates):
         rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
-        common = set(rates[0]).intersection(*rates)
-        pooled.add_rates(device, threads, {k: statistics.median(r[k] for r in rates) for k in sorted(common)}, 0.0)
-        steps = _at_rest([step for sitting in sittings for step in sitting.of(device, threads)])
+        common = {k: statistics.median(r[k] for r in rates) for k in sorted(set(rates[0]).intersection(*rates))}
+        steps = [step for sitting in sittings for step in sitting.of(device, threads)]
         took = sum(sitting.seconds.get((device, threads), 0.0) for sitting in sittings) / max(len(steps), 1)
-        for step in steps:
-            pooled.add(step, took)
-    return pooled
+        for journal, some in zip((rest, busy), by_pace(steps), strict=True):
+            if some:
+                journal.add_rates(device, threads, common, 0.0)
+            for step in some:
+                journal.add(step, took)
 
 
-def _at_rest(steps: Sequence[StepObservation]) -> Sequence[StepObservation]:
-    """Those at the pace of a machine without busy neighbours: of the fastest, and as fast."""
-    if not steps:
-        return steps
-    resting = float(np.quantile([step.beat for step in steps], RESTING))
-    return [step for step in steps if is_alike(step.beat, resting)]
+def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
+    """Those at the faster and those at the slower of the two paces that most were measured at.
+
+    The latter are none where they would be too few, and where the pulse was not felt.
+    """
+    if not all(step.beat > 0.0 for step in steps):
+        return list(steps), []
+    fullest, others = _at_usual_pace(steps)
+    next_fullest, _ = _at_usual_pace(others)
+    if len(next_fullest) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
+        return fullest, []
+    rest, busy = sorted((fullest, next_fullest), key=lambda some: statistics.median(step.beat for step in some))
+    return rest, busy
+
+
+def _at_usual_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
+    """Those at the pace that most have, and the others."""
+    usual = densest(Counter(binned(step.beat) for step in steps)) if steps else 0.0
+    alike: list[StepObservation] = []
+    others: list[StepObservation] = []
+    for step in steps:
+        (alike if is_alike(step.beat, usual) else others).append(step)
+    return alike, others
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,7 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.sittings or data_home() / "sittings" / options.name
     if options.budget > 0.0:
         sit(folder, seconds=options.budget)
-    print(profile.save(replace(together(folder), samples=()), target))
+    rest, busy = together(folder)
+    print(profile.save(rest, target))
+    if busy is not None:
+        print(profile.save(busy, target.with_stem(f"{target.stem}-busy")))
     return 0
 
 

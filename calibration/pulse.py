@@ -46,8 +46,7 @@ MOST = 2
 class Pulse:
     """The beats of one process that runs on ``threads`` cores.
 
-    ``usual``: seconds of the usual beat, where another process found that out. ``pace``: a quantile over time to take
-    for usual, 0.0 the fastest beat; None: the beats around which most time was spent. ``work`` is what a beat does.
+    ``usual``: seconds of the usual beat, where another process found that out. ``work`` is what a beat does.
     """
 
     def __init__(
@@ -55,13 +54,11 @@ class Pulse:
         threads: int,
         *,
         usual: float | None = None,
-        pace: float | None = None,
         work: Callable[[], object] | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         self._clock = clock
         self._known = usual
-        self._pace = pace
         self._numbers = torch.zeros(GRAIN * threads, dtype=torch.bfloat16)
         self._work = work or self._instructions
         #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
@@ -103,17 +100,7 @@ class Pulse:
     @property
     def usual(self) -> float:
         """Seconds of a beat at the machine's usual pace: as known, or over the time so far."""
-        if self._known is not None:
-            return self._known
-        if self._pace is None:
-            return densest(self._spent)
-        left = self._pace * sum(self._spent.values())
-        step = 0
-        for step in sorted(self._spent):
-            left -= self._spent[step]
-            if left <= 0.0:
-                break
-        return math.exp(step / BINS)
+        return densest(self._spent) if self._known is None else self._known
 
     def _unusual(self, beat: float) -> float:
         return abs(math.log(beat / self.usual))

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
-from placer.calibration.pulse import is_alike
+from placer.calibration.pulse import ALIKE
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
 from placer.profile import Profile
 
+#: Strangeness below which two machines are of one kind.
+SAME_KIND = 0.05
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
@@ -27,8 +29,8 @@ def expectation(
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
     ``beat``: seconds of the beat at which this machine was measured (see ``pulse``), 0.0 where it was not felt. Two
-    machines of one kind are kin at one pace only: a busy neighbour slows each op down in a way of its own. A profile
-    made by another version of placer, which describes ops by other features, is passed over.
+    machines of one kind are kin at one pace only: a busy neighbour slows each op down in a way of its own, so there may
+    be a profile for each. One made by another version of placer, which describes ops by other features, is passed over.
     """
     current = [
         found for found in known
@@ -36,12 +38,17 @@ def expectation(
     ]  # fmt: skip
     if not current:
         return None
-    nearest = min(current, key=lambda found: _strangeness(found.fingerprint, fingerprint, device))
-    fit = nearest.fit(device, threads)
-    resting = fit.rates.get("beat_seconds", 0.0)
-    one_pace = not (beat and resting) or is_alike(beat, resting)
-    kin = _strangeness(nearest.fingerprint, fingerprint, device) < 0.05 and one_pace
-    return Expectation(fit, kin=kin, name=nearest.name)
+
+    def strangeness(found: Profile) -> tuple[float, float]:
+        own = found.fit(device, threads).rates.get("beat_seconds", 0.0)
+        pace = abs(math.log(beat / own)) if beat and own else 0.0
+        return _strangeness(found.fingerprint, fingerprint, device), pace
+
+    nearest = min(current, key=lambda found: sum(strangeness(found)))
+    kind, pace = strangeness(nearest)
+    return Expectation(
+        nearest.fit(device, threads), kin=kind < SAME_KIND and pace <= math.log(ALIKE), name=nearest.name
+    )
 
 
 def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:

@@ -165,13 +165,8 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     return [Target(device, count, share / total) for device, count, share in shares]
 
 
-def measure(
-    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, pace: float | None = None
-) -> None:
-    """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up.
-
-    ``pace``: at which of the machine's paces to measure, where one can choose (see ``Pulse``); None: at the usual one.
-    """
+def measure(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> None:
+    """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up."""
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
 
@@ -189,7 +184,7 @@ def measure(
         usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
         planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
-        pulse = Pulse(pacing_cores(target.device, target.threads), pace=pace) if clock is time.perf_counter else None
+        pulse = Pulse(pacing_cores(target.device, target.threads)) if clock is time.perf_counter else None
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):

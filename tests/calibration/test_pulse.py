@@ -148,18 +148,6 @@ def test_the_usual_pace_is_one_of_those_that_the_machine_has_not_one_between_the
     assert densest({binned(1e-4): 3.0, binned(1.1e-4): 1.0, binned(2e-4): 3.5}) == pytest.approx(1.02e-4, rel=0.02)
 
 
-def test_a_machine_at_rest_is_told_by_its_fastest_beats() -> None:
-    machine = Machine(by_turns(undisturbed=0.2, disturbed=0.8))
-    pulse = Pulse(1, pace=0.1, work=machine.work, clock=machine.clock)
-    usual = machine.pulse()
-    for _ in range(3000):
-        pulse.beat()
-        usual.beat()
-        machine.now += 1e-3
-    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
-    assert usual.usual == pytest.approx(90e-6, rel=0.02)
-
-
 def test_where_no_pulse_is_felt_everything_counts() -> None:
     answers = iter(range(5))
     found = watched(None, lambda: next(answers), 5)

@@ -11,6 +11,7 @@ import torch
 from placer import machine, profile
 from placer.calibration import make_reference
 from placer.calibration.journal import Journal
+from placer.calibration.observation import StepObservation
 from placer.calibration.reference import expectation, references
 from placer.costs import foreign_family
 from placer.errors import CalibrationError
@@ -71,6 +72,17 @@ def test_machines_of_one_kind_are_kin_at_one_pace_only() -> None:
         assert nearest.kin == kin
 
 
+def test_of_two_references_the_one_at_this_pace_is_taken(folder: Path) -> None:
+    real = profile.load("alike")
+    for name, beat in (("alike", 7e-5), ("alike-busy", 1.2e-4)):
+        fits = tuple(replace(fit, rates={**fit.rates, "beat_seconds": beat}) for fit in real.fits)
+        profile.save(replace(real, fits=fits), folder / f"{name}.json")
+    for beat, name, kin in ((7.2e-5, "alike", True), (1.2e-4, "alike-busy", True), (1.5e-4, "alike-busy", False)):
+        found = expectation(references(), "cpu", 2, MACHINE, beat)
+        assert found is not None
+        assert (found.name, found.kin) == (name, kin)
+
+
 @pytest.mark.usefixtures("folder")
 def test_the_fit_of_the_nearest_number_of_threads_is_taken() -> None:
     found = expectation(references(), "cpu", 1, MACHINE)
@@ -113,24 +125,37 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     made: Profile = profile.load("made-here")
     assert len(list(sittings.glob("*.journal"))) == 2
     assert made.seconds > 7.0  # both
-    assert capsys.readouterr().out.splitlines() == [str(folder / "made-here.json")] * 2
+    written = capsys.readouterr().out.splitlines()
+    assert written.count(str(folder / "made-here.json")) == 2
+    assert set(written) <= {str(folder / f"{name}.json") for name in ("made-here", "made-here-busy")}
     assert made.devices() == ("cpu",)
     assert made.samples == ()
     assert all(fit.reference == "" and fit.families for fit in made.fits)
     assert "made-here" in profile.shipped()
 
 
-def test_a_reference_is_made_of_what_was_measured_at_rest(tmp_path: Path) -> None:
+def taken(beat: float, count: int) -> list[StepObservation]:
+    return [StepObservation("cpu", 1, "matmul", f"{n}", 1e-3, 0.0, {}, (), beat=beat) for n in range(count)]
+
+
+def test_a_machine_at_rest_and_a_busy_one_are_two_references() -> None:
+    rest, between, busy = taken(7e-5, 50), taken(9e-5, 10), taken(1.2e-4, 80)
+    assert make_reference.by_pace([*busy, *between, *rest]) == (rest, busy)
+    assert make_reference.by_pace(rest + between) == (rest, between)
+    assert make_reference.by_pace(rest + taken(1.2e-4, 8)) == (rest, [])  # a moment is no pace
+    assert make_reference.by_pace(taken(0.0, 9)) == (taken(0.0, 9), [])  # the pulse was not felt
+
+
+def test_sittings_of_two_paces_make_two_profiles(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     make_reference.sit(tmp_path, seconds=4.0)
     (path,) = tmp_path.glob("*.journal")
     sitting = Journal(path, machine.fingerprint(), existing=True)
-    steps = sitting.of("cpu", 1)
-    resting = min(step.beat for step in steps)
-    for step in steps[: len(steps) // 2]:  # the same, while a neighbour was busy
-        sitting.add(replace(step, beat=3.0 * resting, seconds=100.0 * step.seconds), 0.0)
-    rates = make_reference.together(tmp_path).fit("cpu", 1).rates
-    assert rates["beat_seconds"] < 2.0 * resting
+    for step in sitting.of("cpu", 1):
+        sitting.add(replace(step, beat=10.0 * step.beat, seconds=10.0 * step.seconds), 0.0)
+    rest, busy = make_reference.together(tmp_path)
+    assert busy is not None
+    assert busy.fit("cpu", 1).rates["beat_seconds"] > 2.0 * rest.fit("cpu", 1).rates["beat_seconds"]
 
 
 def test_sittings_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
