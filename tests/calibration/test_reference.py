@@ -151,11 +151,17 @@ def test_sittings_of_two_paces_make_two_profiles(tmp_path: Path) -> None:
     make_reference.sit(tmp_path, seconds=4.0)
     (path,) = tmp_path.glob("*.journal")
     sitting = Journal(path, machine.fingerprint(), existing=True)
+    sorted_out = Journal(tmp_path / "two" / "paces.journal", machine.fingerprint())
+    sorted_out.add_rates("cpu", 1, sitting.rates["cpu", 1], 1.0)
     for step in sitting.of("cpu", 1):
-        sitting.add(replace(step, beat=10.0 * step.beat, seconds=10.0 * step.seconds), 0.0)
-    rest, busy = make_reference.together(tmp_path)
+        for pace in (1.0, 2.0):
+            sorted_out.add(replace(step, beat=1e-4 * pace, seconds=step.seconds * pace), 0.1)
+    rest, busy = make_reference.together(tmp_path / "two")
     assert busy is not None
-    assert busy.fit("cpu", 1).rates["beat_seconds"] > 2.0 * rest.fit("cpu", 1).rates["beat_seconds"]
+    assert rest.fit("cpu", 1).rates["beat_seconds"] == pytest.approx(1e-4)
+    assert busy.fit("cpu", 1).rates["beat_seconds"] == pytest.approx(2e-4)
+    assert not rest.samples
+    assert not busy.samples
 
 
 def test_sittings_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
