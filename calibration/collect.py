@@ -49,9 +49,10 @@ PACKAGES = ("torch", "numpy", "transformers", "torch_geometric", "pytorch-tabnet
 
 
 def folder_name() -> str:
-    """What this machine's records are filed under: its first accelerator, or ``cpu``, and its usable cores."""
-    found = machine.fingerprint().get("accelerators") or []
-    name = str(found[0].get("name", "accelerator")) if found else "cpu"
+    """What this machine's records are filed under: its first accelerator, or its CPU's instructions, and its cores."""
+    facts = machine.fingerprint()
+    found = facts["accelerators"]
+    name = str(found[0].get("name", "accelerator")) if found else f"cpu-{facts['cpu_instructions']}"
     return f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{machine.usable_cores()}-core"
 
 

@@ -1,9 +1,11 @@
-"""The committed record of a machine without an accelerator: priced anew, its predictions are as good as ever."""
+"""The committed records of machines without an accelerator: priced anew, their predictions are as good as ever."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from placer import load_profile
 from placer.calibration import record
@@ -11,14 +13,15 @@ from placer.calibration.scoring import score
 from placer.calibration.suite import entries
 from placer.calibration.validation import replay
 
-RECORD = Path(__file__).parents[2] / "calibration" / "records" / "cpu-2-core"
+RECORDS = Path(__file__).parents[2] / "calibration" / "records"
 
 
-def test_the_figures_reached_are_held() -> None:
-    found = record.load(RECORD / "measurements.json")
+@pytest.mark.parametrize("name", ["cpu-2-core", "cpu-avx512-2-core"])
+def test_the_figures_reached_are_held(name: str) -> None:
+    found = record.load(RECORDS / name / "measurements.json")
     names = {entry.name for entry in entries("quick")}
     kept = replace(found, cells=tuple(cell for cell in found.cells if cell.network in names))
-    reached = score(replay(kept, load_profile(RECORD / "profile.json")).cells)
+    reached = score(replay(kept, load_profile(RECORDS / name / "profile.json")).cells)
     assert reached is not None
     assert reached.cells >= 40
     # Where this process's heap stands moves a few of them.
