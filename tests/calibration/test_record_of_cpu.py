@@ -9,7 +9,7 @@ import pytest
 
 from placer import load_profile
 from placer.calibration import record
-from placer.calibration.scoring import score
+from placer.calibration.scoring import score, thread_decisions
 from placer.calibration.suite import entries
 from placer.calibration.validation import replay
 
@@ -29,3 +29,13 @@ def test_the_figures_reached_are_held(name: str) -> None:
     assert reached.p90_error < 0.45
     assert reached.beyond_2x < 0.05
     assert reached.inside > 0.85
+
+
+def test_the_decision_on_threads_is_held() -> None:
+    folder = RECORDS / "cpu-avx512-2-core"
+    cells = replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
+    rows = {row.rule: row for row in thread_decisions(cells)}
+    reached, all_threads = rows["placer"], rows["always all threads"]
+    assert reached.scenarios == 46
+    assert reached.wrong <= 3
+    assert reached.mean_regret < 0.03 < all_threads.mean_regret
