@@ -63,7 +63,8 @@ def _permuted(x: Tensor) -> Tensor:
     """Channels moved to the end, or from there."""
     images = min(4, x.shape[0])
     rows = x.shape[0] // images
-    return x[: images * rows].unflatten(0, (images, rows)).transpose(1, 2).contiguous()
+    moved: Tensor = x[: images * rows].unflatten(0, (images, rows)).transpose(1, 2).contiguous()
+    return moved
 
 
 def _add_half_(x: Tensor) -> Tensor:
