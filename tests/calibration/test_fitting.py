@@ -35,7 +35,7 @@ def _op(random: np.random.Generator) -> OpObservation:
     else:
         numel = float(np.exp(random.uniform(np.log(64), np.log(1 << 20))))
         flops, moved = numel, 12 * numel
-        features = (flops, moved, numel, moved, numel, 1e6, 1.0, 0.0, *(0.0,) * 8)
+        features = (flops, moved, numel, moved, numel, numel, 1e6, 1.0, 0.0, *(0.0,) * 8)
         op = str(random.choice(["aten::add", "aten::exp"]))
         seconds = (2e-6 + moved / 8e9) * (2.0 if op == "aten::exp" else 1.0)
         family = "elementwise"

@@ -18,7 +18,7 @@ RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e
 
 def observation(family: str, factor: float = 1.0) -> StepObservation:
     numel = 1000.0
-    features = (numel, 12 * numel, numel, 12 * numel, numel, 1e6, 1.0, 0.0, *(0.0,) * 7)
+    features = (numel, 12 * numel, numel, 12 * numel, numel, numel, 1e6, 1.0, 0.0, *(0.0,) * 7)
     op = OpObservation("elementwise", "aten::add", "float32", features, 2e-6 * factor, 0.0, 0.0, 1)
     return StepObservation("cpu", 1, family, "x", 1e-3, 0.0, {}, (op,))
 
