@@ -35,8 +35,8 @@ REGIMES, REGIME_SPREAD = 0.2, 0.25
 #: Steps of a calibration in a minute, roughly.
 MOMENTS_PER_MINUTE = 600
 #: Standard deviation of the log of the families' own paces from which on machines are strangers whatever they call
-#: themselves, and the fewest ops that tell a family's pace: neighbours slow all families down alike.
-UNLIKE, TELLING = 0.15, 20
+#: themselves, and the fewest ops that tell a family's pace. Noise alone made 0.17 of it in a restless minute.
+UNLIKE, TELLING = 0.25, 20
 #: Log of the pace from which on they are in any case: no neighbour costs more than half of a core.
 FAR_OFF = math.log(2.0)
 
