@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from placer.calibration.fitting import LEAST_POINTS
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
-from placer.calibration.pulse import binned, densest, is_alike
+from placer.calibration.pulse import is_alike, usual_beat
 from placer.calibration.runner import build, measure, targets
 from placer.errors import CalibrationError
 from placer.profile import Profile
@@ -70,12 +69,12 @@ def _sort(sittings: Sequence[Journal], rest: Journal, busy: Journal) -> None:
         rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
         common = {k: statistics.median(r[k] for r in rates) for k in sorted(set(rates[0]).intersection(*rates))}
         steps = [step for sitting in sittings for step in sitting.of(device, threads)]
-        took = sum(sitting.seconds.get((device, threads), 0.0) for sitting in sittings) / max(len(steps), 1)
+        spent = sum(sitting.seconds.get((device, threads), 0.0) for sitting in sittings)
         for journal, some in zip((rest, busy), by_pace(steps), strict=True):
             if some:
                 journal.add_rates(device, threads, common, 0.0)
             for step in some:
-                journal.add(step, took)
+                journal.add(step, spent / len(some))
 
 
 def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
@@ -83,19 +82,19 @@ def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], li
 
     The latter are none where they would be too few, and where the pulse was not felt.
     """
-    if not all(step.beat > 0.0 for step in steps):
-        return list(steps), []
-    fullest, others = _at_usual_pace(steps)
-    next_fullest, _ = _at_usual_pace(others)
+    fullest, others = _parted(steps)
+    next_fullest, _ = _parted(others)
     if len(next_fullest) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
         return fullest, []
     rest, busy = sorted((fullest, next_fullest), key=lambda some: statistics.median(step.beat for step in some))
     return rest, busy
 
 
-def _at_usual_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
-    """Those at the pace that most have, and the others."""
-    usual = densest(Counter(binned(step.beat) for step in steps)) if steps else 0.0
+def _parted(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
+    """Those at the pace that most have, and the others; where the pulse was not felt, all and none."""
+    usual = usual_beat(step.beat for step in steps)
+    if usual is None:
+        return list(steps), []
     alike: list[StepObservation] = []
     others: list[StepObservation] = []
     for step in steps:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -102,9 +102,6 @@ class Pulse:
         """Seconds of a beat at the machine's usual pace: as known, or over the time so far."""
         return densest(self._spent) if self._known is None else self._known
 
-    def _unusual(self, beat: float) -> float:
-        return abs(math.log(beat / self.usual))
-
     def is_usual(self, beat: float) -> bool:
         """Whether a beat was about as fast as the usual one."""
         return is_alike(beat, self.usual)
@@ -140,10 +137,10 @@ class Pulse:
             stretch.append(timed())
             enough = good + len(stretch) >= count or len(found) + len(stretch) >= MOST * count
             if enough or self._clock() - since >= STRETCH:
-                after = self.beat()
-                beat = max(before, after, key=self._unusual)
+                after, usual = self.beat(), self.usual
+                beat = max(before, after, key=lambda beat: abs(math.log(beat / usual)))
                 found += [(answer, beat) for answer in stretch]
-                good += len(stretch) if self.is_usual(beat) else 0
+                good += len(stretch) if is_alike(beat, usual) else 0
                 before, since, stretch = after, self._clock(), []
         return found
 
@@ -170,6 +167,12 @@ def densest(spent: Mapping[int, float]) -> float:
             most, fullest = total, range(low, high + 1)
     inside = [steps[i] for i in fullest]
     return math.exp(sum(step * spent[step] for step in inside) / sum(spent[step] for step in inside) / BINS)
+
+
+def usual_beat(beats: Iterable[float]) -> float | None:
+    """The beat that most of ``beats`` (seconds) are like; None of none, and where the pulse was not felt everywhere."""
+    seen = list(beats)
+    return densest(Counter(map(binned, seen))) if seen and all(beat > 0.0 for beat in seen) else None
 
 
 def pacing_cores(device: str, threads: int) -> int:

@@ -39,13 +39,13 @@ def expectation(
     if not current:
         return None
 
-    def strangeness(found: Profile) -> tuple[float, float]:
+    def apart(found: Profile) -> tuple[float, float]:
         own = found.fit(device, threads).rates.get("beat_seconds", 0.0)
         pace = abs(math.log(beat / own)) if beat and own else 0.0
         return _strangeness(found.fingerprint, fingerprint, device), pace
 
-    nearest = min(current, key=lambda found: sum(strangeness(found)))
-    kind, pace = strangeness(nearest)
+    nearest = min(current, key=lambda found: sum(apart(found)))
+    kind, pace = apart(nearest)
     return Expectation(
         nearest.fit(device, threads), kin=kind < SAME_KIND and pace <= math.log(ALIKE), name=nearest.name
     )

@@ -6,7 +6,6 @@ import datetime as dt
 import statistics
 import time
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -25,7 +24,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
 from placer.calibration.plan import Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.calibration.pulse import Pulse, binned, densest, is_alike, pacing_cores
+from placer.calibration.pulse import Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
@@ -273,9 +272,9 @@ def at_one_pace(observations: Sequence[StepObservation]) -> list[StepObservation
 
     Which pace is the usual one is only known in the end.
     """
-    if not all(o.beat > 0.0 for o in observations):  # the pulse was not felt
+    usual = usual_beat(o.beat for o in observations)
+    if usual is None:
         return list(observations)
-    usual = densest(Counter(binned(o.beat) for o in observations))
     kept = [o for o in observations if is_alike(o.beat, usual)]
     return kept if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS) else list(observations)
 

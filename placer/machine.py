@@ -74,6 +74,7 @@ def cpu_instructions() -> str:
     return str(torch.backends.cpu.get_cpu_capability())
 
 
+@functools.cache
 def _cpuinfo() -> dict[str, str]:
     """What Linux says of the last of its CPUs."""
     return dict(re.findall(r"^([\w ]+?)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))

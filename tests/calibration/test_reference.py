@@ -124,7 +124,7 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
         assert make_reference.main(["made-here", "--budget", "4", "--sittings", str(sittings)]) == 0
     made: Profile = profile.load("made-here")
     assert len(list(sittings.glob("*.journal"))) == 2
-    assert made.seconds > 1.0  # what was measured at that pace, in both
+    assert made.seconds > 7.0  # both
     written = capsys.readouterr().out.splitlines()
     assert written.count(str(folder / "made-here.json")) == 2
     assert set(written) <= {str(folder / f"{name}.json") for name in ("made-here", "made-here-busy")}
