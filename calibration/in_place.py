@@ -22,16 +22,20 @@ from placer.calibration.recording import Recorded, record
 from placer.tracing.trace import Trace
 
 #: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
-MOST_ROUNDS, MOST_RECORDED = 20, 3
+MOST_ROUNDS, MOST_RECORDED = 20, 4
+#: Recorded steps of those that are long.
+LEAST_RECORDED = 2
 #: Steps that last longer (seconds) repeat themselves well enough to be timed less often.
 LONG_STEP = 0.02
 #: Most by which recorded steps may differ from undisturbed ones before something else than drift is at work, and the
 #: standard deviation of its log: a virtual machine changes pace within a second.
 MOST_DRIFT, DRIFT = 1.5, 0.1
-#: Standard deviation of what recording added, in parts of what it is taken for: the recorder's code is cold at first.
-RECORDING_DOUBT = 0.3
+#: Standard deviation of what recording adds to a step, in parts of what it adds to the average one: an event of an op
+#: in a loop costs half of what one costs between large ones, which push the recorder's code out of the caches. And the
+#: most by which one step may differ.
+RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
 #: Layers of the chains that recording is timed on, and how often each is.
-CHAINS, COST_ROUNDS = (2, 8, 24), 4
+CHAINS, COST_ROUNDS = (2, 8, 24), 5
 #: Seconds one event costs at most, wherever placer has run.
 MOST_PER_EVENT = 5e-6
 
@@ -57,12 +61,28 @@ class StepTiming:
         Ops are timed in recorded steps, the step in others; brought to one speed they add up. Where recording took
         longer than the step itself, their quotient says little of the machine's pace, and is drawn towards 1.
         """
-        nested = min(sum(op.inside for op in self.ops), self.events)
-        added = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
-        recorded = self.recorded_seconds - recorder.per_step - added
-        doubt = RECORDING_DOUBT * (recorder.per_step + added) / self.seconds
+        added = self._added(recorder)
+        recorded = self.recorded_seconds - added
+        doubt = RECORDING_DOUBT * added / self.seconds
         known = DRIFT**2 / (DRIFT**2 + doubt**2)
         return float(min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT) ** known)
+
+    def recording(self, recorder: RecorderCost) -> RecorderCost:
+        """What recording cost in this very step, where it cost ``recorder`` on average.
+
+        How much longer recorded steps took is either the machine's pace or the recorder: what ``undisturbed_share``
+        does not take for the one is the other. For devices that the host does not run ahead of.
+        """
+        expected = self._added(recorder)
+        if expected <= 0.0:
+            return recorder
+        added = self.recorded_seconds - self.seconds / self.undisturbed_share(recorder)
+        factor = min(max(added / expected, 1.0 / MOST_UNLIKE), MOST_UNLIKE)
+        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event)
+
+    def _added(self, recorder: RecorderCost) -> float:
+        nested = min(sum(op.inside for op in self.ops), self.events)
+        return recorder.per_step + recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
 
 
 @dataclass(frozen=True)
@@ -85,10 +105,15 @@ class Stopwatch:
     def in_turns(
         self, before: int, recorded: int, after: int
     ) -> tuple[list[tuple[float, float]], list[tuple[Recorded, float]]]:
-        """Undisturbed steps (seconds, beat) on both sides of the recorded ones: a machine that drifts shifts both."""
+        """Undisturbed steps (seconds, beat) on both sides of the recorded ones: a machine that drifts shifts both.
+
+        The first recorded step, in which the recorder's memory is fresh and its code cold, counts only if it is long.
+        """
         around = watched(self.pulse, self.seconds, before)
         runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, pulse=self.pulse)
         around += watched(self.pulse, self.seconds, after)
+        if len(runs) > LEAST_RECORDED:
+            runs = runs[1:]
         return at_usual_pace(self.pulse, around), at_usual_pace(self.pulse, runs)
 
 
@@ -109,7 +134,8 @@ def time_step(
     stopwatch = Stopwatch(step, synchronize, clock, pulse)
     once = stopwatch.seconds()
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
-    around, recorded = stopwatch.in_turns(rounds + 1, MOST_RECORDED if once < LONG_STEP else 2, rounds // 2)
+    recorded_rounds = MOST_RECORDED if once < LONG_STEP else LEAST_RECORDED
+    around, recorded = stopwatch.in_turns(rounds + 1, recorded_rounds, rounds // 2)
     whole = sorted(took for took, _ in around)
     median = statistics.median(whole)
     matched = [match(trace, run.events) for run, _ in recorded]

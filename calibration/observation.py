@@ -111,6 +111,8 @@ def observe(
     missing: dict[Work, int] = {}
     found = {id(op.call): op for op in timing.ops}
     scale = timing.undisturbed_share(recorder)
+    if device == "cpu":
+        recorder = timing.recording(recorder)
     on_host: list[float] = []
     for call, work in zip(trace.calls, describe_step(trace), strict=True):
         op = found.get(id(call))

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from placer.nest import map_nest
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -74,6 +76,33 @@ class Parallel(nn.Module):
         return [branch(x) for branch, x in zip(self.branches, inputs, strict=True)]
 
 
+class Inner(nn.Module):
+    """A layer as it stands inside a network: another one follows.
+
+    The gradient of a sum is one number expanded to many. An op that is the last before its loss gets that, and some
+    kernels copy it first, or are not made for it; every other op of a network gets a gradient of its output's size.
+    """
+
+    def __init__(self, layer: nn.Module, following: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.following = layer, following
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return map_nest(self._followed, self.layer(*inputs))
+
+    def _followed(self, leaf: Any) -> Any:
+        differentiable = isinstance(leaf, Tensor) and leaf.requires_grad
+        return self.following(leaf) if differentiable else leaf
+
+
+def _scaled(result: Tensor) -> Tensor:
+    return result * 0.5
+
+
+def _rectified(result: Tensor) -> Tensor:
+    return _scaled(result) if result.is_complex() else torch.relu(result)
+
+
 class Apply(nn.Module):
     """A function of tensors as a module, so that ops without a layer can stand in a probe."""
 
@@ -85,6 +114,8 @@ class Apply(nn.Module):
         return self.function(*inputs)
 
 
+#: Share of the branches that are trained as layers inside a network are.
+INNER = 0.8
 #: Times a shape is drawn again before a smaller limit is given up on.
 DRAWS = 200
 #: Branches that fit, of which the largest is taken.
@@ -123,10 +154,18 @@ def block(
     gradients = [train and random.random() < 0.65 for _ in branches]
     if train and not any(gradients):
         gradients[0] = True
+    following = [random.choice((_scaled, _rectified)) if random.random() < INNER else None for _ in branches]
+
+    def build() -> nn.Module:
+        layers = [branch.build() for branch in branches]
+        if not train:
+            return Parallel(layers)
+        return Parallel([Inner(m, after) if after else m for m, after in zip(layers, following, strict=True)])
+
     return Probe(
         family=family,
         name=", ".join(branch.name for branch in branches),
-        build=lambda: Parallel([branch.build() for branch in branches]),
+        build=build,
         example=lambda: tuple(branch.example(grad) for branch, grad in zip(branches, gradients, strict=True)),
         mode="train" if train else "infer",
     )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from placer.calibration.difference import KIN, STRANGERS, Kinship
 from placer.calibration.observation import OpObservation
-from placer.costs import CostModel
+from placer.costs import VARIANT, CostModel
 from placer.operators import CONTEXT_SIZES, FAMILIES, Work
 from placer.profile import DeviceFit, FamilyFit
 
@@ -137,6 +137,7 @@ def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
     name, _, dtype = label.rpartition(":")
     if name.endswith(":"):  # the double colon of a name without dtype
         name, dtype = label, "float32"
+    name, _, _ = name.partition(VARIANT)  # the sizes tell
     sizes = len(FAMILIES[family].sizes) + len(CONTEXT_SIZES)
     flops, moved, *rest = (math.exp2(v) - 1.0 for v in inputs[: 2 + sizes])
     return Work(family, name, dtype, flops, moved, tuple(rest), tuple(inputs[2 + sizes :]))

@@ -32,6 +32,10 @@ _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
 
 
+#: Stands between an op's name and its variant.
+VARIANT = "/"
+
+
 def fitted_features(family: str) -> tuple[str, ...]:
     """Names of the regression inputs of a family's residual, in order; () for a family this version does not know."""
     return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
@@ -43,11 +47,13 @@ def foreign_family(fit: DeviceFit) -> str | None:
 
 
 def op_label(work: Work) -> str:
-    """The categorical name a residual is learnt under: float32 is the norm, any other dtype another op.
+    """The categorical name a residual is learnt under: ``op``, ``op/variant``, ``op:dtype`` or ``op/variant:dtype``.
 
-    Whether an op writes in place is a feature, not another op.
+    float32 is the norm, any other dtype another op, and so is a variant. Whether an op writes in place is a feature.
     """
-    name = work.op.rstrip("_")
+    name, variant = work.op.rstrip("_"), FAMILIES[work.family].variant(work)
+    if variant:
+        name = f"{name}{VARIANT}{variant}"
     return name if work.dtype == "float32" else f"{name}:{work.dtype}"
 
 

@@ -67,12 +67,14 @@ class Family:
     """The names of a family's features, and the function that reads them off an op call.
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
+    ``variant`` tells the shapes of one op apart that other kernels run than the rest, as if they were another op.
     """
 
     sizes: tuple[str, ...]
     flags: tuple[str, ...]
     read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
+    variant: Callable[[Work], str] = lambda _: ""
 
 
 #: A convolution's shape: channels of one group, elements of the kernel, positions of result and image, and elements.
@@ -93,12 +95,14 @@ FAMILIES: Mapping[str, Family] = {
         ("one_d", "three_d", "transposed", "strided", "dilated"),
         readers.convolution,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
+        readers.convolution_variant,
     ),
     "convolution_backward": Family(
         _GEOMETRY,
         ("one_d", "three_d", "transposed", "strided", "dilated", "to_input"),
         readers.convolution_backward,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
+        readers.convolution_variant,
     ),
     "elementwise": Family(
         ("numel", "bytes", "inner", "block"),

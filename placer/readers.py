@@ -335,6 +335,18 @@ def padding_flops(work: Work) -> float:
     return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
 
 
+def convolution_variant(work: Work) -> str:
+    """``depthwise`` where every group has a channel of its own: other kernels run than for all other convolutions.
+
+    For the gradients of dilated ones there is no fast kernel: they are another variant.
+    """
+    _, cin, _, groups, kernel = work.sizes[:5]
+    if groups == 1 or cin > 1:
+        return ""
+    dilated = work.flags[4] > 0.0 and kernel > 1
+    return "dilated_depthwise" if dilated else "depthwise"
+
+
 def product_padding_flops(work: Work) -> float:
     """The same of a matrix product, whose kernels work on tiles of the result."""
     m, n = work.sizes[1:3]

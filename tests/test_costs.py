@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
 from placer.allocator import SETTLED
 from placer.costs import FLOOR_SIGMA, CostModel, floor_seconds, inputs_of, op_label, roofline_seconds
 from placer.errors import ProfileError
-from placer.operators import Work, feature_names
+from placer.operators import Work, describe_step, feature_names
 from placer.profile import DeviceFit, FamilyFit
+from placer.tracing import trace
 from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
+from placer.workload import make_workload
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
 
@@ -77,6 +81,25 @@ def test_no_floor_promises_the_impossible() -> None:
 def test_another_dtype_is_another_op() -> None:
     assert op_label(matmul(4)) == "aten::mm"
     assert op_label(matmul(4, "bfloat16")) == "aten::mm:bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("layer", "label"),
+    [
+        (nn.Conv2d(8, 16, 3), "aten::convolution"),
+        (nn.Conv2d(8, 16, 3, groups=2), "aten::convolution"),
+        (nn.Conv2d(8, 8, 3, groups=8), "aten::convolution/depthwise"),
+        (nn.Conv2d(8, 8, 3, groups=8, dilation=2), "aten::convolution/dilated_depthwise"),
+        (nn.Conv2d(8, 8, 1, groups=8, dilation=2), "aten::convolution/depthwise"),
+        (nn.Conv2d(8, 16, 3, groups=8, dtype=torch.float64), "aten::convolution/depthwise:float64"),
+    ],
+)
+def test_a_depthwise_convolution_is_an_op_of_its_own(layer: nn.Conv2d, label: str) -> None:
+    image = torch.randn(2, 8, 6, 6, dtype=layer.weight.dtype)
+    traced = trace(make_workload(layer, example=(image,), mode="train"))
+    found = {call.op: op_label(work) for call, work in zip(traced.calls, describe_step(traced), strict=True)}
+    assert found["aten::convolution"] == label
+    assert found["aten::convolution_backward"] == label.replace("convolution", "convolution_backward")
 
 
 def test_a_family_without_samples_is_priced_by_physics_and_says_so() -> None:

@@ -20,7 +20,7 @@ def propose(random: Random, limit: Limit) -> Probe:
 def _draw(random: Random) -> Branch:
     dims = random.choice((1, 1, 1, 2, 2, 2, 2, 2, 3))
     kernel = random.choice((1, 3, 3, 3, 5, 7))
-    depthwise, transposed = random.random() < 0.15, random.random() < 0.1
+    depthwise, transposed = random.random() < 0.2, random.random() < 0.1
     cin, cout = widths(random, 2, 1024, 2)
     if random.random() < 0.25:
         cin = random.choice((1, 1, 3))

@@ -120,6 +120,7 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
     width = log_int(random, 4, 128)
     activation = random.choice(ACTIVATIONS)
     normalized, bottleneck = random.random() < 0.5, random.random() < 0.3
+    separable = 0.7 if random.random() < 0.2 else 0.1
     for _ in range(log_int(random, 1, 8)):
         points = float(batch * side**dims)
         if bottleneck and channels == width:
@@ -133,7 +134,7 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
                 flops=2.0 * points * inner * (2 * width + 3**dims * inner),
                 elements=points * (6 * inner + 2 * width),
             )
-        elif random.random() < 0.15 and channels > 3:
+        elif random.random() < separable and channels > 3:
             layers.add(conv(channels, channels, 3, padding=1, groups=channels), conv(channels, width, 1),
                        flops=2.0 * points * channels * (3**dims + width), elements=points * width)  # fmt: skip
         elif random.random() < 0.3 and channels == width:
@@ -283,28 +284,38 @@ def _solver(random: Random) -> tuple[Layers, Tensor]:
     return layers, tensor(*(() if batch == 1 and random.random() < 0.5 else (batch,)), width)
 
 
-#: Networks drawn before the smallest of them is taken, however small the limit.
-DRAWS = 60
+#: Networks drawn before the smallest of them is taken, however small the limit; of so many that fit, the largest is:
+#: most that are drawn are far smaller than what they may be, and where only small ones were seen, what a step's other
+#: ops do to an op of a millisecond is a guess.
+DRAWS, FITTING = 60, 2
+#: Smallest share of the limit that a step may be held to.
+LEAST_SHARE = 3e-4
 KINDS = (
     _mlp, _mlp, _single, _small, _small, _cnn, _cnn, _transformer, _transformer, _recurrent, _graph, _pieces, _solver,
 )  # fmt: skip
 
 
-def propose(random: Random, limit: Limit) -> Probe:
-    """A network whose step stays within ``limit``, tiny ones as often as large ones."""
-    train = random.random() < 0.55
-    allowed = limit.share(log_uniform(random, 1e-4, 1.0) / (3 if train else 1))
-    kind = random.choice(KINDS)
-    seed, least = 0, float("inf")
+def _fitting(random: Random, kind: Callable[[Random], tuple[Layers, Tensor]], allowed: Limit) -> int:
+    """The seed of a network of this kind that takes as much as is allowed, or more where even the smallest does."""
+    taken: dict[int, float] = {}
+    fit: list[int] = []
     for _ in range(DRAWS):
-        drawn = random.getrandbits(48)
+        seed = random.getrandbits(48)
         with torch.device("meta"):  # sizes only: no weight is drawn for a network that is too large
-            layers, _ = kind(Random(drawn))
-        size = layers.flops / allowed.flops + layers.bytes / allowed.bytes
-        if size < least:
-            seed, least = drawn, size
-        if size <= 1.0:
+            layers, _ = kind(Random(seed))
+        taken[seed] = allowed.taken(layers.flops, layers.bytes)
+        fit = [seed for seed, share in taken.items() if share <= 1.0]
+        if len(fit) == FITTING:
             break
+    return max(fit, key=taken.__getitem__) if fit else min(taken, key=taken.__getitem__)
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A network whose step stays within ``limit``, of all sizes below it."""
+    train = random.random() < 0.55
+    allowed = limit.share(log_uniform(random, LEAST_SHARE, 1.0) / (3 if train else 1))
+    kind = random.choice(KINDS)
+    seed = _fitting(random, kind, allowed)
     # Python between the ops comes in all amounts: without it, an op's own share could not be told from a function's.
     depth = random.choice((0, 0, 0, 1, 2, 4))
 

@@ -24,7 +24,7 @@ from placer.calibration.matching import (
 )
 from placer.calibration.measuring import MOST_WARM_UP, Bench, warm_up
 from placer.calibration.probe import Probe
-from placer.calibration.recording import STEP_MARK, Event
+from placer.calibration.recording import STEP_MARK, Event, Recorded
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
 from placer.workload import make_workload
@@ -198,6 +198,42 @@ def test_the_less_of_a_recorded_step_is_the_step_the_less_it_says_of_the_speed()
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == pytest.approx(1.0, abs=0.01)
     assert shares[-1] == pytest.approx(1 / 1.2, rel=0.01)
+
+
+def loop_of_many_events(recorded: float) -> StepTiming:
+    """A step of 200 us that is one op with 600 events inside it: most of what it takes longer recorded is recording."""
+    whole = OpTiming(call("aten::rnn_tanh"), recorded, 600, 0.0)
+    return StepTiming(2e-4, 0.01, recorded, 601, (whole,), 1.0)
+
+
+@pytest.mark.parametrize("added", [60e-6, 130e-6, 300e-6])
+def test_recording_is_taken_off_as_what_it_cost_in_this_very_step(added: float) -> None:
+    """Where the average step's cost was taken off instead, the ops inside fast loops lost half of their own time."""
+    step, average = loop_of_many_events(2e-4 + added), RecorderCost(0.0, 0.45e-6)
+    own = step.recording(average)
+    assert step.undisturbed_share(average) * step.ops[0].corrected(own) == pytest.approx(2e-4, rel=0.03)
+
+
+def test_what_the_machine_was_slower_is_not_taken_for_recording() -> None:
+    """A long step with few events took a fifth longer: that is the machine's pace, of which no event knows."""
+    step = StepTiming(1e-2, 0.01, 1.2e-2, 100, (), 1.0)
+    average = RecorderCost(1e-5, 0.5e-6)
+    assert step.undisturbed_share(average) == pytest.approx(1 / 1.2, rel=0.01)
+    assert step.recording(average).per_event == pytest.approx(average.per_event, rel=0.05)
+
+
+def test_what_recording_cost_in_one_step_is_not_far_from_the_average() -> None:
+    step, average = loop_of_many_events(5e-3), RecorderCost(0.0, 0.45e-6)
+    assert step.recording(average).per_event <= in_place.MOST_UNLIKE * average.per_event
+    assert step.recording(RecorderCost(0.0, 0.0)) == RecorderCost(0.0, 0.0)
+
+
+def test_the_first_recorded_step_counts_only_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [(Recorded(float(i), []), 1e-4) for i in range(4)]
+    monkeypatch.setattr(in_place, "record", lambda _, rounds, **__: runs[:rounds])
+    stopwatch = in_place.Stopwatch(lambda: None, None, itertools.count().__next__, None)
+    assert [run.seconds for run, _ in stopwatch.in_turns(1, 4, 1)[1]] == [1.0, 2.0, 3.0]
+    assert [run.seconds for run, _ in stopwatch.in_turns(1, 2, 1)[1]] == [0.0, 1.0]
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:

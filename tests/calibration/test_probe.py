@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from random import Random
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.benchmarks import PROPOSERS, networks
 from placer.calibration.measuring import _step
-from placer.calibration.probe import Branch, Limit, block, log_int, log_uniform, tensor, widths
-from placer.operators import Context, describe
+from placer.calibration.probe import Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
+from placer.operators import Context, describe, describe_step, feature_names
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -82,6 +83,40 @@ def test_a_training_block_has_a_gradient_to_compute() -> None:
         drawn = block("x", Random(seed), Limit(1e6, 1e6), lambda r: _branch(1.0), training=1.0)
         assert drawn.mode == "train"
         assert any(isinstance(x, Tensor) and x.requires_grad for x in drawn.example())
+
+
+def test_most_layers_are_trained_as_inside_a_network_and_some_as_the_last_one() -> None:
+    """The gradient of a sum is one number expanded to many, which hardly any op of a network gets."""
+    layer = Branch("linear", lambda: nn.Linear(8, 8), lambda grad: tensor(4, 8, grad=grad), 1.0, 1.0)
+    expanded = []
+    for seed in range(30):
+        drawn = block("x", Random(seed), Limit(1e6, 1e6), lambda _: layer, training=1.0)
+        traced = trace(make_workload(drawn.build(), example=drawn.example(), mode="train", data="device"))
+        works = zip(traced.calls, describe_step(traced), strict=True)
+        products = [work for call, work in works if call.phase == "backward" and work.family == "matmul"]
+        expanded += [work.flags[feature_names("matmul").index("repeated") - len(work.sizes)] for work in products]
+    assert len(expanded) > 100
+    assert 0.1 < sum(expanded) / len(expanded) < 0.3
+
+
+def test_what_follows_a_layer_leaves_the_rest_of_its_output_alone() -> None:
+    inner = Inner(nn.LSTM(4, 8), torch.relu)
+    outputs, (hidden, _) = inner(torch.randn(3, 2, 4))
+    assert min(outputs.min(), hidden.min()) >= 0.0
+    with torch.no_grad():
+        assert inner(torch.randn(3, 2, 4))[0].min() < 0.0  # nothing is trained: nothing follows
+    assert Inner(nn.Identity(), torch.relu)(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_the_larger_of_networks_that_fit_is_taken() -> None:
+    """Most that are drawn are far smaller than what they may be: then only small ones would ever be measured."""
+    def parameters(fitting: int) -> float:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(networks, "FITTING", fitting)
+            drawn = [networks.propose(Random(seed), LIMIT) for seed in range(40)]
+        return statistics.median(sum(p.numel() for p in probe.build().parameters()) for probe in drawn)
+
+    assert parameters(3) > parameters(1)
 
 
 def test_log_draws_stay_in_range_and_reach_every_octave() -> None:

@@ -146,6 +146,15 @@ def test_an_op_is_recovered_from_its_regression_inputs() -> None:
             assert op_label(work) == fit.ops[op]
 
 
+def test_a_variant_is_recovered_from_its_sizes() -> None:
+    family = FAMILIES["convolution"]
+    sizes = (8.0, 1.0, 1.0, 64.0, 9.0, *[100.0] * (len(family.sizes) + len(CONTEXT_SIZES) - 5))
+    work = Work("convolution", "aten::convolution", "bfloat16", 3.0, 7.0, sizes, (0.0,) * len(family.flags))
+    recovered = work_at("convolution", op_label(work), inputs_of(work))
+    assert op_label(work) == "aten::convolution/depthwise:bfloat16"
+    assert (recovered.op, recovered.dtype, op_label(recovered)) == (work.op, work.dtype, op_label(work))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_names_and_dtypes_are_told_apart(dtype: str) -> None:
     sizes = tuple(float(2**i) for i in range(len(FAMILIES["optimizer"].sizes) + len(CONTEXT_SIZES)))
