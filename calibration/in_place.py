@@ -35,7 +35,7 @@ MOST_DRIFT, DRIFT = 1.5, 0.1
 #: most by which one step may differ.
 RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
 #: Layers of the chains that recording is timed on, and how often each is.
-CHAINS, COST_ROUNDS = (2, 8, 24), 5
+CHAINS, COST_ROUNDS = (2, 8, 24), 4
 #: Seconds one event costs at most, wherever placer has run.
 MOST_PER_EVENT = 5e-6
 
