@@ -154,18 +154,15 @@ def block(
     gradients = [train and random.random() < 0.65 for _ in branches]
     if train and not any(gradients):
         gradients[0] = True
-    following = [random.choice((_scaled, _rectified)) if random.random() < INNER else None for _ in branches]
-
-    def build() -> nn.Module:
-        layers = [branch.build() for branch in branches]
-        if not train:
-            return Parallel(layers)
-        return Parallel([Inner(m, after) if after else m for m, after in zip(layers, following, strict=True)])
+    inner = [train and random.random() < INNER for _ in branches]
+    following = [random.choice((_scaled, _rectified)) if one else None for one in inner]
 
     return Probe(
         family=family,
         name=", ".join(branch.name for branch in branches),
-        build=build,
+        build=lambda: Parallel(
+            [Inner(b.build(), after) if after else b.build() for b, after in zip(branches, following, strict=True)]
+        ),
         example=lambda: tuple(branch.example(grad) for branch, grad in zip(branches, gradients, strict=True)),
         mode="train" if train else "infer",
     )

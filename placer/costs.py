@@ -30,8 +30,6 @@ FLOOR_SIGMA = math.log(3.0) / 1.645
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 #: Rate relative to float32 assumed for a dtype that was never measured.
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
-
-
 #: Stands between an op's name and its variant.
 VARIANT = "/"
 

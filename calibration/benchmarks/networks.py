@@ -296,7 +296,7 @@ KINDS = (
 
 
 def _fitting(random: Random, kind: Callable[[Random], tuple[Layers, Tensor]], allowed: Limit) -> int:
-    """The seed of a network of this kind that takes as much as is allowed, or more where even the smallest does."""
+    """The seed of the largest of ``FITTING`` networks of this kind that are allowed; of the smallest where none is."""
     taken: dict[int, float] = {}
     fit: list[int] = []
     for _ in range(DRAWS):

@@ -69,7 +69,8 @@ def main() -> None:
             priced = predict(traced, profile, devices=("cpu",))["cpu"].priced
             assert priced is not None
             scale = timing.undisturbed_share(recorder)
-            seen = {id(op.call): scale * op.corrected(recorder) for op in timing.ops}
+            own = timing.recording(recorder)
+            seen = {id(op.call): scale * op.corrected(own) for op in timing.ops}
             difference: dict[str, float] = defaultdict(float)
             measured: dict[str, float] = defaultdict(float)
             for call, work, price in zip(traced.calls, describe_step(traced), priced.seconds, strict=True):
