@@ -37,6 +37,8 @@ ALIKE = 1.15
 LASTING, BINS = 0.1, 50
 #: Seconds between two beats at least; what is timed in them takes longer than they do.
 STRETCH = 2e-3
+#: Share of the time that a machine may run faster than at a beat that is one of its rest all the same: beats scatter.
+FASTER = 0.1
 #: Seconds to wait for the usual pace at once, and the share of all time that may be spent so.
 PATIENCE, WAITING = 0.2, 0.25
 #: Times of what was wanted that are measured at most, where some of it was at another pace.
@@ -105,6 +107,12 @@ class Pulse:
     def is_usual(self, beat: float) -> bool:
         """Whether a beat was about as fast as the usual one."""
         return is_alike(beat, self.usual)
+
+    def is_rest(self, beat: float) -> bool:
+        """Whether the machine was hardly ever faster than at this beat: what disturbs it then can only lengthen."""
+        total = sum(self._spent.values())
+        faster = sum(seconds for step, seconds in self._spent.items() if step < binned(beat / ALIKE))
+        return faster <= FASTER * total
 
     def usual_ones(self, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
         """Those of ``found``, answers with their beats, that were timed at the usual pace."""

@@ -27,7 +27,7 @@ STEP_MARK = "placer::step"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One recorded interval on the host, in seconds; ``inside`` counts the events nested in it."""
+    """One recorded interval on the host, in seconds since the first of its step; ``inside`` counts the events in it."""
 
     name: str
     start: float
@@ -110,8 +110,10 @@ def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
 def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event]:
     """Counts what is nested in each event and sums its kernels' time (``kernels``: seconds by event number).
 
-    Threads interleave on accelerators, where backward has one of its own: nesting is kept per thread.
+    Threads interleave on accelerators, where backward has one of its own: nesting is kept per thread. Times are taken
+    from the first event on while they are whole numbers: seconds since 1970 in a float are known to 0.2 microseconds.
     """
+    origin = events[0].start_ns if events else 0
     inside = [0] * len(events)
     device = [kernels.get(e.number, 0.0) for e in events]
     open_events: dict[int, list[int]] = defaultdict(list)
@@ -124,6 +126,6 @@ def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event
             device[parent] += device[i]
         stack.append(i)
     return [
-        Event(e.name, e.start_ns * 1e-9, e.end_ns * 1e-9, e.sequence, n, d)
+        Event(e.name, (e.start_ns - origin) * 1e-9, (e.end_ns - origin) * 1e-9, e.sequence, n, d)
         for e, n, d in zip(events, inside, device, strict=True)
     ]

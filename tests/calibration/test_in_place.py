@@ -24,6 +24,7 @@ from placer.calibration.matching import (
 )
 from placer.calibration.measuring import MOST_WARM_UP, Bench, warm_up
 from placer.calibration.probe import Probe
+from placer.calibration.pulse import Pulse, binned
 from placer.calibration.recording import STEP_MARK, Event, Recorded
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
@@ -91,6 +92,13 @@ def test_kernels_count_for_the_op_that_launched_them_and_all_around_it() -> None
         Raw("kernel", 2300, 2400, linked=2, device=DeviceType.CUDA),
     ])  # fmt: skip
     assert {e.name: round(e.device_seconds * 1e9) for e in step} == {"aten::linear": 400, "aten::addmm": 400}
+
+
+def test_short_events_are_as_long_as_the_recorder_says_at_any_date() -> None:
+    """Seconds since 1970 in a float are known to 0.2 microseconds: a view takes one."""
+    now = 1_795_358_098_194_717_221
+    (step,) = recording._steps([Raw(STEP_MARK, now, now + 9000), Raw("aten::view", now + 1001, now + 1731)])
+    assert step[0].end - step[0].start == pytest.approx(730e-9, rel=1e-6)
 
 
 SPEC = TensorSpec((4,), (1,), "float32")
@@ -229,11 +237,45 @@ def test_what_recording_cost_in_one_step_is_not_far_from_the_average() -> None:
 
 
 def test_the_first_recorded_step_counts_only_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [(Recorded(float(i), []), 1e-4) for i in range(4)]
+    runs = [(Recorded(float(i), []), 1e-4) for i in range(6)]
     monkeypatch.setattr(in_place, "record", lambda _, rounds, **__: runs[:rounds])
     stopwatch = in_place.Stopwatch(lambda: None, None, itertools.count().__next__, None)
-    assert [run.seconds for run, _ in stopwatch.in_turns(1, 4, 1)[1]] == [1.0, 2.0, 3.0]
-    assert [run.seconds for run, _ in stopwatch.in_turns(1, 2, 1)[1]] == [0.0, 1.0]
+    assert [run.seconds for run, _ in stopwatch.in_turns(1, 6, 1)[1]] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [run.seconds for run, _ in stopwatch.in_turns(1, 4, 1)[1]] == [0.0, 1.0, 2.0, 3.0]
+
+
+class Watched(Pulse):
+    """A pulse that was felt for a minute at each of some ``paces``, seconds per beat."""
+
+    def __init__(self, *paces: float) -> None:
+        super().__init__(1)
+        for pace in paces:
+            self._spent[binned(pace)] += 60.0
+
+
+@pytest.mark.parametrize(
+    ("paces", "whole", "first", "second", "recorded"),
+    [((1e-4,), 4e-3, 1e-3, 2e-3, 5e-3), ((1e-4, 6e-5), 5e-3, 1.5e-3, 3e-3, 6.5e-3)],
+)
+def test_the_fastest_repetition_of_each_op_counts_on_a_machine_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+    paces: tuple[float, ...], whole: float, first: float, second: float, recorded: float,
+) -> None:  # fmt: skip
+    """A neighbour who comes for less than a step disturbs another op each time: no repetition is whole.
+
+    Where the machine is faster at times, what shortens an op is as likely as what lengthens it.
+    """
+    times = [(1e-3, 6e-3), (3e-3, 3e-3), (1.5e-3, 2e-3)]
+    runs = [
+        (Recorded(a + b + 2e-3, [event("aten::mm", 0, a), event("aten::relu", a, a + b)]), 1e-4) for a, b in times
+    ]
+    around = [(seconds, 1e-4) for seconds in (3e-3, 4e-3, 5e-3, 6e-3, 9e-3)]
+    monkeypatch.setattr(in_place.Stopwatch, "in_turns", lambda *_: (around, runs))
+    traced = Trace((call("aten::mm"), call("aten::relu")), "train", (), (), (), ())
+    timing = time_step(lambda: None, traced, pulse=Watched(*paces))
+    assert timing.seconds == whole
+    assert [op.host_seconds for op in timing.ops] == pytest.approx([first, second])
+    assert timing.recorded_seconds == pytest.approx(recorded)
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:

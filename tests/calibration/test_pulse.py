@@ -155,6 +155,16 @@ def test_where_no_pulse_is_felt_everything_counts() -> None:
     assert at_usual_pace(None, found) == found
 
 
+@pytest.mark.parametrize(("undisturbed", "at_rest"), [(0.0, True), (0.001, True), (0.03, False)])
+def test_a_machine_is_at_rest_where_it_is_hardly_ever_faster(undisturbed: float, at_rest: bool) -> None:
+    machine = Machine(by_turns(undisturbed, 0.05))
+    pulse = machine.pulse()
+    for _ in range(40):
+        pulse.watch(machine.step, 20)
+    assert pulse.is_rest(50e-6)
+    assert pulse.is_rest(1.8 * 50e-6) is at_rest
+
+
 def test_faster_beats_are_as_unusual_as_slower_ones() -> None:
     assert is_alike(1.1, 1.0)
     assert is_alike(1.0, 1.1)
