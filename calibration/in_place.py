@@ -4,9 +4,9 @@ The same op costs 0.5 to 3 times its hot-loop time inside a step: caches are col
 So every op sample placer learns from is taken in place. The step is timed without the recorder too, and the difference,
 divided by the number of events, is what recording added to each: it is taken off again.
 
-Neighbours that come and go within milliseconds disturb parts of a step that began and ended undisturbed. On a machine at
-rest they can only lengthen, so of an op's repetitions the fastest counts: of five, its mean error is two thirds of the
-median's, and has no sign.
+Neighbours that come and go within milliseconds disturb parts of a step that began and ended undisturbed. On a machine
+at rest they can only lengthen, so of an op's repetitions the fastest counts: of five, its mean error is two thirds of
+the median's, and has no sign.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def time_step(
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
-    Another shape teaches more than another repetition of this one, so there are few. With a
-    ``pulse``, steps at another pace than the machine's usual one are left out where there are others.
+    Another shape teaches more than another repetition of this one, so there are few. With a ``pulse``, steps at another
+    pace than the machine's usual one are left out where there are others; of those at rest, see the top of this file.
     """
     stopwatch = Stopwatch(step, synchronize, clock, pulse)
     once = stopwatch.seconds()

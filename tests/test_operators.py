@@ -57,6 +57,19 @@ def test_addmm_counts_the_product_and_moves_every_operand() -> None:
     assert found.sizes[:4] == (1, 3, 7, 5)
 
 
+@pytest.mark.parametrize("op", ["aten::new_zeros", "aten::new_ones", "aten::new_full"])
+def test_what_only_says_of_what_kind_the_result_is_is_not_read(op: str) -> None:
+    """A small tensor made like a large one was taken for a reading of the large one."""
+    found = work(op, [spec(500, 32)], [spec(10)])
+    assert (found.family, found.bytes) == ("elementwise", 40)
+    assert found.sizes == work("aten::zeros", [], [spec(10)]).sizes
+
+
+def test_reading_one_number_moves_nothing() -> None:
+    found = work("aten::_local_scalar_dense", [spec()], [])
+    assert (found.family, found.flops, found.bytes) == ("view", 0, 0)
+
+
 def test_bmm_counts_the_batch_and_sees_transposed_operands() -> None:
     found = work("aten::bmm", [spec(4, 2, 3), spec(4, 3, 5, stride=(15, 1, 3))], [spec(4, 2, 5)])
     assert found.flops == 2 * 4 * 2 * 3 * 5
