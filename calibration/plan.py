@@ -9,7 +9,7 @@ from random import Random
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.observation import StepObservation
-from placer.calibration.probe import Limit, Probe
+from placer.calibration.probe import Limit, Probe, log_uniform
 from placer.costs import roofline_seconds
 from placer.profile import DeviceFit
 
@@ -17,6 +17,10 @@ from placer.profile import DeviceFit
 EFFICIENCY = 0.3
 #: Share of probes whose steps may be as long as the budget allows at all.
 LONG = 0.08
+#: Share of a CPU's blocks whose steps are shorter, and the least shares of the longest step they take, every octave
+#: equally likely: where a step takes a tenth of a millisecond, code and operands stay in the nearest caches, and an op
+#: costs a half or a fourth of what it does between large ones. An accelerator's kernels care less.
+SHORT, SHORTEST = 0.5, 3e-3
 #: Probes of a family that fail in a row before it is asked for more and more rarely: the device may lack its ops.
 PATIENCE = 4
 
@@ -53,13 +57,23 @@ class Planner:
     """Draws probes for one device, family by family, where the residual varies most per second spent."""
 
     def __init__(
-        self, rates: Mapping[str, float], *, seed: int, longest_step: float, rarely: float | None = None
+        self,
+        rates: Mapping[str, float],
+        *,
+        seed: int,
+        longest_step: float,
+        rarely: float | None = None,
+        short: float = 0.0,
     ) -> None:
-        """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all)."""
+        """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
+
+        ``short`` is the share of the blocks that are made for shorter steps.
+        """
         self.random = Random(seed)
         reach = EFFICIENCY * longest_step
         self.limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
         self._stretched = self.limit.share(rarely / longest_step) if rarely is not None else self.limit
+        self._short = short
         self._roofline = DeviceFit("", 1, rates, {}, {}, {})
         self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
 
@@ -67,6 +81,8 @@ class Planner:
         """The next probe: its family by need, its shapes at random within the longest step allowed."""
         name = max(self._families, key=self._need)
         limit = self._stretched if self.random.random() < LONG else self.limit
+        if self._short and name != "network" and self.random.random() < self._short:
+            limit = limit.share(log_uniform(self.random, SHORTEST, 1.0))
         return PROPOSERS[name][0](self.random, limit)
 
     def learn(self, family: str, observation: StepObservation | None, seconds: float) -> None:

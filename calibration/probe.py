@@ -124,11 +124,6 @@ CANDIDATES = 5
 #: time in ops of microseconds as well as in ops a thousand times longer.
 LEAST_PART, MOST_PART = 3e-4, 0.6
 
-#: Share of the blocks that are shorter than they may be, and the shares of a step's limit they have, every octave
-#: equally likely: where a step takes a tenth of a millisecond, code and operands stay in the nearest caches, and an op
-#: costs a half or a fourth of what it does between large ones.
-SHORT, SHORTEST = 0.5, 3e-3
-
 
 def block(
     family: str,
@@ -141,8 +136,6 @@ def block(
 ) -> Probe:
     """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``."""
     train = random.random() < training
-    if random.random() < SHORT:
-        limit = limit.share(log_uniform(random, SHORTEST, 1.0))
     room = limit.share(1 / 3) if train else limit
     left = 1.0
     branches: list[Branch] = []

@@ -22,7 +22,7 @@ from placer.calibration.interference import Load
 from placer.calibration.journal import Journal, infeasible
 from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
-from placer.calibration.plan import Planner, too_few
+from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.pulse import Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.rates import measure_rates
@@ -182,7 +182,8 @@ def measure(target: Target, seconds: float, journal: Journal, shown: Progress, c
         seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
         usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
-        planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely)
+        short = SHORT if target.device == "cpu" else 0.0
+        planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely, short=short)
         pulse = Pulse(pacing_cores(target.device, target.threads)) if clock is time.perf_counter else None
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0

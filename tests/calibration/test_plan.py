@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 
 import pytest
+from torch import nn
 
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
@@ -54,6 +56,28 @@ def test_a_family_whose_residuals_vary_gets_more() -> None:
         return planner.counts["elementwise"]
 
     assert probes((math.exp(-3), math.exp(3))) > probes((1.0,))
+
+
+def test_some_blocks_are_made_for_much_shorter_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an op costs while everything stays in the nearest caches is learnt from short steps alone."""
+    given: dict[str, list[float]] = {"network": [], "matmul": []}
+
+    def proposer(name: str) -> Callable[[Random, Limit], Probe]:
+        def propose(_: Random, limit: Limit) -> Probe:
+            given[name].append(limit.flops)
+            return Probe(name, "x", nn.Identity, tuple, "infer")
+
+        return propose
+
+    monkeypatch.setattr(plan, "PROPOSERS", {name: (proposer(name), 1.0) for name in given})
+    planner = Planner(RATES, seed=0, longest_step=0.05, short=0.5)
+    for _ in range(400):
+        planner.learn(planner.next().family, None, 0.01)
+    longest = planner.limit.flops
+    assert set(given["network"]) == {longest}
+    shorter = [flops for flops in given["matmul"] if flops < longest]
+    assert 0.35 < len(shorter) / len(given["matmul"]) < 0.65
+    assert plan.SHORTEST * longest <= min(shorter) < 0.02 * longest
 
 
 def test_a_few_probes_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration import probe as probes
 from placer.calibration.benchmarks import PROPOSERS, networks
 from placer.calibration.measuring import _step
 from placer.calibration.probe import Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
@@ -66,21 +65,6 @@ def test_a_block_keeps_within_its_limit() -> None:
         drawn = block("x", Random(seed), Limit(1000.0, 1.0), lambda r: _branch(log_uniform(r, 1, 1e5)), most=4)
         total = sum(float(name) for name in drawn.name.split(", "))
         assert total <= 2000.0, drawn.name
-
-
-def test_some_blocks_are_much_shorter_than_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an op costs while everything stays in the nearest caches is learnt from short steps alone."""
-
-    def median_work(share: float) -> float:
-        monkeypatch.setattr(probes, "SHORT", share)
-        blocks = [
-            block("x", Random(seed), Limit(1e6, 1.0), lambda r: _branch(log_uniform(r, 1, 1e6)), training=0.0)
-            for seed in range(60)
-        ]
-        return statistics.median(sum(map(float, b.name.split(", "))) for b in blocks)
-
-    assert 0.0 < probes.SHORT < 1.0
-    assert median_work(1.0) < 0.3 * median_work(0.0)
 
 
 def test_a_block_takes_the_smallest_where_nothing_is_small_enough() -> None:
