@@ -110,9 +110,9 @@ class Pulse:
 
     def is_rest(self, beat: float) -> bool:
         """Whether the machine was hardly ever faster than at this beat: what disturbs it then can only lengthen."""
-        total = sum(self._spent.values())
-        faster = sum(seconds for step, seconds in self._spent.items() if step < binned(beat / ALIKE))
-        return faster <= FASTER * total
+        least = binned(beat / ALIKE)
+        faster = sum(seconds for step, seconds in self._spent.items() if step < least)
+        return faster <= FASTER * sum(self._spent.values())
 
     def usual_ones(self, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
         """Those of ``found``, answers with their beats, that were timed at the usual pace."""

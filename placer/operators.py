@@ -177,13 +177,13 @@ FAMILIES: Mapping[str, Family] = {
 CONTEXT_SIZES = ("footprint", "kinds", "previous")
 CONTEXT_FLAGS = ("kept", "recording", "repeated", "displaced", "first")
 
-#: Ops whose operand only says of what kind and on which device the result is: no element of it is read.
+#: Ops whose operand only says of what kind and on which device the result is: no element of it is read. Without it
+#: they look elementwise, as they are.
 _TEMPLATED = frozenset({"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty"})
 
 _NAMES: Mapping[str, str] = {
     # Reading one number moves no data worth counting; that an accelerator is waited for is counted by itself.
     "view": "_local_scalar_dense",
-    "elementwise": "new_zeros new_ones new_full new_empty",
     "matmul": "mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation",
     "convolution": "convolution _convolution mkldnn_convolution cudnn_convolution conv2d conv1d conv3d",
     "convolution_backward": "convolution_backward",

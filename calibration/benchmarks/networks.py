@@ -304,9 +304,10 @@ def _fitting(random: Random, kind: Callable[[Random], tuple[Layers, Tensor]], al
         with torch.device("meta"):  # sizes only: no weight is drawn for a network that is too large
             layers, _ = kind(Random(seed))
         taken[seed] = allowed.taken(layers.flops, layers.bytes)
-        fit = [seed for seed, share in taken.items() if share <= 1.0]
-        if len(fit) == FITTING:
-            break
+        if taken[seed] <= 1.0:
+            fit.append(seed)
+            if len(fit) == FITTING:
+                break
     return max(fit, key=taken.__getitem__) if fit else min(taken, key=taken.__getitem__)
 
 
