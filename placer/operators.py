@@ -50,7 +50,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes."""
+    """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes.
+
+    ``dtype`` is that of its floating numbers; ``float32+bool`` where operands of another dtype are converted first.
+    """
 
     family: str
     op: str
@@ -260,11 +263,12 @@ def describe(call: OpCall, context: Context) -> Work:
         sizes = (sizes[0], float(context.updates))
     moved = 0.0 if family == "view" else _moved_bytes(call, family)
     dtype = next((t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype), "float32")
+    converted = readers.converted(call)
     forward = call.phase in ("forward", "loss")
     return Work(
         family=family,
         op=call.op,
-        dtype=dtype,
+        dtype=f"{dtype}+{converted}" if converted else dtype,
         flops=flops,
         bytes=moved,
         sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), float(context.previous_bytes)),

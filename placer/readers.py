@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def operand_bytes(call: OpCall) -> float:
-    """Bytes of all operands and results, each once."""
-    return float(sum(t.stored_bytes for t in call.inputs) + sum(t.stored_bytes for t in call.outputs))
+    """Bytes that all operands and results move, each once."""
+    return float(sum(t.touched_bytes for t in call.inputs) + sum(t.touched_bytes for t in call.outputs))
 
 
 def repeats(call: OpCall) -> bool:
@@ -127,6 +127,29 @@ def elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ..
     flags = float(loop.strided), float(broadcast), float(call.in_place)
     most = max(out, 1)
     return flops, (out, operand_bytes(call), min(loop.length, most), min(loop.block, most)), flags
+
+
+#: Ops of several operands that compute in one dtype (TensorIterator's ``promote_inputs_to_common_dtype``).
+_PROMOTING = {
+    f"aten::{name}"
+    for name in (
+        "add", "sub", "rsub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "pow", "atan2", "remainder", "fmod",
+        "addcmul", "addcdiv", "eq", "ne", "lt", "le", "gt", "ge",
+    )
+}  # fmt: skip
+
+
+def converted(call: OpCall) -> str:
+    """The dtype of an operand that is first copied into another, such as that of a mask that is multiplied with.
+
+    "" where there is none. On the CPU the copy costs several times what the op itself does; single numbers are
+    converted where they stand.
+    """
+    if len(call.inputs) < 2 or call.op.rstrip("_") not in _PROMOTING:
+        return ""
+    dtypes = {t.dtype: t.item_bytes for t in call.inputs if t.shape}
+    common = max(dtypes, key=lambda name: ("float" in name, dtypes[name]), default="")
+    return next((t.dtype for t in call.inputs if t.shape and t.dtype != common), "")
 
 
 def reduction(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:

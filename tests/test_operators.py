@@ -279,6 +279,16 @@ def test_the_dtype_is_the_results() -> None:
     assert work("aten::embedding", [spec(9, 2), spec(3, dtype="int64")], [spec(3, 2)]).dtype == "float32"
 
 
+def test_an_operand_of_another_dtype_is_converted_first() -> None:
+    """A product with a mask copies the mask into numbers; a single number is converted where it stands."""
+    assert work("aten::mul", [spec(4, 3), spec(3, dtype="bool")], [spec(4, 3)]).dtype == "float32+bool"
+    assert work("aten::mul_", [spec(4, dtype="int64"), spec(4)], [spec(4)]).dtype == "float32+int64"
+    assert work("aten::add", [spec(4), spec(4, dtype="float64")], [spec(4, dtype="float64")]).dtype == "float64+float32"
+    assert work("aten::mul", [spec(4), spec(dtype="float64")], [spec(4)]).dtype == "float32"
+    assert work("aten::mul", [spec(4), spec(4)], [spec(4)]).dtype == "float32"
+    assert work("aten::where", [spec(4, dtype="bool"), spec(4), spec(4)], [spec(4)]).dtype == "float32"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_names_all_its_features(family: str) -> None:
     names = feature_names(family)

@@ -22,6 +22,18 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return make_spec(tensor.shape, tensor.stride(), dtype_name(tensor.dtype))
 
 
+def same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors are the same numbers in the same places, whatever objects they are."""
+    return (
+        left.layout is right.layout is torch.strided
+        and left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.stride() == right.stride()
+        and left.storage_offset() == right.storage_offset()
+        and left.untyped_storage()._cdata == right.untyped_storage()._cdata
+    )
+
+
 def make_spec(shape: Sequence[int], stride: Sequence[int], dtype: str) -> TensorSpec:
     """The interned spec with these fields."""
     key = (shape, stride, dtype)

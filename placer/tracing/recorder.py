@@ -185,7 +185,20 @@ class Recorder(TorchDispatchMode):
         if self._quiet or func.namespace in _UNSEEN:
             return func(*args, **kwargs)
         with Uncounted(), torch._C.DisableTorchFunction():
+            if func is torch.ops.aten.copy_.default and layout.same_memory(*args[:2]):
+                return self._copied_onto_itself(func, args, kwargs)
             return self._dispatch(func, args, kwargs)
+
+    def _copied_onto_itself(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``x[i] += y`` ends by putting ``x[i]`` where it is already: PyTorch looks at that, and does nothing."""
+        info = operator(func)
+        self.last_op = info.name
+        _, plain, _, _ = flatten(info, args, kwargs)
+        if not args[0].is_meta:
+            self.undo.tensor(args[0])  # not written, but autograd counts a version
+        spec = layout.spec_of(args[0])
+        self.record(info.name, (spec, spec), (spec,), plain, view=True)
+        return args[0]
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)

@@ -17,6 +17,8 @@ ITEM_BYTES = {
     "complex64": 8, "complex128": 16, "complex32": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4, "uint64": 8,
 }  # fmt: skip
+#: Bytes that memory hands over at once, however few of them are wanted.
+CACHE_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class TensorSpec:
     def stored_bytes(self) -> int:
         """Bytes of distinct memory behind the tensor: a broadcast dimension (stride 0) is stored once."""
         return self.item_bytes * math.prod(n for n, s in zip(self.shape, self.stride, strict=True) if s != 0 or n == 0)
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes of memory that reading it moves: of elements that lie apart, the rest of their lines comes along."""
+        gap = min((s for n, s in zip(self.shape, self.stride, strict=True) if n > 1 and s > 0), default=1)
+        each = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
+        return self.stored_bytes // self.item_bytes * each
 
     @property
     def contiguous(self) -> bool:

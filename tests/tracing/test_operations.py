@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.tracing import OpCall, Trace, trace
 from placer.tracing.layout import spec_of
+from placer.tracing.trace import CACHE_LINE, TensorSpec
 from placer.workload import make_workload
 
 
@@ -123,6 +124,33 @@ def test_views_and_in_place_writes_are_marked() -> None:
     assert not calls["aten::add_"].view
     assert calls["aten::mul"].outputs[0].stride == (1, 4)
     assert calls["aten::mul"].args == (2,)
+
+
+def test_a_part_that_is_put_where_it_is_costs_nothing() -> None:
+    """Python ends ``y[:2] += x`` by copying the sum to where it was just made."""
+
+    class Parts(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            y[:2] += x[:2]
+            y[2:] = x[2:]
+            return y
+
+    idle, real = (c for c in trace(make_workload(Parts(), (4, 4), mode="infer")).calls if c.op == "aten::copy_")
+    assert (idle.view, idle.in_place) == (True, False)
+    assert (real.view, real.in_place) == (False, True)
+    assert_same_calls(Parts(), (4, 4), "infer")
+
+
+def test_elements_that_lie_apart_move_the_lines_between_them() -> None:
+    whole = TensorSpec((64, 9), (9, 1), "float32")
+    assert whole.touched_bytes == whole.stored_bytes == 4 * 64 * 9
+    assert TensorSpec((9, 64), (1, 9), "float32").touched_bytes == whole.touched_bytes
+    column = TensorSpec((64, 1), (9, 1), "float32")
+    assert (column.stored_bytes, column.touched_bytes) == (4 * 64, 36 * 64)
+    assert TensorSpec((64,), (1000,), "float32").touched_bytes == CACHE_LINE * 64
+    assert TensorSpec((64,), (0,), "float32").touched_bytes == 4
+    assert TensorSpec((8,), (1000,), "complex128").touched_bytes == CACHE_LINE * 8
 
 
 def test_arguments_come_in_schema_order_with_defaults() -> None:
