@@ -6,7 +6,7 @@ divided by the number of events, is what recording added to each: it is taken of
 
 Neighbours that come and go within milliseconds disturb parts of a step that began and ended undisturbed. On a machine
 at rest they can only lengthen, so of an op's repetitions the fastest counts: of five, its mean error is two thirds of
-the median's, and has no sign.
+the median's. What people wait for is the median step, though: it is told how much longer than those it takes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ MOST_PER_EVENT = 5e-6
 class StepTiming:
     """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``.
 
-    ``beat`` is the median beat of the machine's pulse around them, in seconds; 0 where it was not felt.
+    ``beat`` is the median beat of the machine's pulse around them, in seconds; 0 where it was not felt. ``lengthened``
+    is how much longer the median undisturbed step took than ``seconds``, and each of its ops with it, by all one knows.
     """
 
     seconds: float
@@ -58,6 +59,7 @@ class StepTiming:
     ops: tuple[OpTiming, ...]
     matched: float
     beat: float = 0.0
+    lengthened: float = 1.0
 
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one, recording taken off: 1 but for drift and noise.
@@ -156,6 +158,7 @@ def time_step(
         ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
         beat=beat,
+        lengthened=median / quarter if at_rest else 1.0,
     )
 
 

@@ -110,7 +110,7 @@ def observe(
     groups: dict[Work, list[tuple[float, float]]] = {}
     missing: dict[Work, int] = {}
     found = {id(op.call): op for op in timing.ops}
-    scale = timing.undisturbed_share(recorder)
+    scale = timing.lengthened * timing.undisturbed_share(recorder)
     if device == "cpu":
         recorder = timing.recording(recorder)
     on_host: list[float] = []
@@ -127,7 +127,8 @@ def observe(
     ops = [_measured(work, times) for work, times in groups.items()]
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
-        device=device, threads=threads, family=family, name=name, seconds=timing.seconds, spread=timing.spread,
+        device=device, threads=threads, family=family, name=name, spread=timing.spread,
+        seconds=timing.lengthened * timing.seconds,
         counts=framework_counts(trace, on_host), ops=tuple(ops), update_seconds=update, beat=timing.beat,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from placer.profile import DeviceFit
 #: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
 EFFICIENCY = 0.3
 #: Share of probes whose steps may be as long as the budget allows at all.
-LONG = 0.08
+LONG = 0.15
 #: Share of a CPU's blocks whose steps are shorter, and the least shares of the longest step they take, every octave
 #: equally likely: where a step takes a tenth of a millisecond, code and operands stay in the nearest caches, and an op
 #: costs a half or a fourth of what it does between large ones. An accelerator's kernels care less.

@@ -103,6 +103,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "patches2": _patches(2, 1), "patches3": _patches(3, 1), "patches5": _patches(5, 1), "tiles2": _patches(2, 2),
     "tiles3": _patches(3, 3), "unpatched": _unpatched, "add_patches_": _add_patches_, "permuted": _permuted,
     "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
+    "masked": lambda x: x * (x > 0), "counted": lambda x: x - (x > 0).long(), "widened": lambda x: x + (x > 0).double(),
 }  # fmt: skip
 
 #: Functions of a tensor and a trainable one: the same shape, or a row of it (a bias, a gain).
@@ -119,7 +120,7 @@ POPULAR = 15
 ONCE = frozenset((
     "strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater", "windows2", "windows3",
     "windows5", "blocks2", "blocks4", "patches2", "patches3", "patches5", "tiles2", "tiles3", "unpatched",
-    "add_patches_", "permuted",
+    "add_patches_", "permuted", "widened",
 ))  # fmt: skip
 #: How many times as large as its operand a result is, where that is a multiple.
 COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}

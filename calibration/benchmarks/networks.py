@@ -322,7 +322,9 @@ def propose(random: Random, limit: Limit) -> Probe:
 
     def build() -> nn.Module:
         drawn = Random(seed)
-        return nn.Sequential(*wrap(kind(drawn)[0], depth, drawn))
+        layers = wrap(kind(drawn)[0], depth, drawn)
+        # Called as it is, one layer shows what a step costs beside the modules in it.
+        return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
 
     return Probe(
         family="network",

@@ -119,6 +119,13 @@ def test_the_larger_of_networks_that_fit_is_taken() -> None:
     assert parameters(3) > parameters(1)
 
 
+def test_a_network_of_one_layer_is_that_layer() -> None:
+    drawn = [networks.propose(Random(seed), LIMIT) for seed in range(60)]
+    wrapped = {probe.name.split()[0]: isinstance(probe.build(), nn.Sequential) for probe in drawn}
+    # A solver is one module, which calls another again and again.
+    assert {name for name, one in wrapped.items() if not one} == {"single", "solver"}
+
+
 def test_log_draws_stay_in_range_and_reach_every_octave() -> None:
     random = Random(0)
     values = [log_int(random, 4, 1024) for _ in range(500)]
