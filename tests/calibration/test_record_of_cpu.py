@@ -16,7 +16,7 @@ from placer.calibration.validation import replay
 RECORDS = Path(__file__).parents[2] / "calibration" / "records"
 
 
-@pytest.mark.parametrize("name", ["cpu-2-core", "cpu-avx512-2-core"])
+@pytest.mark.parametrize("name", ["cpu-2-core", "cpu-avx512-2-core", "cpu-avx512-2-core-calm"])
 def test_the_figures_reached_are_held(name: str) -> None:
     found = record.load(RECORDS / name / "measurements.json")
     names = {entry.name for entry in entries("quick")}
