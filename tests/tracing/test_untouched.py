@@ -115,12 +115,16 @@ def test_the_callers_modes_neither_matter_nor_change(outer: Callable[[], Any]) -
 
 
 def test_no_garbage_is_left_for_the_collector() -> None:
-    workload = make_workload(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.LSTM(3, 3)), (2, 5, 3), mode="infer")
     workload = make_workload(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Dropout()), (2, 5, 3), mode="train")
-    trace(workload)
-    gc.collect()
-    trace(workload)
-    assert gc.collect() < 20
+
+    def left() -> int:
+        gc.collect()
+        trace(workload)
+        return gc.collect()
+
+    # The first traces after a torch.compile elsewhere may let go of what its compiler had kept alive: hundreds of objects,
+    # once, and none of a trace's own. What a trace leaves, it leaves every time.
+    assert min(left() for _ in range(3)) < 20
 
 
 def test_only_imports_that_run_no_code_go_their_usual_way() -> None:
