@@ -23,24 +23,32 @@ from placer.calibration.fitting import LEAST_POINTS
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
-from placer.calibration.pulse import is_alike, usual_beat
+from placer.calibration.pulse import Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.runner import build, measure, targets
 from placer.errors import CalibrationError
 from placer.profile import Profile
 from placer.store import data_home
+from placer.threads import running_with
 
 #: Seconds of measuring that a sitting is worth.
 BUDGET = 1500.0
+#: Share of a sitting that is listened for how fast the machine is at rest, before.
+LISTENING = 0.005
 #: Least share of a sitting's steps that makes a pace of its own.
 LEAST_SHARE = 0.15
 
 
 def sit(folder: Path, *, seconds: float) -> None:
-    """Measure every device for ``seconds`` in all, into a journal of its own in ``folder``."""
+    """Measure every device for ``seconds`` in all, into a journal of its own in ``folder``.
+
+    Waits for the machine at rest, and of steps that were at rest in part keeps to that part: most of a day it is busy.
+    """
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
     journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
     for target in targets(machine.available_devices(), quick=False):
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter)
+        with running_with(target.threads):
+            rest = Pulse(pacing_cores(target.device, target.threads)).fastest(LISTENING * seconds)
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=rest)
 
 
 def together(folder: Path) -> tuple[Profile, Profile | None]:

@@ -22,17 +22,23 @@ from placer.calibration.timing import Clock
 
 T = TypeVar("T")
 
-#: Additions of a beat on the first core, in Python, and passes of all cores over numbers that stay in their caches:
-#: some 20 and 80 microseconds, so that a neighbour on any of the cores makes a beat longer by two fifths. PyTorch gives
-#: a thread no fewer than ``GRAIN`` numbers; of half precision, their conversions keep the core busy and not its memory.
-ADDITIONS, PASSES, GRAIN = 500, 6, 32768
-#: Passes before, untimed: what ran last has displaced the numbers, and threads may have gone to sleep.
-UNTIMED = 2
+#: What the usual beat is called among a profile's rates. Older ones have ``beat_seconds``, of beats made of other work.
+USUAL_BEAT = "pulse_seconds"
+
+#: A beat in three parts of 15 to 30 microseconds: additions in Python, on the first core; exponentials on all cores, of
+#: numbers that stay in their caches; and short sums, before and after which the cores wait for each other. A neighbour
+#: on the first core makes all of them half as long again, one on another core the exponentials; and where the host runs
+#: this machine's cores far from each other, only the sums take longer, nearly twice their time.
+ADDITIONS, EXPONENTIALS, SUMS = 500, 1, 6
+#: Numbers for each thread, no fewer than PyTorch gives one; and in a row that is summed, again and again the same one.
+GRAIN, ROW = 32768, 1024
+#: Of the last two parts, untimed before: what ran last has displaced the numbers, and threads may have gone to sleep.
+UNTIMED = 1
 #: Seconds of these, else some 40 microseconds, from which on a beat is over at once: another program has a core, and
 #: every pass waits for a thread that waits for its turn.
 HOPELESS = 1e-3
-#: Factor by which a beat may differ from the usual one: those of one pace vary by a twentieth.
-ALIKE = 1.15
+#: Factor by which a beat may differ from the usual one: nine in ten of one pace are within a twentieth.
+ALIKE = 1.1
 #: Most seconds that one beat stands for, and steps of the histogram of beats to a factor of e.
 LASTING, BINS = 0.1, 50
 #: Seconds between two beats at least; what is timed in them takes longer than they do.
@@ -61,7 +67,10 @@ class Pulse:
     ) -> None:
         self._clock = clock
         self._known = usual
-        self._numbers = torch.zeros(GRAIN * threads, dtype=torch.bfloat16)
+        self._numbers = torch.linspace(0.0, 1.0, GRAIN * threads, dtype=torch.float32)
+        self._powers = torch.empty_like(self._numbers)
+        self._rows = self._numbers[:ROW].expand(GRAIN // ROW * threads, ROW)
+        self._sums = self._rows.sum(1)
         self._work = work or self._instructions
         #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
         self._spent: dict[int, float] = defaultdict(float)
@@ -80,7 +89,7 @@ class Pulse:
 
     def _once(self) -> float:
         before = self._clock()
-        self._passes(UNTIMED)
+        self._on_all_cores(UNTIMED, UNTIMED)
         start = self._clock()
         if start - before >= HOPELESS:
             return start - before
@@ -92,12 +101,13 @@ class Pulse:
         total = 0
         for number in range(ADDITIONS):
             total += number * number
-        self._passes(PASSES)
+        self._on_all_cores(EXPONENTIALS, SUMS)
 
-    def _passes(self, count: int) -> None:
-        self._numbers.zero_()
-        for _ in range(count):
-            self._numbers.add_(1.0)
+    def _on_all_cores(self, exponentials: int, sums: int) -> None:
+        for _ in range(exponentials):
+            torch.exp(self._numbers, out=self._powers)
+        for _ in range(sums):
+            torch.sum(self._rows, 1, out=self._sums)
 
     @property
     def usual(self) -> float:
@@ -130,6 +140,14 @@ class Pulse:
             if out_of_patience or self.is_usual(beat):
                 self._waited += waited
                 return beat
+
+    def fastest(self, seconds: float) -> float:
+        """Seconds of the beat of a machine at rest: what most of the fastest tenth of ``seconds`` of beats are like."""
+        end = self._clock() + seconds
+        beats = [self.beat()]
+        while self._clock() < end:
+            beats.append(self.beat())
+        return densest(Counter(map(binned, sorted(beats)[: math.ceil(len(beats) * FASTER)])))
 
     def watch(self, timed: Callable[[], T], count: int, *, before: float | None = None) -> list[tuple[T, float]]:
         """What ``timed`` answered, with the less usual of the beats around it: ``count`` at the usual pace if possible.

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
-from placer.calibration.pulse import ALIKE
+from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
 from placer.profile import Profile
 
 #: Strangeness below which two machines are of one kind.
 SAME_KIND = 0.05
+#: Factor within which the beats of two machines of one kind are of much the same pace. Neighbours on every core make
+#: a beat half as long again and more.
+SAME_PACE = 1.25
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
@@ -40,14 +43,14 @@ def expectation(
         return None
 
     def apart(found: Profile) -> tuple[float, float]:
-        own = found.fit(device, threads).rates.get("beat_seconds", 0.0)
+        own = found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
         pace = abs(math.log(beat / own)) if beat and own else 0.0
         return _strangeness(found.fingerprint, fingerprint, device), pace
 
     nearest = min(current, key=lambda found: sum(apart(found)))
     kind, pace = apart(nearest)
     return Expectation(
-        nearest.fit(device, threads), kin=kind < SAME_KIND and pace <= math.log(ALIKE), name=nearest.name
+        nearest.fit(device, threads), kin=kind < SAME_KIND and pace <= math.log(SAME_PACE), name=nearest.name
     )
 
 

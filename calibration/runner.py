@@ -24,7 +24,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
 from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.calibration.pulse import Pulse, is_alike, pacing_cores, usual_beat
+from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.rates import measure_rates
 from placer.calibration.reference import expectation, references
 from placer.calibration.timing import Clock, clock_resolution
@@ -164,8 +164,13 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     return [Target(device, count, share / total) for device, count, share in shares]
 
 
-def measure(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> None:
-    """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up."""
+def measure(
+    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None
+) -> None:
+    """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up.
+
+    ``usual``: seconds of the beat to wait for and to keep to; None is that of the machine's usual pace.
+    """
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
 
@@ -180,11 +185,12 @@ def measure(target: Target, seconds: float, journal: Journal, shown: Progress, c
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
         seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
-        usual = min(LONGEST_STEP * seconds, USUAL_LONGEST)
-        rarely = max(min(LONGEST_SHARE * seconds, LONGEST), usual)
+        mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
+        rarely = max(min(LONGEST_SHARE * seconds, LONGEST), mostly)
         short = SHORT if target.device == "cpu" else 0.0
-        planner = Planner(journal.rates[key], seed=seed, longest_step=usual, rarely=rarely, short=short)
-        pulse = Pulse(pacing_cores(target.device, target.threads)) if clock is time.perf_counter else None
+        planner = Planner(journal.rates[key], seed=seed, longest_step=mostly, rarely=rarely, short=short)
+        cores = pacing_cores(target.device, target.threads)
+        pulse = Pulse(cores, usual=usual) if clock is time.perf_counter else None
         bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):
@@ -233,7 +239,7 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         left_out += len(measured) - len(observations)
         beat = statistics.median(o.beat for o in observations)
         if beat > 0.0:
-            rates = {**rates, "beat_seconds": beat}
+            rates = {**rates, USUAL_BEAT: beat}
         expected = expectation(known, device, threads, fingerprint, beat)
         if device == "cpu":
             fits.append(

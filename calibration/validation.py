@@ -22,7 +22,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.calibration import record
 from placer.calibration.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
-from placer.calibration.pulse import Pulse, pacing_cores
+from placer.calibration.pulse import USUAL_BEAT, Pulse, pacing_cores
 from placer.calibration.record import Cell, Key, Report
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.timing import Clock
@@ -236,7 +236,7 @@ def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
 
 def _usual_beat(profile: Profile, threads: int) -> float | None:
     """Seconds of a beat while calibration measured: at the pace that was learnt from, predictions are to be right."""
-    known = (fit.rates.get("beat_seconds") for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
+    known = (fit.rates.get(USUAL_BEAT) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
     return next(known, None)
 
 

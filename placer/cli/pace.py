@@ -10,6 +10,8 @@ from placer.profile import Profile
 
 #: Beats to feel: some fifteen milliseconds of work.
 BEATS = 64
+#: Factor below which nothing is said: neighbours who come and go are every day's business.
+NOTABLE = 1.25
 
 
 def warning(profile: Profile, *, beat: float | None = None) -> str | None:
@@ -18,16 +20,16 @@ def warning(profile: Profile, *, beat: float | None = None) -> str | None:
     ``profile`` is this machine's; ``beat``: seconds of a beat just now (``calibration/pulse.py``), None: it is felt. A
     profile of another number of threads, or of a machine whose pulse was not felt, says nothing.
     """
-    from placer.calibration.pulse import Pulse, is_alike
+    from placer.calibration.pulse import USUAL_BEAT, Pulse
 
     threads = torch.get_num_threads()
-    usual = profile.fit("cpu", threads).rates.get("beat_seconds") if threads in profile.threads("cpu") else None
+    usual = profile.fit("cpu", threads).rates.get(USUAL_BEAT) if threads in profile.threads("cpu") else None
     if usual is None:
         return None
     if beat is None:
         pulse = Pulse(threads)
         beat = statistics.median(pulse.beat() for _ in range(BEATS))
-    if is_alike(beat, usual):
+    if usual / NOTABLE <= beat <= usual * NOTABLE:
         return None
     if beat > usual:
         return (

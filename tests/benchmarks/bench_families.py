@@ -23,7 +23,7 @@ import torch
 from placer import load_profile, malloc
 from placer.calibration.cells import _build, _workload, cells_of
 from placer.calibration.in_place import recorder_cost, time_step
-from placer.calibration.pulse import Pulse
+from placer.calibration.pulse import USUAL_BEAT, Pulse
 from placer.calibration.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.errors import PlacerError
@@ -43,7 +43,7 @@ def main() -> None:
     profile = load_profile(arguments.profile)
     malloc.settle()
     threads = torch.get_num_threads()
-    pulse = Pulse(threads, usual=profile.fit("cpu", threads).rates.get("beat_seconds"))
+    pulse = Pulse(threads, usual=profile.fit("cpu", threads).rates.get(USUAL_BEAT))
     recorder = recorder_cost("cpu", pulse=pulse)
     shares: dict[str, list[float]] = defaultdict(list)
     errors: dict[str, list[float]] = defaultdict(list)

@@ -12,6 +12,7 @@ from placer import machine, profile
 from placer.calibration import make_reference
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
+from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.reference import expectation, references
 from placer.costs import foreign_family
 from placer.errors import CalibrationError
@@ -63,7 +64,7 @@ def test_machines_of_one_kind_are_kin_at_one_pace_only() -> None:
     known = references()
     resting = 1e-4
     found = [
-        replace(profile, fits=tuple(replace(fit, rates={**fit.rates, "beat_seconds": resting}) for fit in profile.fits))
+        replace(profile, fits=tuple(replace(fit, rates={**fit.rates, USUAL_BEAT: resting}) for fit in profile.fits))
         for profile in known
     ]
     for beat, kin in ((0.0, True), (resting, True), (1.1 * resting, True), (1.6 * resting, False)):
@@ -75,9 +76,9 @@ def test_machines_of_one_kind_are_kin_at_one_pace_only() -> None:
 def test_of_two_references_the_one_at_this_pace_is_taken(folder: Path) -> None:
     real = profile.load("alike")
     for name, beat in (("alike", 7e-5), ("alike-busy", 1.2e-4)):
-        fits = tuple(replace(fit, rates={**fit.rates, "beat_seconds": beat}) for fit in real.fits)
+        fits = tuple(replace(fit, rates={**fit.rates, USUAL_BEAT: beat}) for fit in real.fits)
         profile.save(replace(real, fits=fits), folder / f"{name}.json")
-    for beat, name, kin in ((7.2e-5, "alike", True), (1.2e-4, "alike-busy", True), (1.5e-4, "alike-busy", False)):
+    for beat, name, kin in ((7.2e-5, "alike", True), (1.2e-4, "alike-busy", True), (1.6e-4, "alike-busy", False)):
         found = expectation(references(), "cpu", 2, MACHINE, beat)
         assert found is not None
         assert (found.name, found.kin) == (name, kin)
@@ -158,8 +159,8 @@ def test_sittings_of_two_paces_make_two_profiles(tmp_path: Path) -> None:
             sorted_out.add(replace(step, beat=1e-4 * pace, seconds=step.seconds * pace), 0.1)
     rest, busy = make_reference.together(tmp_path / "two")
     assert busy is not None
-    assert rest.fit("cpu", 1).rates["beat_seconds"] == pytest.approx(1e-4)
-    assert busy.fit("cpu", 1).rates["beat_seconds"] == pytest.approx(2e-4)
+    assert rest.fit("cpu", 1).rates[USUAL_BEAT] == pytest.approx(1e-4)
+    assert busy.fit("cpu", 1).rates[USUAL_BEAT] == pytest.approx(2e-4)
     assert not rest.samples
     assert not busy.samples
 

@@ -19,6 +19,7 @@ from placer.calibration.measuring import Bench
 from placer.calibration.observation import StepObservation
 from placer.calibration.probe import Probe
 from placer.calibration.progress import Progress
+from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.runner import calibrate
 
 
@@ -45,7 +46,7 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert found.devices()[0] == "cpu"
     assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
     assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
-    assert found.fit("cpu").rates["beat_seconds"] > 0
+    assert found.fit("cpu").rates[USUAL_BEAT] > 0
     assert 0 <= found.noise["left_out"] < 1
     assert not measured.with_suffix(".journal").exists()
 

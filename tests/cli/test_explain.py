@@ -12,6 +12,7 @@ from torch import nn
 
 import placer
 from placer import profile
+from placer.calibration.pulse import USUAL_BEAT
 from placer.cli.pace import warning
 from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.profile import Profile
@@ -44,7 +45,7 @@ def test_text(run: Run, nets: str, server: str) -> None:
 def with_beat(found: Profile, seconds: float) -> Profile:
     """The profile, as if it had been calibrated with this process's threads at that beat."""
     threads = torch.get_num_threads()
-    beat = {"beat_seconds": seconds}
+    beat = {USUAL_BEAT: seconds}
     fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **beat}) for fit in found.fits)
     return dataclasses.replace(found, fits=tuple(fits))
 

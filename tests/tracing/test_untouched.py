@@ -122,8 +122,8 @@ def test_no_garbage_is_left_for_the_collector() -> None:
         trace(workload)
         return gc.collect()
 
-    # The first traces after a torch.compile elsewhere may let go of what its compiler had kept alive: hundreds of objects,
-    # once, and none of a trace's own. What a trace leaves, it leaves every time.
+    # The first trace after a torch.compile elsewhere may let go of what that compiler had kept alive: hundreds of
+    # objects, once, and none of a trace's own. What a trace leaves, it leaves every time.
     assert min(left() for _ in range(3)) < 20
 
 
