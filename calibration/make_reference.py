@@ -88,9 +88,11 @@ def _sort(sittings: Sequence[Journal], rest: Journal, busy: Journal) -> None:
 def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
     """Those at the faster and those at the slower of the two paces that most were measured at.
 
-    The latter are none where they would be too few, and where the pulse was not felt.
+    The latter are none where they would be too few and where the pulse was not felt; where no pace lasted, all are one.
     """
     fullest, others = _parted(steps)
+    if len(fullest) < LEAST_POINTS:
+        return list(steps), []
     next_fullest, _ = _parted(others)
     if len(next_fullest) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
         return fullest, []

@@ -144,6 +144,8 @@ def test_a_machine_at_rest_and_a_busy_one_are_two_references() -> None:
     assert make_reference.by_pace([*busy, *between, *rest]) == (rest, busy)
     assert make_reference.by_pace(rest + between) == (rest, between)
     assert make_reference.by_pace(rest + taken(1.2e-4, 8)) == (rest, [])  # a moment is no pace
+    restless = [step for n in range(6) for step in taken(7e-5 * 1.3**n, 4)]
+    assert make_reference.by_pace(restless) == (restless, [])
     assert make_reference.by_pace(taken(0.0, 9)) == (taken(0.0, 9), [])  # the pulse was not felt
 
 

@@ -79,7 +79,7 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(tmp_path: Path, mon
     def interrupted(self: Bench, *args: object, **kwargs: object) -> object:
         nonlocal calls
         calls += 1
-        if calls > 8:
+        if calls > 12:  # more than are needed: what another program disturbs does not count
             raise KeyboardInterrupt
         return measure(self, *args, **kwargs)  # type: ignore[arg-type]
 
