@@ -206,9 +206,9 @@ def pacing_cores(device: str, threads: int) -> int:
     return threads if device == "cpu" else 1
 
 
-def is_alike(beat: float, usual: float) -> bool:
-    """Whether two beats are those of one pace."""
-    return usual / ALIKE <= beat <= usual * ALIKE
+def is_alike(beat: float, usual: float, within: float = ALIKE) -> bool:
+    """Whether two beats differ by no more than a factor, if not given that of one pace."""
+    return usual / within <= beat <= usual * within
 
 
 def watched(

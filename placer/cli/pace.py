@@ -20,7 +20,7 @@ def warning(profile: Profile, *, beat: float | None = None) -> str | None:
     ``profile`` is this machine's; ``beat``: seconds of a beat just now (``calibration/pulse.py``), None: it is felt. A
     profile of another number of threads, or of a machine whose pulse was not felt, says nothing.
     """
-    from placer.calibration.pulse import USUAL_BEAT, Pulse
+    from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike
 
     threads = torch.get_num_threads()
     usual = profile.fit("cpu", threads).rates.get(USUAL_BEAT) if threads in profile.threads("cpu") else None
@@ -29,7 +29,7 @@ def warning(profile: Profile, *, beat: float | None = None) -> str | None:
     if beat is None:
         pulse = Pulse(threads)
         beat = statistics.median(pulse.beat() for _ in range(BEATS))
-    if usual / NOTABLE <= beat <= usual * NOTABLE:
+    if is_alike(beat, usual, within=NOTABLE):
         return None
     if beat > usual:
         return (
