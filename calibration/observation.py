@@ -10,8 +10,9 @@ from typing import Any
 
 from placer.calibration.in_place import StepTiming
 from placer.calibration.matching import RecorderCost
+from placer.context import CONTEXT_SIZES
 from placer.json_values import UnfitError, integer, json_list, json_object, number, numbers, text, vector
-from placer.operators import CONTEXT_SIZES, FAMILIES, Work, describe_step, feature_names
+from placer.operators import FAMILIES, Work, describe_step, feature_names
 from placer.timeline import framework_counts
 from placer.tracing.trace import Trace
 

@@ -114,6 +114,8 @@ class Apply(nn.Module):
         return self.function(*inputs)
 
 
+#: Elements of the largest operands, 64 MB: what a layer of a convolutional network writes on a large batch.
+MOST_ELEMENTS = 1 << 24
 #: Share of the branches that are trained as layers inside a network are.
 INNER = 0.8
 #: Times a shape is drawn again before a smaller limit is given up on.

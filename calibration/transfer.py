@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from placer.calibration.difference import KIN, STRANGERS, Kinship
 from placer.calibration.observation import OpObservation
+from placer.context import CONTEXT_SIZES
 from placer.costs import VARIANT, CostModel
-from placer.operators import CONTEXT_SIZES, FAMILIES, Work
+from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit, FamilyFit
 
 Array = NDArray[np.float64]

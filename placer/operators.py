@@ -12,40 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from placer import readers
+from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
 from placer.tracing.trace import OpCall, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What an op cannot see of the step it stands in.
-
-    ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
-    ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
-    what the op before moved through the caches: the code of a tiny op runs several times slower after a large one.
-    ``updates`` are the tensors among which an optimizer's step shares what it does once, ``kinds`` the different ops of
-    the step: where they are few, their code stays in the nearest caches. ``displaced`` is the share of Python functions
-    around forward ops that find their code displaced, and the op's own with it; ``first`` is whether no op before had
-    the same name: its code is fetched again in every step.
-    """
-
-    footprint_bytes: int
-    recording: bool
-    previous_bytes: int = 0
-    updates: int = 1
-    kinds: int = 1
-    displaced: float = 0.0
-    first: bool = False
-
-    @classmethod
-    def of(cls, trace: Trace) -> Context:
-        updates = sum(call.phase == "optimizer" for call in trace.calls)
-        return cls(
-            footprint_bytes=trace.peak_bytes,
-            recording=trace.mode == "train",
-            updates=max(updates, 1),
-            kinds=max(len({call.op for call in trace.calls}), 1),
-            displaced=min(trace.displaced_calls / max(trace.python_calls, 1), 1.0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +144,6 @@ FAMILIES: Mapping[str, Family] = {
     "other": Family(("inputs", "outputs"), (), readers.other),
 }
 
-#: Features every family has besides its own: where the op stands in its step (see Context).
-CONTEXT_SIZES = ("footprint", "kinds", "previous")
-CONTEXT_FLAGS = ("kept", "recording", "repeated", "displaced", "first")
-
 #: Ops whose operand only says of what kind and on which device the result is: no element of it is read. Without it
 #: they look elementwise, as they are.
 _TEMPLATED = frozenset({"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty"})
@@ -271,7 +235,7 @@ def describe(call: OpCall, context: Context) -> Work:
         dtype=f"{dtype}+{converted}" if converted else dtype,
         flops=flops,
         bytes=moved,
-        sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), float(context.previous_bytes)),
+        sizes=(*map(float, sizes), *context.sizes),
         flags=(
             *flags,
             float(call.kept_bytes > 0),
@@ -287,7 +251,6 @@ def describe_step(trace: Trace) -> list[Work]:
     """The work of every call of a step, in order; equal work is one object."""
     context = Context.of(trace)
     alone: dict[tuple[object, ...], Work] = {}
-    placed: dict[tuple[int, float, bool], Work] = {}
     works: list[Work] = []
     for call in trace.calls:
         key = _key(call)
@@ -295,34 +258,26 @@ def describe_step(trace: Trace) -> list[Work]:
         if work is None:
             work = alone[key] = describe(call, context)
         works.append(work)
+    placed: dict[tuple[int, Place], Work] = {}
     result: list[Work] = []
-    # Steps follow each other: before the first op came the last one.
-    previous = next((_octave(w.bytes) for w in reversed(works) if w.bytes), 0.0)
-    seen: set[str] = set()
-    for work in works:
-        first = work.op not in seen
-        place = id(work), previous, first
-        found = placed.get(place)
+    for work, place in zip(works, places([(work.op, work.bytes) for work in works]), strict=True):
+        found = placed.get((id(work), place))
         if found is None:
-            seen.add(work.op)
-            found = placed[place] = replace(
-                work, sizes=(*work.sizes[:-1], previous), flags=(*work.flags[:-1], float(first))
-            )
+            found = placed[id(work), place] = _at(place, work, context)
         result.append(found)
-        if work.bytes:
-            previous = _octave(work.bytes)
     return result
+
+
+def _at(place: Place, work: Work, context: Context) -> Work:
+    """``work``, described without a place, at ``place``."""
+    sizes = work.sizes[: -len(CONTEXT_SIZES)]
+    return replace(work, sizes=(*sizes, *context.at(place).sizes), flags=(*work.flags[:-1], float(place.first)))
 
 
 def _key(call: OpCall) -> tuple[object, ...]:
     """What a call's work depends on."""
     forward = call.phase in ("forward", "loss")
     return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward
-
-
-def _octave(nbytes: float) -> float:
-    """Rounded to a power of two: calls that differ in less are priced once."""
-    return 2.0 ** round(math.log2(nbytes)) if nbytes else 0.0
 
 
 #: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
@@ -343,7 +298,10 @@ def ops_inside(work: Work) -> int:
 def amounts(work: Work) -> dict[str, float]:
     """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
     extra = FAMILIES[work.family].amounts
-    fixed = {"flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1]}
+    fixed = {
+        "flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1],
+        "stale": staleness(work.sizes[-1]),
+    }  # fmt: skip
     return {**fixed, **{name: read(work) for name, read in extra.items()}}
 
 

@@ -23,7 +23,7 @@ RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11
 
 
 def matmul(n: int, dtype: str = "float32", op: str = "aten::mm") -> Work:
-    sizes = (1, n, n, n, n * n, n * n, n * n, n, 1e6, 1, 0)
+    sizes = (1, n, n, n, n * n, n * n, n * n, n, 1e6, 1, 0, 0)
     return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, sizes, (0,) * 9)
 
 
@@ -121,7 +121,7 @@ def test_a_sampled_op_costs_what_it_was_measured_at() -> None:
 
 def test_far_from_every_sample_only_the_floor_is_left() -> None:
     fit = device({"matmul": family([matmul(16)], [math.log(3.0)], FLAT)})
-    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (*(1e30,) * 8, 1e60, 1, 0), (0,) * 9)
+    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (*(1e30,) * 8, 1e60, 1, 0, 0), (0,) * 9)
     (seconds,), (sigma,), (source,) = CostModel(fit).price_works([huge])
     assert source == "extrapolated"
     assert sigma > 0.9
@@ -131,14 +131,14 @@ def test_far_from_every_sample_only_the_floor_is_left() -> None:
 def test_where_an_op_stands_does_not_put_it_out_of_range() -> None:
     fit = device({"matmul": family([matmul(64)], [math.log(3.0)], FLAT)})
     known = matmul(64)
-    far = replace(known, sizes=(*known.sizes[:-3], 1e12, 500.0, 1e9))
+    far = replace(known, sizes=(*known.sizes[:-4], 1e12, 500.0, 1e9, 1e9))
     assert CostModel(fit).price_works([far])[2] == ["calibrated"]
     larger = replace(known, sizes=(1, 4096, *known.sizes[2:]))
     assert CostModel(fit).price_works([larger])[2] == ["extrapolated"]
 
 
 def test_prices_come_back_in_the_order_asked() -> None:
-    other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 10, 1e6, 1, 0), (0,) * 7)
+    other = Work("elementwise", "aten::add", "float32", 10.0, 120.0, (10, 120, 10, 10, 1e6, 1, 0, 0), (0,) * 8)
     fit = device({"matmul": family([matmul(64)], [math.log(2.0)], FLAT)})
     seconds, _, sources = CostModel(fit).price_works([other, matmul(64), other])
     assert sources == ["floor", "calibrated", "floor"]

@@ -19,7 +19,8 @@ from placer import api
 from placer.calibration import record
 from placer.calibration.scoring import score
 from placer.cli import main
-from placer.operators import CONTEXT_FLAGS, CONTEXT_SIZES, FAMILIES
+from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
+from placer.operators import FAMILIES
 from placer.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context
 from placer.operators import (
     FAMILIES,
-    Context,
     Work,
     amounts,
     describe,
@@ -293,8 +293,9 @@ def test_an_operand_of_another_dtype_is_converted_first() -> None:
 def test_every_family_names_all_its_features(family: str) -> None:
     names = feature_names(family)
     assert len(set(names)) == len(names)
-    assert names[len(FAMILIES[family].sizes)] == "footprint"
-    assert names[-5:] == ("kept", "recording", "repeated", "displaced", "first")
+    start = len(FAMILIES[family].sizes)
+    assert names[start : start + len(CONTEXT_SIZES)] == CONTEXT_SIZES
+    assert names[-len(CONTEXT_FLAGS) :] == CONTEXT_FLAGS
 
 
 def test_an_op_knows_what_went_through_the_caches_before_it() -> None:
@@ -348,11 +349,13 @@ def test_python_displaces_the_code_of_forward_ops_alone() -> None:
     assert amounts(works[0])["displaced"] == 0.25
 
 
-def test_only_the_first_op_of_a_name_is_first() -> None:
-    calls = tuple(OpCall(op, (spec(4),), (spec(4),)) for op in ("aten::relu", "aten::exp", "aten::relu"))
-    works = describe_step(Trace(calls, "infer", (), (), (), ()))
-    assert [feature(found, "first") for found in works] == [1, 1, 0]
-    assert [feature(found, "kinds") for found in works] == [2, 2, 2]
+def test_an_op_in_a_loop_is_less_stale_than_one_that_stands_alone() -> None:
+    small, large = spec(4), spec(1 << 20)
+    calls = [OpCall("aten::relu", (small,), (small,))] * 3 + [OpCall("aten::exp", (large,), (large,))]
+    works = describe_step(Trace(tuple(calls), "infer", (), (), (), ()))
+    assert [feature(found, "first") for found in works] == [1, 0, 0, 1]
+    assert [feature(found, "since") for found in works] == [8 << 20, 0, 0, 128]
+    assert [amounts(found)["stale"] for found in works] == [pytest.approx(0.9, abs=1e-6), 0, 0, 0]
 
 
 def numbers(*shape: int, stride: tuple[int, ...] | None = None) -> TensorSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
 
 
 def _windows(length: int) -> Callable[[Tensor], Tensor]:
@@ -59,6 +60,20 @@ def _add_patches_(x: Tensor) -> Tensor:
     return image
 
 
+def _add_channels_(x: Tensor) -> Tensor:
+    """The same for channels that lie side by side in the matrix of patches and apart in the image."""
+    channels = next(n for n in (64, 16, 4, 1) if n <= max(x.shape[1], 1))
+    side = 3 if x.numel() >= 9 * channels else 1
+    length = math.isqrt(x.numel() // (channels * side**2))
+    patches = x.flatten()[: length**2 * channels * side**2].view(length, length, channels, side, side)
+    patches = patches.permute(2, 3, 4, 0, 1)
+    image = x.new_zeros(channels, length + side - 1, length + side - 1)
+    for i in range(side):
+        for j in range(side):
+            image[:, i : i + length, j : j + length] += patches[:, i, j]
+    return image
+
+
 def _permuted(x: Tensor) -> Tensor:
     """Channels moved to the end, or from there."""
     images = min(4, x.shape[0])
@@ -102,6 +117,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "blocks4": _blocks(4), "add_half_": _add_half_, "mul_": lambda x: (x + 1.0).mul_(x),
     "patches2": _patches(2, 1), "patches3": _patches(3, 1), "patches5": _patches(5, 1), "tiles2": _patches(2, 2),
     "tiles3": _patches(3, 3), "unpatched": _unpatched, "add_patches_": _add_patches_, "permuted": _permuted,
+    "add_channels_": _add_channels_,
     "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
     "masked": lambda x: x * (x > 0), "counted": lambda x: x - (x > 0).long(), "widened": lambda x: x + (x > 0).double(),
 }  # fmt: skip
@@ -120,7 +136,7 @@ POPULAR = 15
 ONCE = frozenset((
     "strided", "cat", "stack", "pad", "glu", "transpose", "repeat", "to64", "to16", "greater", "windows2", "windows3",
     "windows5", "blocks2", "blocks4", "patches2", "patches3", "patches5", "tiles2", "tiles3", "unpatched",
-    "add_patches_", "permuted", "widened",
+    "add_patches_", "add_channels_", "permuted", "widened",
 ))  # fmt: skip
 #: How many times as large as its operand a result is, where that is a multiple.
 COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}
@@ -157,7 +173,7 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
-    numel = log_int(random, 16, 1 << 22)
+    numel = log_int(random, 16, MOST_ELEMENTS)
     columns = log_int(random, 2, max(2, min(4096, numel)))
     rows = max(numel // columns, 2)
     if random.random() < 0.25:

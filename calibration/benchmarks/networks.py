@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from placer.calibration.benchmarks.matmul import MatrixVector
 from placer.calibration.benchmarks.parts import (
+    InParts,
     Iterated,
     MessagePassing,
     Pieces,
@@ -33,6 +34,8 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
 )  # fmt: skip
 #: Share of networks that are given a single sample, as policies, solvers and servers are.
 ALONE = 0.2
+#: Share of plain networks that work on one part of their batch after the other.
+IN_PARTS = 0.1
 #: Share of recurrent networks whose cell is called in a Python loop.
 LOOPED = 0.3
 OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
@@ -77,6 +80,9 @@ def _mlp(random: Random) -> tuple[Layers, Tensor]:
         if random.random() < 0.3:
             hidden = following
     layers.add(nn.Linear(width, log_int(random, 1, 100)), flops=100.0 * batch * width)
+    if batch >= 4 and random.random() < IN_PARTS:
+        # A part of one row has no variance to normalize by.
+        layers[:] = [InParts(nn.Sequential(*layers), log_int(random, 2, min(batch // 2, 32)))]
     return layers, x
 
 

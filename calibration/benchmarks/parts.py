@@ -19,6 +19,20 @@ class Residual(nn.Module):
         return result
 
 
+class InParts(nn.Module):
+    """``body`` on one part of the batch after the other, put together again: ghost batches, chunks to save memory.
+
+    The same few ops run many times in a row, on little each time, in a step that may be large.
+    """
+
+    def __init__(self, body: nn.Module, parts: int) -> None:
+        super().__init__()
+        self.body, self.parts = body, parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.body(part) for part in x.tensor_split(self.parts)])
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention with projections of its own, on batch x length x width."""
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placer.calibration.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
     "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1),
@@ -40,7 +40,7 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 def _draw(random: Random) -> Branch:
     name = random.choice(list(FUNCTIONS))
-    numel = log_int(random, 16, 1 << 22)
+    numel = log_int(random, 16, MOST_ELEMENTS)
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
     return Branch(

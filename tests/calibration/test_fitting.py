@@ -28,14 +28,14 @@ def _op(random: np.random.Generator) -> OpObservation:
     if random.random() < 0.5:
         m, k, n = np.exp(random.uniform(np.log(8), np.log(1024), 3)).tolist()
         flops, moved = 2 * m * k * n, 4 * (m * k + k * n + m * n)
-        sizes = (1.0, m, n, k, m * k, k * n, m * n, min(m, n, k), 1e6, 1.0, 0.0)
+        sizes = (1.0, m, n, k, m * k, k * n, m * n, min(m, n, k), 1e6, 1.0, 0.0, 0.0)
         features = (flops, moved, *sizes, *(0.0,) * 9)
         seconds = (4e-6 + flops / 3e10 + moved / 2e10) * (1 + 0.5 * math.exp(-m / 100))
         family, op = "matmul", "aten::mm"
     else:
         numel = float(np.exp(random.uniform(np.log(64), np.log(1 << 20))))
         flops, moved = numel, 12 * numel
-        features = (flops, moved, numel, moved, numel, numel, 1e6, 1.0, 0.0, *(0.0,) * 8)
+        features = (flops, moved, numel, moved, numel, numel, 1e6, 1.0, 0.0, 0.0, *(0.0,) * 8)
         op = str(random.choice(["aten::add", "aten::exp"]))
         seconds = (2e-6 + moved / 8e9) * (2.0 if op == "aten::exp" else 1.0)
         family = "elementwise"

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from placer.calibration.benchmarks import PROPOSERS, networks
+from placer.calibration.benchmarks.parts import InParts
 from placer.calibration.measuring import _step
-from placer.calibration.probe import Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
-from placer.operators import Context, describe, describe_step, feature_names
+from placer.calibration.probe import Apply, Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
+from placer.context import Context
+from placer.operators import describe, describe_step, feature_names
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -121,9 +123,21 @@ def test_the_larger_of_networks_that_fit_is_taken() -> None:
 
 def test_a_network_of_one_layer_is_that_layer() -> None:
     drawn = [networks.propose(Random(seed), LIMIT) for seed in range(60)]
-    wrapped = {probe.name.split()[0]: isinstance(probe.build(), nn.Sequential) for probe in drawn}
+    sequences: dict[str, set[bool]] = {}
+    for probe in drawn:
+        sequences.setdefault(probe.name.split()[0], set()).add(isinstance(probe.build(), nn.Sequential))
+    assert sequences["cnn"] == sequences["transformer"] == {True}
     # A solver is one module, which calls another again and again.
-    assert {name for name, one in wrapped.items() if not one} == {"single", "solver"}
+    assert sequences["single"] == sequences["solver"] == {False}
+
+
+def test_parts_of_a_batch_are_put_together_again() -> None:
+    rows = torch.randn(7, 3)
+    assert torch.equal(InParts(nn.Identity(), 3)(rows), rows)
+    lengths = InParts(Apply(lambda part: torch.tensor([len(part)])), 3)(rows)
+    assert lengths.tolist() == [3, 2, 2]  # never one row beside larger parts: it has no variance to normalize by
+    drawn = [networks.propose(Random(seed), LIMIT).build() for seed in range(60)]
+    assert any(isinstance(module, InParts) for built in drawn for module in built.modules())
 
 
 def test_log_draws_stay_in_range_and_reach_every_octave() -> None:

@@ -14,8 +14,9 @@ from placer.calibration import fitting
 from placer.calibration.difference import KIN, STRANGERS
 from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation, compared, work_at
+from placer.context import CONTEXT_SIZES
 from placer.costs import CostModel, inputs_of, op_label
-from placer.operators import CONTEXT_SIZES, FAMILIES, Work
+from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit
 
 from .test_fitting import RATES, steps

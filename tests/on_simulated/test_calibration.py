@@ -10,8 +10,9 @@ from simulated.spec import SPEC
 from placer.calibration.measuring import Bench
 from placer.calibration.probe import Probe
 from placer.calibration.summary import render
+from placer.context import CONTEXT_FLAGS
 from placer.costs import CostModel
-from placer.operators import CONTEXT_FLAGS, FAMILIES, Work
+from placer.operators import FAMILIES, Work
 from placer.profile import Profile
 
 TENTH = 0.1
@@ -44,7 +45,7 @@ KINDS = 20.0
 
 def price(profile: Profile, family: str, op: str, flops: float, moved: float, *sizes: float) -> float:
     flags = len(FAMILIES[family].flags) + len(CONTEXT_FLAGS)
-    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, KINDS, 0.0), (0.0,) * flags)
+    work = Work(family, op, "float32", flops, moved, (*sizes, 1e7, KINDS, 0.0, 0.0), (0.0,) * flags)
     return CostModel(profile.fit("sim")).price_works([work])[0][0]
 
 
@@ -57,7 +58,7 @@ def test_the_fitted_ops_have_the_same_latency_and_rates(calibrated_sim: Profile)
     assert added - SPEC.kernel == pytest.approx(12 * size / SPEC.bytes_per_second, rel=TENTH)
     tiny = price(calibrated_sim, "elementwise", "aten::add", 8, 96, 8, 96, 8, 8)
     assert tiny == pytest.approx(SPEC.kernel, rel=TENTH)
-    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7, KINDS, 0.0), (0.0,) * len(CONTEXT_FLAGS))
+    view = Work("view", "aten::view", "float32", 0.0, 0.0, (1e7, KINDS, 0.0, 0.0), (0.0,) * len(CONTEXT_FLAGS))
     assert CostModel(calibrated_sim.fit("sim")).price_works([view])[0] == [0.0]
 
 
