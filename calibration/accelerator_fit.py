@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from placer.calibration.fitting import HELD_OUT, STEADY, fit_device, op_seconds
+from placer.calibration.fitting import HELD_OUT, STEADY, counted_somewhere, fit_device, op_seconds
 from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation
 from placer.costs import CostModel, host_seconds
+from placer.framework import framework_seconds
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit
-from placer.timeline import framework_seconds
 
 Array = NDArray[np.float64]
 
@@ -75,13 +75,13 @@ def _between_ops(
     """
     model = CostModel(fit)
     steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
-    names = list(observations[0].counts) if observations else []
+    names = counted_somewhere(steps)
     if len(steps) < 2 * len(names) or not names:
         return {}
     waits = _around(fit)
     missing = [s.seconds - waits - sum(host_seconds(op.op, op.family, issue) * op.count for op in s.ops) for s in steps]
     weights = np.array([1.0 / s.seconds / math.hypot(1.0, s.spread / STEADY) for s in steps])
-    rows: Array = np.array([[s.counts[name] for name in names] for s in steps])
+    rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
     regression = LinearRegression(positive=True, fit_intercept=False)
     regression.fit(rows * weights[:, None], np.array(missing) * weights)
     return {name: float(value) for name, value in zip(names, regression.coef_, strict=True)}

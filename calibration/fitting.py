@@ -15,9 +15,9 @@ from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import Hyperparameters, Seen, carry_family, fit_family
 from placer.calibration.transfer import Comparison, Expectation, compared
 from placer.costs import CostModel, inputs_of, op_label
+from placer.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_seconds
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit, Sample
-from placer.timeline import framework_seconds
 
 Array = NDArray[np.float64]
 
@@ -118,18 +118,21 @@ def _fit_framework(
 ) -> dict[str, float]:
     """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops.
 
-    Least squares on relative errors, no coefficient below zero, steps that are far off (disturbed) left out. What
+    Least squares on errors relative to the step, no coefficient below zero, what is far off (disturbed) left out. What
     another machine needs, at this one's speed, holds coefficients that the steps hardly tell apart.
     """
     model = CostModel(fit)
-    names = list(observations[0].counts) if observations else []
+    names = counted_somewhere(observations)
     rows, targets, weights = [], [], []
     for step in observations:
-        missing = step.seconds - op_seconds(step, model)
-        rows.append([step.counts[name] for name in names])
-        targets.append(missing)
         trust = 1.0 if step.family == "network" else BLOCK_TRUST
-        weights.append(trust / step.seconds / math.hypot(1.0, step.spread / STEADY))
+        for counted, missing in _beyond_ops(step, model):
+            row = [step.counts.get(name, 0.0) if name in counted else 0.0 for name in names]
+            if not any(row):
+                continue
+            rows.append(row)
+            targets.append(missing)
+            weights.append(trust / step.seconds / math.hypot(1.0, step.spread / STEADY))
     if len(rows) < 2 * len(names) or not names:
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)
@@ -148,6 +151,25 @@ def _fit_framework(
         off = np.abs(a @ solution - b) * w
         keep = off <= max(3.0 * float(np.median(off)), 0.02)
     return {name: float(value) for name, value in zip(names, solution, strict=True)}
+
+
+def counted_somewhere(observations: Sequence[StepObservation]) -> list[str]:
+    """What of the framework ran in some step at all; nothing is learnt of the rest."""
+    return [name for name in LEARNT if any(step.counts.get(name, 0.0) for step in observations)]
+
+
+def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[str], float]]:
+    """(what was counted, seconds beyond the ops) of each phase of a step, of the whole where they were not told apart.
+
+    Apart they tell more: forward ops, backward ops and updated tensors grow with a network in step.
+    """
+    if not step.gaps:
+        return [(LEARNT, step.seconds - op_seconds(step, model))]
+    phases: list[tuple[Sequence[str], float]] = [(FORWARD, step.gaps["forward"]), (BACKWARD, step.gaps["backward"])]
+    updates = [op for op in step.ops if op.family == "optimizer"]
+    if updates:
+        phases.append((UPDATE, step.gaps["update"] - _priced(updates, model)))
+    return phases
 
 
 def _held(
@@ -170,9 +192,13 @@ def op_seconds(step: StepObservation, model: CostModel) -> float:
     Updates are priced: what they take longer here than in their own probes is what a step around them adds.
     """
     missing = [op for op in step.ops if op.seconds is None or op.family == "optimizer"]
-    priced, _, _ = model.price_works([op.work() for op in missing])
     measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None and op.family != "optimizer")
-    return measured + sum(p * op.count for p, op in zip(priced, missing, strict=True))
+    return measured + _priced(missing, model)
+
+
+def _priced(ops: Sequence[OpObservation], model: CostModel) -> float:
+    seconds, _, _ = model.price_works([op.work() for op in ops])
+    return sum(price * op.count for price, op in zip(seconds, ops, strict=True))
 
 
 def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]:

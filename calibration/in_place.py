@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from placer.calibration.matching import NESTED_COST, OUTER_COST, OpTiming, RecorderCost, match
+from placer.calibration.phases import Ends, Phases, typical
 from placer.calibration.pulse import Pulse, at_usual_pace, watched
 from placer.calibration.recording import Recorded, record
 from placer.tracing.trace import Trace
@@ -50,6 +51,8 @@ class StepTiming:
 
     ``beat`` is the median beat of the machine's pulse around them, in seconds; 0 where it was not felt. ``lengthened``
     is how much longer the median undisturbed step took than ``seconds``, and each of its ops with it, by all one knows.
+    ``phases`` are the parts of ``seconds`` that went into forward, backward and update; None where the step does not
+    tell them apart.
     """
 
     seconds: float
@@ -60,6 +63,7 @@ class StepTiming:
     matched: float
     beat: float = 0.0
     lengthened: float = 1.0
+    phases: Phases | None = None
 
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one, recording taken off: 1 but for drift and noise.
@@ -91,6 +95,14 @@ class StepTiming:
         return recorder.per_step + recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One undisturbed step."""
+
+    seconds: float
+    phases: Phases | None
+
+
 @dataclass(frozen=True)
 class Stopwatch:
     """Times one step, whole and recorded; with a ``pulse``, steps at another pace than the usual one are left out."""
@@ -102,22 +114,30 @@ class Stopwatch:
 
     def seconds(self) -> float:
         """Of one undisturbed step."""
+        return self.run().seconds
+
+    def run(self) -> Whole:
+        """One undisturbed step, and its phases where ``step`` returns what the clock said at their ends."""
         start = self.clock()
-        self.step()
+        said = self.step()
         if self.synchronize is not None:
             self.synchronize()
-        return self.clock() - start
+        end = self.clock()
+        if isinstance(said, Ends) and self.synchronize is None:
+            return Whole(end - start, said.phases(start, end))
+        # A host that runs ahead of its device has left a phase long before the device has.
+        return Whole(end - start, None)
 
     def in_turns(
         self, before: int, recorded: int, after: int
-    ) -> tuple[list[tuple[float, float]], list[tuple[Recorded, float]]]:
-        """Undisturbed steps (seconds, beat) on both sides of the recorded ones: a machine that drifts shifts both.
+    ) -> tuple[list[tuple[Whole, float]], list[tuple[Recorded, float]]]:
+        """Undisturbed steps (each with its beat) on both sides of the recorded ones: a machine that drifts shifts both.
 
         The first recorded step, in which the recorder's memory is fresh and its code cold, counts only if it is long.
         """
-        around = watched(self.pulse, self.seconds, before)
+        around = watched(self.pulse, self.run, before)
         runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, pulse=self.pulse)
-        around += watched(self.pulse, self.seconds, after)
+        around += watched(self.pulse, self.run, after)
         if len(runs) > LEAST_RECORDED:
             runs = runs[1:]
         return at_usual_pace(self.pulse, around), at_usual_pace(self.pulse, runs)
@@ -144,7 +164,7 @@ def time_step(
     around, recorded = stopwatch.in_turns(rounds + 1, recorded_rounds, rounds // 2)
     beat = statistics.median(beat for _, beat in (*around, *recorded))
     at_rest = pulse is not None and pulse.is_rest(beat)
-    whole = sorted(took for took, _ in around)
+    whole = sorted(run.seconds for run, _ in around)
     quarter, median = whole[len(whole) // 4], statistics.median(whole)
     matched = [match(trace, run.events) for run, _ in recorded]
     timings = [_of_all(seen, at_rest) for seen in zip(*matched, strict=True)]
@@ -159,6 +179,7 @@ def time_step(
         matched=len(found) / max(len(timings), 1),
         beat=beat,
         lengthened=median / quarter if at_rest else 1.0,
+        phases=typical([run.phases for run, _ in around if run.phases is not None], quarter if at_rest else median),
     )
 
 
@@ -203,7 +224,8 @@ def _added(stopwatch: Stopwatch) -> tuple[float, float]:
     """(events of a step, seconds that recording them adds)."""
     around, recorded = stopwatch.in_turns(MOST_ROUNDS // 2, MOST_RECORDED, MOST_ROUNDS // 2)
     events = statistics.median(len(run.events) for run, _ in recorded)
-    return events, statistics.median(run.seconds for run, _ in recorded) - statistics.median(s for s, _ in around)
+    plain = statistics.median(run.seconds for run, _ in around)
+    return events, statistics.median(run.seconds for run, _ in recorded) - plain
 
 
 def _of_all(seen: Sequence[OpTiming | None], at_rest: bool) -> OpTiming | None:

@@ -15,8 +15,8 @@ from placer.calibration.observation import StepObservation
 from placer.errors import CalibrationError
 from placer.json_values import integer, json_object, number, numbers, text
 
-#: 2: steps know the beat around them.
-_VERSION = 2
+#: 2: steps know the beat around them. 3: and their phases.
+_VERSION = 3
 #: A journal is a few MB; a larger file is started anew.
 _MAX_BYTES = 256 * 2**20
 #: What ended the process that was measuring is not known: it may have been this probe.

@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from placer import malloc
+from placer.allocator import fresh_memory
 from placer.calibration.device_timing import time_step_waiting
 from placer.calibration.in_place import StepTiming, recorder_cost, time_step
 from placer.calibration.matching import RecorderCost
 from placer.calibration.observation import StepObservation, observe
+from placer.calibration.phases import Ends
 from placer.calibration.probe import Probe
 from placer.calibration.pulse import Pulse
 from placer.calibration.rates import synchronizer
@@ -84,17 +87,25 @@ class Bench:
         traced = trace(workload)
         module.to(self.device)
         args = tuple(_moved(a, self.device) for a in args)
-        step = _step(module, args, probe)
+        step = _step(module, args, probe, self._clock)
         warm_up(step, self._clock)
         timing = self._time(step, traced, seconds)
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
-            recorder=self.recorder if self._reported else RecorderCost(0.0, 0.0),
+            recorder=self.recorder if self._reported else RecorderCost(0.0, 0.0), fresh_seconds=self._fresh(traced),
         )  # fmt: skip
 
-    def _time(self, step: Callable[[], None], traced: Trace, seconds: float) -> StepTiming | None:
+    def _fresh(self, traced: Trace) -> dict[int, float]:
+        """Seconds that calls of ``traced`` spend on fresh pages in this process, by number."""
+        heap = malloc.state() if self.device == "cpu" else None
+        cost = self._rates.get("fresh_seconds_per_byte", 0.0)
+        if heap is None or not cost:
+            return {}
+        return {number: cost * fresh for number, fresh in fresh_memory(traced, heap).by_call.items()}
+
+    def _time(self, step: Callable[[], object], traced: Trace, seconds: float) -> StepTiming | None:
         synchronize = synchronizer(self.device)
         if self._reported:
             timing = time_step(
@@ -121,22 +132,30 @@ def warm_up(step: Callable[[], object], clock: Clock) -> None:
             break
 
 
-def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe) -> Callable[[], None]:
-    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out."""
+def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) -> Callable[[], object]:
+    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out.
+
+    A training step returns when its phases ended.
+    """
     optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
     leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
     if optimizer is None:
         leaves += module.parameters()
 
-    def train() -> None:
+    def train() -> Ends:
         # A gradient left over would be added to, which is another op than the first write.
         for leaf in leaves:
             leaf.grad = None
         if optimizer is not None:
             optimizer.zero_grad()
-        default_loss(module(*args)).backward()
+        cleared = clock()
+        loss = default_loss(module(*args))
+        forward = clock()
+        loss.backward()
+        backward = clock()
         if optimizer is not None:
             optimizer.step()
+        return Ends(cleared, forward, backward)
 
     def infer() -> None:
         with torch.no_grad():

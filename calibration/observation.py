@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from placer.calibration.in_place import StepTiming
 from placer.calibration.matching import RecorderCost
 from placer.context import CONTEXT_SIZES
+from placer.framework import framework_counts
 from placer.json_values import UnfitError, integer, json_list, json_object, number, numbers, text, vector
 from placer.operators import FAMILIES, Work, describe_step, feature_names
-from placer.timeline import framework_counts
 from placer.tracing.trace import Trace
+
+#: Least share of what was timed that is no page fault, whatever those are said to cost.
+LEAST_OWN = 0.25
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,15 @@ class StepObservation:
     spread: float
     counts: Mapping[str, float]
     ops: tuple[OpObservation, ...]
-    #: Time the optimizer's step took as a whole: its share per tensor is exact only where tensors are equal.
-    update_seconds: float = 0.0
     #: The median beat of the machine's pulse (seconds) around what was timed; 0 where it was not felt.
     beat: float = 0.0
+    #: What forward and backward took beyond their ops, and the update with its ops (seconds); empty where the step's
+    #: phases were not told apart, or an op of theirs was not found.
+    gaps: Mapping[str, float] = field(default_factory=dict)
 
     def is_finite(self) -> bool:
         """Whether every time is a number: a clock or a recorder may lie."""
-        times = [self.seconds, self.spread, self.update_seconds, self.beat]
+        times = [self.seconds, self.spread, self.beat, *self.gaps.values()]
         times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
         return all(map(math.isfinite, times))
 
@@ -80,8 +84,8 @@ class StepObservation:
             spread=number(values["spread"], "spread", 0.0),
             counts=numbers(values["counts"], "counts", 0.0),
             ops=tuple(_op_from_json(op) for op in json_list(values["ops"], "ops")),
-            update_seconds=number(values["update_seconds"], "update_seconds", 0.0),
             beat=number(values["beat"], "beat", 0.0),
+            gaps=numbers(values["gaps"], "gaps"),
         )
 
 
@@ -105,9 +109,22 @@ def _op_from_json(data: Any) -> OpObservation:
 
 
 def observe(
-    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, recorder: RecorderCost
+    trace: Trace,
+    timing: StepTiming,
+    *,
+    device: str,
+    threads: int,
+    family: str,
+    name: str,
+    recorder: RecorderCost,
+    fresh_seconds: Mapping[int, float] | None = None,
 ) -> StepObservation:
-    """Groups a step's timings by what a price depends on, without what ``recorder`` added."""
+    """Groups a step's timings by what a price depends on, without what ``recorder`` added.
+
+    ``fresh_seconds`` is what calls of the trace spent on fresh pages, by number. Pricing asks whether the user's
+    process gets fresh pages there, and adds it where it does: it is no part of an op.
+    """
+    fresh = fresh_seconds or {}
     groups: dict[Work, list[tuple[float, float]]] = {}
     missing: dict[Work, int] = {}
     found = {id(op.call): op for op in timing.ops}
@@ -115,7 +132,7 @@ def observe(
     if device == "cpu":
         recorder = timing.recording(recorder)
     on_host: list[float] = []
-    for call, work in zip(trace.calls, describe_step(trace), strict=True):
+    for position, (call, work) in enumerate(zip(trace.calls, describe_step(trace), strict=True)):
         op = found.get(id(call))
         if op is None:
             missing[work] = missing.get(work, 0) + 1
@@ -123,15 +140,31 @@ def observe(
             continue
         host = scale * op.corrected(recorder)
         on_host.append(host)
-        groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host))
-    update = scale * sum(op.corrected(recorder) for op in timing.ops if op.call.phase == "optimizer")
+        own = max(host - fresh.get(position, 0.0), LEAST_OWN * host)
+        groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own))
     ops = [_measured(work, times) for work, times in groups.items()]
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
-        seconds=timing.lengthened * timing.seconds,
-        counts=framework_counts(trace, on_host), ops=tuple(ops), update_seconds=update, beat=timing.beat,
+        seconds=max(timing.lengthened * timing.seconds - sum(fresh.values()), LEAST_OWN * timing.seconds),
+        counts=framework_counts(trace, on_host), ops=tuple(ops), beat=timing.beat,
+        gaps={} if missing else _gaps(trace, timing, on_host),
     )  # fmt: skip
+
+
+def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float]) -> dict[str, float]:
+    """What the phases took beyond their ops, of which ``on_host`` has the seconds; the update's ops stay with it."""
+    if timing.phases is None:
+        return {}
+    phases = timing.phases.scaled(timing.lengthened)
+    inside = {"forward": 0.0, "loss": 0.0, "backward": 0.0, "optimizer": 0.0}
+    for call, seconds in zip(trace.calls, on_host, strict=True):
+        inside[call.phase] += seconds
+    return {
+        "forward": phases.forward - inside["forward"] - inside["loss"],
+        "backward": phases.backward - inside["backward"],
+        "update": phases.update,
+    }
 
 
 def _features(work: Work) -> tuple[float, ...]:

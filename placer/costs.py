@@ -17,11 +17,11 @@ import numpy as np
 
 from placer.allocator import HeapState, fresh_memory
 from placer.errors import ProfileError
+from placer.framework import framework_counts
 from placer.gaussian_process import Array, Residual
 from placer.operators import FAMILIES, Work, amounts, describe_step, feature_names, ops_inside
 from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
-from placer.timeline import framework_counts
 from placer.tracing.trace import Trace
 
 #: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.

@@ -12,6 +12,7 @@ from placer import machine, malloc, timeline
 from placer.allocator import HeapState
 from placer.costs import CostModel
 from placer.errors import ProfileError
+from placer.framework import framework_seconds
 from placer.prediction import Prediction, PricedTrace
 from placer.profile import DeviceFit, Profile
 from placer.tracing.trace import Trace
@@ -140,7 +141,7 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
     The errors of one op repeat wherever it stands, so they add up linearly within a family and as squares between
     families; what composition adds on top was measured on generated networks (``fit.interval``).
     """
-    total = sum(priced.seconds) + timeline.framework_seconds(priced.counts, fit.framework)
+    total = sum(priced.seconds) + framework_seconds(priced.counts, fit.framework)
     if total <= 0.0:
         return fit.interval.get("base", 0.0)
     ops = doubt(priced.families, priced.seconds, priced.sigma) / total

@@ -33,7 +33,7 @@ class PricedTrace:
     host_seconds: tuple[float, ...]
     sigma: tuple[float, ...]
     sources: tuple[Source, ...]
-    #: How often the framework's own code runs in the step (see ``timeline.framework_counts``).
+    #: How often the framework's own code runs in the step (see ``framework.framework_counts``).
     counts: Mapping[str, float] = field(default_factory=dict)
     #: What the prices come from, and what was priced, call by call; explanations ask them what limits an op. None and
     #: nothing for prices that were made by hand.

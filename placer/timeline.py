@@ -7,22 +7,16 @@ a step lasts as long as the slower of the two plus what the host waits for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from placer.framework import framework_seconds
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
-from placer.tracing.trace import Trace
 
 #: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
 QUEUE_DEPTH = 1000
-#: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
-#: magnitude are enough. The update's code has waited for a whole step.
-NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
-#: Forward ops of a step from which on the tensors and modules of one, and what the interpreter keeps of the functions
-#: around it, have left the nearest caches by the next step.
-CROWD = 30
 
 
 @dataclass(frozen=True)
@@ -42,44 +36,6 @@ class Span:
     start: float
     seconds: float
     call: int = -1
-
-
-def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
-    """How often the framework's own code runs in one step; calibration learns what each costs.
-
-    ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
-    the framework's code meanwhile. ``crowded_op`` and ``crowded_call`` count the forward ops and Python functions whose
-    data the others displace (in shares), ``displaced_call`` the functions whose code others displace. ``cold_call`` and
-    ``cold_node`` count the functions and nodes that have to come back from beyond a core's own caches, ``long_op`` the
-    ops that last long enough to empty all of them (in shares), and ``cold_update`` the update after all the ops before.
-    """
-    phases = [call.phase for call in trace.calls]
-    ops = [s for s, phase in zip(host_seconds, phases, strict=True) if phase != "optimizer"]
-    updated = float(len(phases) - len(ops))
-    forward = float(sum(phase in ("forward", "loss") for phase in phases))
-    crowd = min(forward / CROWD, 1.0)
-    cold = sum(min(s / NEAR, 1.0) for s in ops) / max(len(ops), 1)
-    return {
-        "step": 1.0,
-        "training_step": float(trace.mode == "train"),
-        "forward_op": forward,
-        "crowded_op": crowd * forward,
-        "backward_op": float(sum(p == "backward" for p in phases)),
-        "autograd_node": float(trace.autograd_nodes),
-        "python_call": float(trace.python_calls),
-        "crowded_call": crowd * trace.python_calls,
-        "displaced_call": trace.displaced_calls,
-        "updated_tensor": updated,
-        "cold_call": cold * trace.python_calls,
-        "cold_node": cold * trace.autograd_nodes,
-        "long_op": sum(min(s / FAR, 1.0) for s in ops),
-        "cold_update": min(sum(ops) / SINCE_UPDATE, 1.0) if updated else 0.0,
-    }
-
-
-def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
-    """The framework's own time in one step: Python between the ops, autograd's engine, the optimizer's loop."""
-    return sum(coefficients.get(name, 0.0) * count for name, count in counts.items())
 
 
 def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory: str) -> float:

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import pytest
 
+from placer.framework import framework_counts
 from placer.prediction import PricedTrace
 from placer.profile import DeviceFit
-from placer.timeline import StepTime, copy_seconds, framework_counts, framework_seconds, on_accelerator, on_cpu
+from placer.timeline import StepTime, copy_seconds, on_accelerator, on_cpu
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 
 MEGABYTE = TensorSpec((250_000,), (1,), "float32")
@@ -48,33 +49,6 @@ def test_on_the_cpu_everything_adds_up() -> None:
     step = on_cpu(priced([1e-3, 2e-3]), fit({"forward_op": 1e-4, "step": 5e-5}))
     assert step.components == {"compute": pytest.approx(3e-3), "dispatch": pytest.approx(2 * 1e-4 + 5e-5)}
     assert_adds_up(step)
-
-
-def test_what_the_framework_is_counted_by() -> None:
-    phases: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
-    calls = tuple(OpCall("aten::relu", (), (), phase=phase) for phase in phases)
-    trace = Trace(calls, "train", (), (), (), (), python_calls=14, displaced_calls=2.5, autograd_nodes=6)
-    # One op of the four before the update empties a core's own caches, and half of all the others.
-    counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 1.0])
-    cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_"))}
-    assert cold == pytest.approx(
-        {"cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2}
-    )
-    assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "crowded_op": pytest.approx(0.3), "backward_op": 1,
-        "autograd_node": 6, "python_call": 14, "crowded_call": pytest.approx(1.4), "displaced_call": 2.5,
-        "updated_tensor": 1,
-    }  # fmt: skip
-    assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
-        14.6e-6
-    )
-
-
-def test_code_that_ran_just_now_is_not_cold() -> None:
-    trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
-    counts = framework_counts(trace, [0.0] * 3)
-    assert not any(count for name, count in counts.items() if name.startswith(("cold_", "long_")))
-    assert framework_counts(trace, [10.0] * 3)["cold_call"] == 9
 
 
 def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:

@@ -14,6 +14,7 @@ from placer.calibration import fitting
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import most_points
 from placer.costs import CostModel
+from placer.framework import BACKWARD, FORWARD
 from placer.operators import feature_names
 from placer.predict import Z90
 from placer.profile import DeviceFit
@@ -105,6 +106,36 @@ def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(fit: Devi
 def test_the_frameworks_share_is_recovered(fit: DeviceFit) -> None:
     assert fit.framework["python_call"] == pytest.approx(FRAMEWORK["python_call"], rel=0.5)
     assert min(fit.framework.values()) >= 0.0
+
+
+def in_phases(count: int, costs: dict[str, float], *, apart: bool) -> list[StepObservation]:
+    """Networks in which functions and nodes grow with the depth, timed as a whole or phase by phase."""
+    random = np.random.default_rng(7)
+    found = []
+    for i in range(count):
+        depth = float(random.integers(1, 40))
+        counts = {"step": 1.0, "training_step": 1.0, "python_call": 5 * depth + random.integers(0, 2),
+                  "autograd_node": 2 * depth + 1}  # fmt: skip
+        spent = {
+            phase: sum(costs.get(name, 0.0) * counts.get(name, 0.0) for name in names) * math.exp(random.normal(0, 0.1))
+            for phase, names in (("forward", FORWARD), ("backward", BACKWARD))
+        }
+        op = _op(random)
+        seconds = sum(spent.values()) + (op.seconds or 0.0) * op.count
+        found.append(StepObservation("cpu", 2, "network", f"step {i}", seconds, 0.02, counts, (op,),
+                                     gaps=spent if apart else {}))  # fmt: skip
+    return found
+
+
+def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
+    costs = {"step": 2e-6, "python_call": 1e-6, "training_step": 2e-5, "autograd_node": 3e-6}
+
+    def worst(apart: bool) -> float:
+        found = fitting.fit_device(in_phases(80, costs, apart=apart), RATES, device="cpu", threads=2).framework
+        return max(abs(found[name] / costs[name] - 1.0) for name in ("python_call", "autograd_node"))
+
+    assert worst(apart=True) < 0.1
+    assert worst(apart=False) > 0.2
 
 
 def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> None:

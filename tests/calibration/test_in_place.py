@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from placer.calibration.matching import (
     match,
 )
 from placer.calibration.measuring import MOST_WARM_UP, Bench, warm_up
+from placer.calibration.phases import Ends
 from placer.calibration.probe import Probe
 from placer.calibration.pulse import Pulse, binned
 from placer.calibration.recording import STEP_MARK, Event, Recorded
@@ -270,7 +272,7 @@ def test_the_fastest_repetition_of_each_op_counts_on_a_machine_at_rest(
     runs = [
         (Recorded(a + b + 2e-3, [event("aten::mm", 0, a), event("aten::relu", a, a + b)]), 1e-4) for a, b in times
     ]
-    around = [(seconds, 1e-4) for seconds in (3e-3, 4e-3, 5e-3, 6e-3, 9e-3)]
+    around = [(in_place.Whole(seconds, None), 1e-4) for seconds in (3e-3, 4e-3, 5e-3, 6e-3, 9e-3)]
     monkeypatch.setattr(in_place.Stopwatch, "in_turns", lambda *_: (around, runs))
     traced = Trace((call("aten::mm"), call("aten::relu")), "train", (), (), (), ())
     timing = time_step(lambda: None, traced, pulse=Watched(*paces))
@@ -278,6 +280,25 @@ def test_the_fastest_repetition_of_each_op_counts_on_a_machine_at_rest(
     assert timing.lengthened == lengthened
     assert [op.host_seconds for op in timing.ops] == pytest.approx([first, second])
     assert timing.recorded_seconds == pytest.approx(recorded)
+
+
+def test_a_step_that_says_when_its_phases_ended_is_timed_phase_by_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearing gradients is the update's; the phases add up to the step, and a device may still be busy with them."""
+    now = [0.0]
+
+    def step() -> Ends:
+        start = now[0]
+        now[0] = start + 1.0  # with a last second after everything
+        return Ends(cleared=start + 0.1, forward=start + 0.4, backward=start + 0.9)
+
+    monkeypatch.setattr(in_place, "record", lambda *_, **__: [(Recorded(1.0, []), 0.0)] * 4)
+    timing = time_step(step, Trace((), "train", (), (), (), ()), clock=lambda: now[0])
+    assert timing.phases is not None
+    assert dataclasses.astuple(timing.phases) == pytest.approx((0.3, 0.5, 0.2))
+    accelerated = time_step(
+        step, Trace((), "train", (), (), (), ()), clock=lambda: now[0], synchronize=lambda: None
+    )
+    assert accelerated.phases is None
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:
@@ -334,4 +355,6 @@ def test_a_probe_is_measured_and_described() -> None:
     assert product.seconds is not None
     assert product.work().flops == 2 * 4 * 16 * 8
     assert 0 < product.seconds < seen.seconds
-    assert seen.update_seconds > 0
+    # On the CPU every op of so plain a step is found, so its phases are known.
+    assert set(seen.gaps) == {"forward", "backward", "update"}
+    assert 0 < seen.gaps["update"] < seen.seconds

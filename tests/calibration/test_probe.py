@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from random import Random
 
 import pytest
@@ -39,7 +40,7 @@ def test_probes_build_trace_and_run(family: str) -> None:
         assert forward, probe.name
         # The proposals' own counts are rough, and a step whose smallest draw is over the limit is still measured.
         too_large += sum(work.flops for work in forward) > 3 * LIMIT.flops
-        step = _step(module, args, probe)
+        step = _step(module, args, probe, time.perf_counter)
         step()
         step()
     assert too_large <= PROBES // 5

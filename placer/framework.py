@@ -1,0 +1,145 @@
+"""The framework's own work in one step: Python between the ops, autograd's engine, the optimizer's loop.
+
+It is counted here and priced by what calibration learnt that each of the counts costs. What a function costs depends on
+how long ago it ran last: the further out its code has been pushed meanwhile, from one cache to the next and to memory,
+the longer it takes to come back. So ops and functions are counted as they are, and again by how much was between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from placer.tracing.trace import Trace
+
+#: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
+#: magnitude are enough. The update's code has waited for a whole step.
+NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
+#: Seconds of ops since code ran last: up to the first of these all of it is still there. From one to the next it leaves
+#: one more of the caches, as evenly on a logarithmic scale as one cache is larger than another.
+SINCE = (4e-6, 50e-6, 600e-6, 8e-3)
+#: What the counts of code that has left as many caches are called after.
+AFTER = ("50us", "600us", "8ms")
+#: Forward ops of a step from which on the tensors and modules of one, and what the interpreter keeps of the functions
+#: around it, have left the nearest caches by the next step.
+CROWD = 30
+#: What is counted of each phase of a step. Phases are timed apart, so what one of them costs cannot be taken for
+#: another's.
+FORWARD = (
+    "step", "forward_op", "crowded_op", "python_call", "crowded_call", "displaced_call",
+    *(f"{what}_after_{after}" for what in ("op", "recorded_op", "call") for after in AFTER),
+)  # fmt: skip
+BACKWARD = (
+    "training_step", "backward_op", "autograd_node", "cold_node", *(f"backward_op_after_{after}" for after in AFTER)
+)  # fmt: skip
+UPDATE = ("update", "updated_tensor", "cold_update", "stale_update")
+#: All that calibration learns the cost of.
+LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
+#: Counted for profiles that were fitted before phases were timed apart; nothing new is learnt of these.
+EARLIER = ("cold_call", "long_op")
+
+
+def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
+    """How often the framework's own code runs in one step; calibration learns what each costs.
+
+    ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
+    the framework's code meanwhile.
+
+    - ``crowded_*``: forward ops and Python functions whose data the others displace, in shares; ``displaced_call``:
+      functions whose code other functions displace.
+    - ``*_after_*``: ops, and the Python functions around them, that ran so long ago, in shares (see ``staleness``);
+      ``recorded``: while autograd builds its graph, which runs code of its own for each kind of op.
+    - ``cold_node``: autograd nodes that have to come back from beyond a core's own caches, in shares.
+    - ``cold_update``, ``stale_update``: the update after all the ops before it.
+    """
+    training = trace.mode == "train"
+    shares = staleness([call.op for call in trace.calls], host_seconds)
+    forward, backward, before = _Ops(), _Ops(), 0.0
+    updated = 0.0
+    for call, seconds, share in zip(trace.calls, host_seconds, shares, strict=True):
+        if call.phase == "optimizer":
+            updated += 1.0
+            continue
+        before += seconds
+        (backward if call.phase == "backward" else forward).add(seconds, share)
+    crowd = min(forward.count / CROWD, 1.0)
+    cold = (forward.near + backward.near) / max(forward.count + backward.count, 1.0)
+    calls_per_op = trace.python_calls / max(forward.count, 1.0)
+    return {
+        "step": 1.0,
+        "forward_op": forward.count,
+        "crowded_op": crowd * forward.count,
+        "python_call": float(trace.python_calls),
+        "crowded_call": crowd * trace.python_calls,
+        "displaced_call": trace.displaced_calls,
+        **_after("op", forward.stale),
+        **_after("recorded_op", forward.stale, float(training)),
+        **_after("call", forward.stale, calls_per_op),
+        "training_step": float(training),
+        "backward_op": backward.count,
+        "autograd_node": float(trace.autograd_nodes),
+        "cold_node": cold * trace.autograd_nodes,
+        **_after("backward_op", backward.stale),
+        "update": float(updated > 0.0),
+        "updated_tensor": updated,
+        "cold_update": min(before / SINCE_UPDATE, 1.0) if updated else 0.0,
+        "stale_update": sum(_stale(before)) / len(AFTER) if updated else 0.0,
+        "cold_call": cold * trace.python_calls,
+        "long_op": forward.far + backward.far,
+    }
+
+
+class _Ops:
+    """Sums over the ops of one phase."""
+
+    count = near = far = 0.0
+    stale: tuple[float, ...] = (0.0,) * len(AFTER)
+
+    def add(self, seconds: float, shares: Sequence[float]) -> None:
+        self.count += 1.0
+        self.near += min(seconds / NEAR, 1.0)
+        self.far += min(seconds / FAR, 1.0)
+        self.stale = tuple(a + b for a, b in zip(self.stale, shares, strict=True))
+
+
+def _after(what: str, shares: Sequence[float], factor: float = 1.0) -> dict[str, float]:
+    return {f"{what}_after_{after}": factor * share for after, share in zip(AFTER, shares, strict=True)}
+
+
+def staleness(names: Sequence[str], seconds: Sequence[float]) -> list[tuple[float, ...]]:
+    """How much of each op's code has left each of the caches, 0 to 1, by the time since one of its name ended.
+
+    Steps follow each other.
+    """
+    total = math.fsum(seconds)
+    ended: dict[str, float] = {}
+    now = -total
+    for name, took in zip(names, seconds, strict=True):
+        now += took
+        ended[name] = now
+    now = 0.0
+    result = []
+    for name, took in zip(names, seconds, strict=True):
+        result.append(_stale(now - ended[name]))
+        now += took
+        ended[name] = now
+    return result
+
+
+def _stale(since: float) -> tuple[float, ...]:
+    if since <= SINCE[0]:
+        return _FRESH
+    return tuple(
+        min(max(math.log(since / least) / math.log(most / least), 0.0), 1.0)
+        for least, most in itertools.pairwise(SINCE)
+    )
+
+
+#: Of code that has left no cache.
+_FRESH = (0.0,) * len(AFTER)
+
+
+def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
+    """The framework's own time in one step: what each of ``counts`` costs, added up."""
+    return sum(coefficients.get(name, 0.0) * count for name, count in counts.items())
