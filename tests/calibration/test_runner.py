@@ -23,6 +23,10 @@ from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.runner import calibrate
 
 
+#: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
+TIME_ENOUGH = 15.0
+
+
 class Notes(Progress):
     """Keeps what it is told."""
 
@@ -84,14 +88,15 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(tmp_path: Path, mon
         return measure(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Bench, "measure", interrupted)
+    monkeypatch.setattr(runner, "QUICK_BUDGET", TIME_ENOUGH)
     shown = Notes()
-    first = calibrate(budget=6.0, path=path, quick=True, progress=shown)
+    first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown)
     assert not first.complete
     assert first.samples
     assert any("interrupted" in note for note in shown.notes)
     assert path.with_suffix(".journal").exists()
     monkeypatch.setattr(Bench, "measure", measure)
-    second = calibrate(budget=6.0, path=path, quick=True, progress=False)
+    second = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=False)
     assert second.complete
     assert second.seconds > first.seconds
     assert not path.with_suffix(".journal").exists()
@@ -184,7 +189,7 @@ def test_an_interrupt_keeps_every_finished_point(tmp_path: Path, monkeypatch: py
     measure = Bench.measure
 
     def interrupted(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
-        if len(finished) == 12:  # long before the budget ends, however busy the machine
+        if len(finished) == 12:
             raise KeyboardInterrupt
         found = measure(self, probe, seconds=seconds)
         finished.extend([probe.name] if found is not None else [])
@@ -192,6 +197,7 @@ def test_an_interrupt_keeps_every_finished_point(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Bench, "measure", interrupted)
     monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)  # else some are thrown away on purpose
-    calibrate(budget=15.0, path=path, quick=True, progress=False)
+    monkeypatch.setattr(runner, "QUICK_BUDGET", TIME_ENOUGH)
+    calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=False)
     kept = Journal(path.with_suffix(".journal"), machine.fingerprint())
     assert [o.name for o in kept.observations] == finished
