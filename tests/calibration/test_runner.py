@@ -22,7 +22,6 @@ from placer.calibration.progress import Progress
 from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.runner import calibrate
 
-
 #: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
 TIME_ENOUGH = 15.0
 
