@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from placer import malloc
-from placer.allocator import fresh_memory
+from placer.allocator import fault_seconds
 from placer.calibration.device_timing import time_step_waiting
 from placer.calibration.in_place import StepTiming, recorder_cost, time_step
 from placer.calibration.matching import RecorderCost
@@ -99,11 +99,7 @@ class Bench:
 
     def _fresh(self, traced: Trace) -> dict[int, float]:
         """Seconds that calls of ``traced`` spend on fresh pages in this process, by number."""
-        heap = malloc.state() if self.device == "cpu" else None
-        cost = self._rates.get("fresh_seconds_per_byte", 0.0)
-        if heap is None or not cost:
-            return {}
-        return {number: cost * fresh for number, fresh in fresh_memory(traced, heap).by_call.items()}
+        return fault_seconds(traced, malloc.state(), self._rates) if self.device == "cpu" else {}
 
     def _time(self, step: Callable[[], object], traced: Trace, seconds: float) -> StepTiming | None:
         synchronize = synchronizer(self.device)

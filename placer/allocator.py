@@ -10,6 +10,7 @@ cases grow with the largest block freed so far (``M_MMAP_THRESHOLD`` in *mallopt
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.tracing.trace import MemoryEvent, Trace
@@ -161,6 +162,17 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
             else:
                 heap.give(*held.pop(event.buffer))
     return FreshMemory(by_call)
+
+
+def fault_seconds(trace: Trace, state: HeapState | None, rates: Mapping[str, float]) -> dict[int, float]:
+    """Seconds that calls of ``trace`` spend on fresh pages, by number: at a device's rate, from where a heap stands.
+
+    Empty where nothing is known of the heap (None) or of what a fresh byte costs.
+    """
+    cost = rates.get("fresh_seconds_per_byte", 0.0)
+    if state is None or not cost:
+        return {}
+    return {number: cost * fresh for number, fresh in fresh_memory(trace, state).by_call.items()}
 
 
 def _with_updates(trace: Trace) -> list[MemoryEvent]:

@@ -7,7 +7,7 @@ all else, one in a loop costs half of what one does that stands alone among larg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placer.tracing.trace import Trace
@@ -76,26 +76,33 @@ class Place:
 
 def places(ops: Sequence[tuple[str, float]]) -> list[Place]:
     """The place of each op of a step, given (name, bytes moved) of all, in order. Steps follow each other."""
-    total = sum(nbytes for _, nbytes in ops)
     previous = next((nbytes for _, nbytes in reversed(ops) if nbytes), 0.0)
-    # Where in the stream of bytes each op ended last: in the step before, at first.
-    ended = dict(_ends(ops, -total))
     seen: set[str] = set()
     result = []
-    for (op, nbytes), (_, end) in zip(ops, _ends(ops, 0.0), strict=True):
-        since = end - nbytes - ended[op]
+    for (op, nbytes), since in zip(ops, since_last(ops), strict=True):
         result.append(Place(octave(previous), octave(since), op not in seen))
         seen.add(op)
-        ended[op] = end
         previous = nbytes or previous
     return result
 
 
-def _ends(ops: Iterable[tuple[str, float]], position: float) -> Iterable[tuple[str, float]]:
-    """(name, bytes moved by then) at each op's end, counted from ``position``."""
-    for op, nbytes in ops:
-        position += nbytes
-        yield op, position
+def since_last(ops: Sequence[tuple[str, float]]) -> list[float]:
+    """For each op of a step, what others took since one of its name ended, given (name, bytes or seconds) of all.
+
+    Steps follow each other: the first op of a name comes after all that followed the last one in the step before.
+    """
+    now = -math.fsum(amount for _, amount in ops)
+    ended: dict[str, float] = {}
+    for op, amount in ops:
+        now += amount
+        ended[op] = now
+    now = 0.0
+    result = []
+    for op, amount in ops:
+        result.append(now - ended[op])
+        now += amount
+        ended[op] = now
+    return result
 
 
 def octave(nbytes: float) -> float:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.allocator import HeapState, fresh_memory
+from placer.allocator import HeapState, fault_seconds
 from placer.errors import ProfileError
 from placer.framework import framework_counts
 from placer.gaussian_process import Array, Residual
@@ -150,10 +150,7 @@ class CostModel:
 
     def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:
         """Seconds spent on fresh pages, by call number."""
-        cost = self.fit.rates.get("fresh_seconds_per_byte", 0.0)
-        if heap is None or self.fit.device != "cpu" or not cost:
-            return {}
-        return {number: cost * fresh for number, fresh in fresh_memory(trace, heap).by_call.items()}
+        return fault_seconds(trace, heap, self.fit.rates) if self.fit.device == "cpu" else {}
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from placer.context import since_last
 from placer.tracing.trace import Trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
@@ -55,14 +57,11 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     """
     training = trace.mode == "train"
     shares = staleness([call.op for call in trace.calls], host_seconds)
-    forward, backward, before = _Ops(), _Ops(), 0.0
-    updated = 0.0
+    phases: dict[str, list[tuple[float, Sequence[float]]]] = defaultdict(list)
     for call, seconds, share in zip(trace.calls, host_seconds, shares, strict=True):
-        if call.phase == "optimizer":
-            updated += 1.0
-            continue
-        before += seconds
-        (backward if call.phase == "backward" else forward).add(seconds, share)
+        phases["forward" if call.phase == "loss" else call.phase].append((seconds, share))
+    forward, backward, updated = _Ops(phases["forward"]), _Ops(phases["backward"]), float(len(phases["optimizer"]))
+    before = forward.seconds + backward.seconds
     crowd = min(forward.count / CROWD, 1.0)
     cold = (forward.near + backward.near) / max(forward.count + backward.count, 1.0)
     calls_per_op = trace.python_calls / max(forward.count, 1.0)
@@ -91,16 +90,14 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
 
 
 class _Ops:
-    """Sums over the ops of one phase."""
+    """Sums over the ops of one phase, each with its seconds and how much of its code has left each of the caches."""
 
-    count = near = far = 0.0
-    stale: tuple[float, ...] = (0.0,) * len(AFTER)
-
-    def add(self, seconds: float, shares: Sequence[float]) -> None:
-        self.count += 1.0
-        self.near += min(seconds / NEAR, 1.0)
-        self.far += min(seconds / FAR, 1.0)
-        self.stale = tuple(a + b for a, b in zip(self.stale, shares, strict=True))
+    def __init__(self, found: Sequence[tuple[float, Sequence[float]]]) -> None:
+        self.count = float(len(found))
+        self.seconds = sum([seconds for seconds, _ in found])
+        self.near = sum([min(seconds / NEAR, 1.0) for seconds, _ in found])
+        self.far = sum([min(seconds / FAR, 1.0) for seconds, _ in found])
+        self.stale = tuple(map(sum, zip(*(shares for _, shares in found), strict=True))) or _FRESH
 
 
 def _after(what: str, shares: Sequence[float], factor: float = 1.0) -> dict[str, float]:
@@ -108,36 +105,21 @@ def _after(what: str, shares: Sequence[float], factor: float = 1.0) -> dict[str,
 
 
 def staleness(names: Sequence[str], seconds: Sequence[float]) -> list[tuple[float, ...]]:
-    """How much of each op's code has left each of the caches, 0 to 1, by the time since one of its name ended.
-
-    Steps follow each other.
-    """
-    total = math.fsum(seconds)
-    ended: dict[str, float] = {}
-    now = -total
-    for name, took in zip(names, seconds, strict=True):
-        now += took
-        ended[name] = now
-    now = 0.0
-    result = []
-    for name, took in zip(names, seconds, strict=True):
-        result.append(_stale(now - ended[name]))
-        now += took
-        ended[name] = now
-    return result
+    """How much of each op's code has left each of the caches, 0 to 1, by the time since one of its name ended."""
+    return [_stale(since) for since in since_last(list(zip(names, seconds, strict=True)))]
 
 
 def _stale(since: float) -> tuple[float, ...]:
     if since <= SINCE[0]:
         return _FRESH
-    return tuple(
-        min(max(math.log(since / least) / math.log(most / least), 0.0), 1.0)
-        for least, most in itertools.pairwise(SINCE)
-    )
+    reached = math.log(since)
+    return tuple([min(max((reached - least) / width, 0.0), 1.0) for least, width in _SCALES])
 
 
 #: Of code that has left no cache.
 _FRESH = (0.0,) * len(AFTER)
+#: Where the scale of each cache begins and how long it is, in log(seconds): every op of every priced step asks.
+_SCALES = tuple((math.log(least), math.log(most / least)) for least, most in itertools.pairwise(SINCE))
 
 
 def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
