@@ -12,6 +12,7 @@ from scipy.optimize import least_squares
 
 from placer.costs import op_label
 from placer.operators import Work, amounts
+from placer.sharing import EARLIER, PER_CORE
 
 Array = NDArray[np.float64]
 
@@ -19,8 +20,6 @@ Array = NDArray[np.float64]
 LEAST_OWN = 3
 #: Errors beyond this in log(seconds), a factor of 1.35, count linearly: one disturbed sample does not bend the fit.
 SOFT = 0.3
-#: What the names of amounts begin with that only matter where several cores share an op.
-PER_CORE = "chunk_"
 #: Families whose FLOPs are counted, not estimated: none of their ops beats a matrix product's peak rate by much.
 COUNTED = frozenset(("matmul", "convolution", "convolution_backward", "attention", "recurrent"))
 #: How far above the measured peak an op's own arithmetic may seem to run (FLOPs saved by a fast algorithm, noise).
@@ -46,17 +45,19 @@ class Prior:
 
 
 def fit_floor(
-    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, parallel: bool = False
+    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, threads: int = 1
 ) -> dict[str, float]:
     """Positive costs for the family (``name``) and for each op sampled at least ``LEAST_OWN`` times (``name@op``).
 
     ``rates`` are the device's data-sheet rates, where a cost stays when samples say nothing about it: a family full of
     tiny shapes knows its latency, and must not invent its bandwidth. An op's costs stay near its family's likewise.
-    ``parallel``: whether the device shares an op's loops among cores; then what one core does has a cost of its own.
+    ``threads``: among how many cores the device shares an op's loops; what one core does has a cost of its own then.
     """
-    rows = [amounts(work) for work in works]
-    if not parallel:
-        rows = [{name: value for name, value in row.items() if not name.startswith(PER_CORE)} for row in rows]
+    left_out = (EARLIER,) if threads > 1 else (EARLIER, PER_CORE)
+    rows = [
+        {name: value for name, value in amounts(work, threads).items() if not name.startswith(left_out)}
+        for work in works
+    ]
     names = ("latency", *rows[0])
     matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])

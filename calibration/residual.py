@@ -21,7 +21,7 @@ from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation
 from placer.calibration.outliers import uncontradicted
 from placer.calibration.transfer import Comparison, Expectation
-from placer.costs import fitted_features, floor_seconds, inputs_of, op_label
+from placer.costs import ARITHMETIC_TOLD, fitted_features, floor_parts, inputs_of, op_label
 from placer.gaussian_process import covariance, distances, with_weights
 from placer.operators import Work
 from placer.profile import DeviceFit, FamilyFit
@@ -30,16 +30,21 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 #: Points the residual of one family is kept as, at most: reading and pricing cost time proportional to them, and a
-#: calibration time proportional to their cube. Only where shapes vary in many ways do more of them price steps closer.
+#: calibration time proportional to their cube. Only where shapes vary in many ways, or ops are many, do more of them
+#: price steps closer.
 MOST_POINTS = 480
-MANY_SHAPES = ("matmul", "convolution", "convolution_backward", "indexing", "recurrent", "attention")
-MOST_POINTS_OF_MANY_SHAPES = 1500
+MORE_POINTS = {
+    "elementwise": 1000, "matmul": 1500, "convolution": 1500, "convolution_backward": 1500, "indexing": 1500,
+    "recurrent": 1500, "attention": 1500,
+}  # fmt: skip
 #: Ops measured here that are added to the points of a stranger: shapes of its own may be fast or slow.
 OWN_POINTS = 200
 #: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
 TIMING_ERROR = 0.4e-6
 #: Inputs are log2 of amounts: half an octave apart is the same shape for all a cost model knows.
 SAME = 0.5
+#: Variance of log(seconds) of two ops that are the same for all a cost model knows, roughly.
+SCATTER = 0.02
 #: Points that are looked at together for those that the others contradict: that costs the cube of their number.
 LOOKED_AT = 2000
 #: Points the hyperparameters are chosen on: a share of all, since that costs the cube of it many times over; few would
@@ -93,9 +98,7 @@ class Points:
         return Points(self.x[some], self.ops[some], self.y[some], self.noise[some])
 
 
-def fit_family(
-    family: str, members: Sequence[Seen], empty: DeviceFit, tuned: dict[str, Hyperparameters]
-) -> FamilyFit:
+def fit_family(family: str, members: Sequence[Seen], empty: DeviceFit, tuned: dict[str, Hyperparameters]) -> FamilyFit:
     """The fit of one family from its ops.
 
     ``empty`` has the device's rates. Hyperparameters are taken from ``tuned``, or chosen and left there.
@@ -141,7 +144,7 @@ def carry_family(
         mean, doubt = difference.predict(*_inputs(works, labels))
     shift = overall.trust * mean
     if kin:
-        found = replace(known, y=known.y + shift)
+        found = replace(known, y=known.y + shift, mean=known.mean + float(np.median(shift)))
     else:
         carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)
         chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
@@ -161,15 +164,20 @@ def _fit(
 ) -> FamilyFit:
     """The fit of ``measured`` ops; of ``carried`` ones, which are no samples but a model's, every point is kept."""
     works, seconds = measured.works, measured.seconds
-    parallel = empty.device == "cpu" and empty.threads > 1
-    parameters = fit_floor(works, seconds, empty.rates, parallel=parallel)
-    floor = np.array([floor_seconds(work, empty, parameters) for work in works])
+    on_cpu = empty.device == "cpu"
+    parameters = fit_floor(works, seconds, empty.rates, threads=empty.threads if on_cpu else 1)
+    if on_cpu:  # an accelerator evaluates any function while it waits for memory
+        parameters[ARITHMETIC_TOLD] = 1.0
+    floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T
     labels = tuple(sorted({op_label(work) for work in works}))
     noise = (TIMING_ERROR / floor) ** 2 + measured.noise
+    missed = Points(*_inputs(works, labels), np.log(seconds / floor), noise)
+    mean = float(np.median(_merged(missed).y))
+    # What the residual hardly holds for says as little of it.
+    aims = replace(missed, y=mean + (missed.y - mean) / share, noise=(noise + SCATTER) / share**2 - SCATTER)
     # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
-    points = _merged(Points(*_inputs(works, labels), np.log(seconds / floor), noise))
+    points = _merged(aims)
     points = points[np.random.default_rng(0).permutation(len(points))]
-    mean = float(np.median(points.y))
     if family not in tuned:
         some = min(max(int(HYPERPARAMETER_SHARE * len(works)), LEAST_TUNED), MOST_TUNED)
         tuned[family] = _tune(replace(points, y=points.y - mean)[:some])
@@ -196,7 +204,7 @@ def _fit(
 
 def most_points(family: str) -> int:
     """Points that the residual of a family is kept as, at most."""
-    return MOST_POINTS_OF_MANY_SHAPES if family in MANY_SHAPES else MOST_POINTS
+    return MORE_POINTS.get(family, MOST_POINTS)
 
 
 def _measured(members: Sequence[Seen]) -> Measured:
@@ -259,7 +267,7 @@ def _merged(points: Points) -> Points:
     places = np.column_stack([points.ops, np.round(points.x / SAME).astype(np.int64)])
     _, first, cell, count = np.unique(places, axis=0, return_index=True, return_inverse=True, return_counts=True)
     cell = cell.reshape(-1)
-    weight = 1.0 / (points.noise + 0.02)
+    weight = 1.0 / (points.noise + SCATTER)
     share = weight / np.bincount(cell, weight)[cell]
 
     def mean(values: Array) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from placer import readers
+from placer import readers, sharing
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
 from placer.tracing.trace import OpCall, Trace
 
@@ -38,6 +38,8 @@ class Family:
     """The names of a family's features, and the function that reads them off an op call.
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
+    ``pieces`` tells among how many of a CPU's cores its loops can be shared; None: a family whose kernels see to that.
+    ``evaluates`` tells whether a function of each element is evaluated, which takes longer than to fetch it.
     ``variant`` tells the shapes of one op apart that other kernels run than the rest, as if they were another op.
     """
 
@@ -45,6 +47,8 @@ class Family:
     flags: tuple[str, ...]
     read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
+    pieces: Callable[[Work], float] | None = None
+    evaluates: Callable[[Work], bool] = lambda _: False
     variant: Callable[[Work], str] = lambda _: ""
 
 
@@ -66,24 +70,34 @@ FAMILIES: Mapping[str, Family] = {
         ("one_d", "three_d", "transposed", "strided", "dilated"),
         readers.convolution,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
-        readers.convolution_variant,
+        variant=readers.convolution_variant,
     ),
     "convolution_backward": Family(
         _GEOMETRY,
         ("one_d", "three_d", "transposed", "strided", "dilated", "to_input"),
         readers.convolution_backward,
         {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
-        readers.convolution_variant,
+        variant=readers.convolution_variant,
     ),
     "elementwise": Family(
         ("numel", "bytes", "inner", "block"),
         ("strided", "broadcast", "in_place"),
         readers.elementwise,
-        {**readers.CHUNKS, **readers.LOOPS},
+        readers.LOOPS,
+        pieces=sharing.elementwise_pieces,
+        evaluates=readers.evaluates_function,
     ),
-    "reduction": Family(("numel", "outputs"), ("inner_survives", "strided"), readers.reduction, readers.CHUNKS),
-    "softmax": Family(("numel", "row"), ("strided",), readers.rows, readers.CHUNKS),
-    "normalization": Family(("numel", "channels"), ("strided", "training"), readers.normalization, readers.CHUNKS),
+    "reduction": Family(
+        ("numel", "outputs"),
+        ("inner_survives", "strided"),
+        readers.reduction,
+        {"column_loads": sharing.column_loads, "row_results": sharing.row_results},
+        pieces=sharing.reduction_pieces,
+    ),
+    "softmax": Family(("numel", "row"), ("strided",), readers.rows, pieces=sharing.fine_grains),
+    "normalization": Family(
+        ("numel", "channels"), ("strided", "training"), readers.normalization, pieces=sharing.normalization_pieces
+    ),
     "pooling": Family(
         ("numel", "pooled", "window"), ("strided",), readers.pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}
     ),
@@ -295,14 +309,18 @@ def ops_inside(work: Work) -> int:
     return 1
 
 
-def amounts(work: Work) -> dict[str, float]:
-    """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to."""
-    extra = FAMILIES[work.family].amounts
+def amounts(work: Work, threads: int = 1) -> dict[str, float]:
+    """What the time of an op is a sum over: FLOPs, bytes, and what else its family is proportional to.
+
+    ``threads`` are the CPU's, among which some families' loops are shared.
+    """
+    family = FAMILIES[work.family]
     fixed = {
         "flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1],
         "stale": staleness(work.sizes[-1]),
     }  # fmt: skip
-    return {**fixed, **{name: read(work) for name, read in extra.items()}}
+    shared = sharing.per_core(work, family.pieces, threads) if family.pieces is not None else {}
+    return {**fixed, **shared, **{name: read(work) for name, read in family.amounts.items()}}
 
 
 def feature_names(family: str) -> tuple[str, ...]:

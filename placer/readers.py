@@ -114,6 +114,13 @@ TRANSCENDENTAL = {
     "gelu_backward": 35, "mish_backward": 50, "silu_backward": 25, "softplus_backward": 25, "elu_backward": 15,
     "log_sigmoid_forward": 25, "log_sigmoid_backward": 25, "hardswish": 4, "logit": 20, "lgamma": 60, "digamma": 60,
 }  # fmt: skip
+#: FLOPs per element from which on arithmetic takes longer than memory, whatever cache the element comes from.
+EVALUATED = 10
+
+
+def evaluates_function(work: Work) -> bool:
+    """Whether an elementwise op is a polynomial or a table rather than a single instruction."""
+    return work.flops >= EVALUATED * work.sizes[0] > 0
 
 
 def elementwise(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -386,20 +393,6 @@ def unfolded_bytes(work: Work) -> float:
     n, cin, _, groups, kernel, positions = work.sizes[:6]
     return 4.0 * n * cin * groups * kernel * positions
 
-
-#: Elements below which the CPU's loops stay on one core (``at::internal::GRAIN_SIZE``): a cliff in every thread count.
-GRAIN = 32768
-
-
-def _chunks(work: Work) -> float:
-    return max(math.ceil(work.sizes[0] / GRAIN), 1)
-
-
-#: What one of very many threads would do: everything while an op is too small to share, little of a large one.
-CHUNKS: Mapping[str, Callable[[Work], float]] = {
-    "chunk_flops": lambda w: w.flops / _chunks(w),
-    "chunk_bytes": lambda w: w.bytes / _chunks(w),
-}
 
 #: What the innermost loops cost beside their arithmetic: beginning anew, one or both, and elements that lie apart.
 LOOPS: Mapping[str, Callable[[Work], float]] = {

@@ -11,7 +11,18 @@ import torch
 from torch import nn
 
 from placer.allocator import SETTLED
-from placer.costs import FLOOR_SIGMA, CostModel, floor_seconds, inputs_of, op_label, roofline_seconds
+from placer.costs import (
+    ARITHMETIC_TOLD,
+    FLOOR_SIGMA,
+    LEAST_SHARE,
+    CostModel,
+    fitted_features,
+    floor_parts,
+    floor_seconds,
+    inputs_of,
+    op_label,
+    roofline_seconds,
+)
 from placer.errors import ProfileError
 from placer.operators import Work, describe_step, feature_names
 from placer.profile import DeviceFit, FamilyFit
@@ -117,6 +128,32 @@ def test_a_sampled_op_costs_what_it_was_measured_at() -> None:
     assert seconds == pytest.approx([3 * floors[0], floors[1], floors[2] / 2], rel=1e-3)
     assert max(sigma) < 0.01
     assert sources == ["calibrated"] * 3
+
+
+def activation(op: str, numel: int, flops_each: float) -> Work:
+    sizes = (numel, 8.0 * numel, numel, numel, 1e6, 1, 0, 0)
+    return Work("elementwise", op, "float32", flops_each * numel, 8.0 * numel, sizes, (0,) * 8)
+
+
+def test_the_residual_holds_for_what_is_not_arithmetic() -> None:
+    told = {"latency": 1e-6, "flops": 1e-10, "bytes": 1e-10, ARITHMETIC_TOLD: 1.0}
+    relu, mish, small = (
+        activation("aten::relu", 10**6, 1),
+        activation("aten::mish", 10**6, 40),
+        activation("aten::mish", 8, 40),
+    )
+    assert [floor_parts(work, device(), told)[1] for work in (relu, mish)] == [1.0, pytest.approx(801 / 4801)]
+    assert floor_parts(small, device(), told)[1] > 0.95
+    assert floor_parts(activation("aten::lgamma", 10**6, 1e6), device(), told)[1] == LEAST_SHARE
+    earlier = {name: cost for name, cost in told.items() if name != ARITHMETIC_TOLD}
+    assert floor_parts(mish, device(), earlier) == (floor_seconds(mish, device(), told), 1.0)  # as it was fitted
+
+    learnt = replace(family([relu, mish], [math.log(2.0)] * 2, told), feature_names=fitted_features("elementwise"))
+    fit = device({"elementwise": learnt})
+    (memory, arithmetic), (doubt, less), _ = CostModel(fit).price_works([relu, mish])
+    assert memory == pytest.approx(2 * floor_seconds(relu, fit, told), rel=1e-3)
+    assert arithmetic == pytest.approx(2 ** (801 / 4801) * floor_seconds(mish, fit, told), rel=1e-3)
+    assert doubt < 0.01 < less  # the floor of arithmetic has an error of its own
 
 
 def test_far_from_every_sample_only_the_floor_is_left() -> None:

@@ -21,7 +21,6 @@ from placer.operators import (
     family_of,
     feature_names,
 )
-from placer.readers import GRAIN
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
@@ -318,15 +317,6 @@ def test_equal_work_in_equal_places_is_one_object() -> None:
     first, *rest = describe_step(Trace(calls, "infer", (), (), (), ()))
     assert len({id(w) for w in rest}) == 1
     assert first != rest[0]
-
-
-def test_a_loop_below_the_grain_stays_on_one_core() -> None:
-    def chunk(numel: int) -> float:
-        return amounts(work("aten::relu", [spec(numel)], [spec(numel)]))["chunk_bytes"]
-
-    assert chunk(GRAIN) == 8 * GRAIN
-    assert chunk(4 * GRAIN) == 8 * GRAIN
-    assert chunk(GRAIN + 2) == pytest.approx(8 * (GRAIN + 2) / 2)
 
 
 def test_rows_that_are_walked_one_by_one() -> None:

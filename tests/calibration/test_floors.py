@@ -9,7 +9,7 @@ from placer.calibration.floors import fit_floor
 from placer.costs import floor_seconds
 from placer.operators import Work
 from placer.profile import DeviceFit
-from placer.readers import GRAIN
+from placer.sharing import GRAIN
 
 RATES = {"dispatch_seconds": 1e-7, "flops/float32": 1e11, "bytes_per_second": 1e11}
 LATENCY, PER_BYTE = 3e-6, 2e-10
@@ -60,7 +60,7 @@ def test_small_loops_on_one_core_and_large_ones_on_many() -> None:
     works = copies(200)
     numel = np.array([work.sizes[0] for work in works])
     shared = LATENCY + PER_BYTE * 12 * numel / np.minimum(np.ceil(numel / GRAIN), 8)  # eight cores
-    costs = fit_floor(works, shared, RATES, parallel=True)
+    costs = fit_floor(works, shared, RATES, threads=8)
     alone = fit_floor(works, shared, RATES)
     errors = [float(np.mean(np.abs(np.log(price(works, c) / shared)))) for c in (costs, alone)]
     assert errors[0] < 0.1

@@ -1,0 +1,107 @@
+"""How loops are shared among cores, and what one of them does."""
+
+from __future__ import annotations
+
+import pytest
+
+from placer.context import Context
+from placer.operators import Work, amounts, describe
+from placer.sharing import FINE_GRAIN, GELU_GRAIN, GRAIN, column_loads, row_results
+from placer.tracing.trace import OpCall, TensorSpec
+
+ALONE = Context(footprint_bytes=0, recording=False)
+
+
+def spec(*shape: int) -> TensorSpec:
+    stride = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        stride[i] = stride[i + 1] * shape[i + 1]
+    return TensorSpec(shape, tuple(stride), "float32")
+
+
+def elementwise(op: str, numel: int) -> Work:
+    return describe(OpCall(f"aten::{op}", (spec(numel),), (spec(numel),)), ALONE)
+
+
+def summed(source: tuple[int, ...], result: tuple[int, ...]) -> Work:
+    return describe(OpCall("aten::sum", (spec(*source),), (spec(*result),)), ALONE)
+
+
+def cores(work: Work, threads: int) -> float:
+    """How many take part."""
+    return work.bytes / amounts(work, threads)["core_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("op", "grain"), [("relu", GRAIN), ("mish", GRAIN), ("exp", FINE_GRAIN), ("tanh", FINE_GRAIN), ("gelu", GELU_GRAIN)]
+)
+def test_a_loop_below_the_grain_of_its_kernel_stays_on_one_core(op: str, grain: int) -> None:
+    assert cores(elementwise(op, grain), 8) == 1
+    assert amounts(elementwise(op, grain), 8)["core_shared"] == 0
+    assert cores(elementwise(op, grain + 1), 2) == 2
+    assert amounts(elementwise(op, grain + 1), 2)["core_shared"] == 1
+    assert cores(elementwise(op, 10**7), 8) == 8
+    assert cores(elementwise(op, 10**7), 1) == 1
+
+
+def test_work_is_shared_evenly_among_as_many_cores_as_there_are_grains() -> None:
+    found = amounts(elementwise("relu", 3 * GRAIN), 8)
+    assert found["core_flops"] == GRAIN
+    assert found["core_bytes"] == 8 * GRAIN
+
+
+def test_a_function_that_works_in_place_is_shared_like_one_that_does_not() -> None:
+    call = OpCall("aten::exp_", (spec(4096),), (spec(4096),), in_place=True)
+    assert cores(describe(call, ALONE), 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "turns"),
+    [
+        (1, 1),
+        (3, 3),
+        (4, 1),
+        (5, 2),
+        (7, 4),
+        (8, 1),
+        (10, 3),
+        (16, 2),
+        (20, 6),
+        (31, 10),
+        (32, 1),
+        (33, 2),
+        (40, 2),
+        (96, 3),
+    ],
+)
+def test_columns_left_over_are_summed_one_by_one(columns: int, turns: int) -> None:
+    work = Work(
+        "reduction", "aten::sum", "float32", 0.0, 0.0, (1000.0 * columns, columns, 0, 1, 0, 0), (1.0, *(0,) * 6)
+    )
+    assert column_loads(work) == 1000 * turns
+    assert row_results(work) == 0
+
+
+def test_what_is_reduced_tells_what_it_costs() -> None:
+    columns, rows, everything = summed((1000, 31), (31,)), summed((1000, 31), (1000,)), summed((1000, 31), ())
+    assert [column_loads(work) for work in (columns, rows, everything)] == [10_000, 0, 0]
+    assert [row_results(work) for work in (columns, rows, everything)] == [0, 1000, 0]
+
+
+def test_fewer_than_64_columns_stay_on_one_core() -> None:
+    found = [cores(summed((40_000, n), (n,)), 4) for n in (20, 63, 64, 96, 128, 512)]
+    assert found == [1, 1, 2, 3, 4, 4]
+    assert cores(summed((40_000, 20), (40_000,)), 4) == 4
+    assert cores(summed((40_000, 20), ()), 4) == 4
+    assert cores(summed((100, 128), (128,)), 4) == 1  # too small
+
+
+def test_normalizations_share_rows_or_channels() -> None:
+    rows = describe(OpCall("aten::native_layer_norm", (spec(3, 500), spec(500)), (spec(3, 500),)), ALONE)
+    channels = describe(OpCall("aten::native_batch_norm", (spec(64, 2, 9), spec(2)), (spec(64, 2, 9),)), ALONE)
+    assert (cores(rows, 8), cores(channels, 8)) == (3, 2)
+
+
+def test_profiles_of_before_find_the_amounts_they_were_fitted_to() -> None:
+    found = amounts(elementwise("relu", 4 * GRAIN), 2)
+    assert (found["chunk_flops"], found["chunk_bytes"]) == (GRAIN, 8 * GRAIN)
