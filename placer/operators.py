@@ -135,8 +135,9 @@ FAMILIES: Mapping[str, Family] = {
         readers.recurrent,
         {
             "steps": lambda w: w.sizes[0] * w.sizes[4],
-            "gated": lambda w: w.sizes[0] * w.sizes[1] * w.sizes[3] * w.sizes[4],
+            "gated": sharing.gated,
         },
+        pieces=sharing.state_pieces,
     ),
     "linear_algebra": Family(
         ("batch", "rows", "columns", "inner"),

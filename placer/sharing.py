@@ -90,18 +90,33 @@ def row_results(work: Work) -> float:
     return 0.0 if sums_columns(work) or work.sizes[1] <= 1 else work.sizes[1]
 
 
+def state_pieces(work: Work) -> float:
+    """The same of the gates of a recurrent layer: one time step's numbers at a time."""
+    return max(math.ceil(work.sizes[1] * work.sizes[3] / GRAIN), 1)
+
+
+def gated(work: Work) -> float:
+    """Numbers that pass through the gates of a recurrent layer."""
+    length, batch, _, hidden, stacked = work.sizes[:5]
+    return length * batch * hidden * stacked
+
+
 def per_core(work: Work, pieces: Callable[[Work], float], threads: int) -> dict[str, float]:
     """What the busiest of ``threads`` cores does of an op whose loops are cut into ``pieces``.
 
     Work is shared evenly among as many cores as there are pieces (``at::parallel_for``); ``core_shared`` is 1 where
-    more than one takes part: calling the others in costs some microseconds.
+    more than one takes part: calling the others in costs some microseconds. Of a recurrent layer, gates are shared so;
+    its products by libraries that see to it themselves.
     """
     cores = min(max(threads, 1), pieces(work))
+    shared = float(cores > 1)
+    if work.family == "recurrent":
+        return {f"{PER_CORE}gated": gated(work) / cores, f"{PER_CORE}shared": shared * work.sizes[0] * work.sizes[4]}
     chunks = grains(work)
     return {
         f"{PER_CORE}flops": work.flops / cores,
         f"{PER_CORE}bytes": work.bytes / cores,
-        f"{PER_CORE}shared": float(cores > 1),
+        f"{PER_CORE}shared": shared,
         f"{EARLIER}flops": work.flops / chunks,
         f"{EARLIER}bytes": work.bytes / chunks,
     }

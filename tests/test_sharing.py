@@ -102,6 +102,17 @@ def test_normalizations_share_rows_or_channels() -> None:
     assert (cores(rows, 8), cores(channels, 8)) == (3, 2)
 
 
+@pytest.mark.parametrize(("batch", "shared"), [(256, 1), (257, 2), (1024, 4)])
+def test_the_gates_of_one_time_step_are_shared_and_products_are_not(batch: int, shared: int) -> None:
+    sequence, weights = spec(30, batch, 12), (spec(384, 12), spec(384, 128))
+    work = describe(OpCall("aten::gru", (sequence, *weights), (spec(30, batch, 128),), args=(30,)), ALONE)
+    found = amounts(work, 4)
+    assert found["gated"] == 30 * batch * 128
+    assert found["core_gated"] == found["gated"] / shared
+    assert found["core_shared"] == (30 if shared > 1 else 0)  # called in once a time step
+    assert "core_flops" not in found
+
+
 def test_profiles_of_before_find_the_amounts_they_were_fitted_to() -> None:
     found = amounts(elementwise("relu", 4 * GRAIN), 2)
     assert (found["chunk_flops"], found["chunk_bytes"]) == (GRAIN, 8 * GRAIN)

@@ -29,7 +29,7 @@ PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "elementwise": (elementwise.propose, 3.5),
     "convolution": (convolution.propose, 5.5),
     "normalization": (normalization.propose, 1.5),
-    "reduction": (reduction.propose, 1.2),
+    "reduction": (reduction.propose, 2.4),
     "pooling": (pooling.propose, 0.8),
     "indexing": (indexing.propose, 3.0),
     "attention": (attention.propose, 1.6),

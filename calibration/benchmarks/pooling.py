@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from random import Random
 
-from torch import nn
+from torch import Tensor, nn
 
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+
+#: Share of the maxima that are taken of what has passed a rectifier, as in most networks: a maximum is found by
+#: comparing one by one, and where many are zero the processor guesses right more often, and takes up to a third less.
+RECTIFIED = 0.7
 
 
 def propose(random: Random, limit: Limit) -> Probe:
@@ -24,6 +28,7 @@ def _draw(random: Random) -> Branch:
     shape = (max(numel // (channels * side**dims), 1), channels, *(side,) * dims)
     result, mode = random.choice((1, 1, 2, 4)), random.choice(("nearest", "bilinear"))
     overlapping = kind == "max2d" and random.random() < 0.3
+    rectified = kind.startswith("max") and random.random() < RECTIFIED
 
     def build() -> nn.Module:
         if kind == "max2d":
@@ -34,7 +39,10 @@ def _draw(random: Random) -> Branch:
         }  # fmt: skip
         return layers[kind]
 
+    def example(grad: bool) -> Tensor:
+        values = tensor(*shape)
+        return (values.relu_() if rectified else values).requires_grad_(grad)
+
     size = math.prod(shape) * (4 if kind == "upsample" else 1)
-    return Branch(
-        f"{kind} {shape} window {window}", build, lambda grad: tensor(*shape, grad=grad), 40.0 * size, 12.0 * size
-    )
+    name = f"{kind} {shape} window {window}" + " rectified" * rectified
+    return Branch(name, build, example, 40.0 * size, 12.0 * size)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks import PROPOSERS, networks
+from placer.calibration.benchmarks import PROPOSERS, networks, pooling
 from placer.calibration.benchmarks.parts import InParts
 from placer.calibration.measuring import _step
 from placer.calibration.probe import Apply, Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
@@ -171,3 +171,13 @@ def test_values_are_normal_numbers() -> None:
     x = tensor(100, 100, grad=True, dtype=torch.bfloat16)
     assert (x.dtype, x.requires_grad) == (torch.bfloat16, True)
     assert 0.9 < float(x.detach().float().std()) < 1.1
+
+
+def test_most_maxima_are_taken_of_what_has_passed_a_rectifier() -> None:
+    random = Random(0)
+    drawn = [pooling._draw(random) for _ in range(60)]
+    maxima = [branch for branch in drawn if branch.name.startswith("max")]
+    rectified = [branch for branch in maxima if float(branch.example(False).min()) == 0.0]
+    assert 0.5 < len(rectified) / len(maxima) < 0.9
+    assert all(branch.example(True).requires_grad for branch in drawn)
+    assert all(float(branch.example(False).min()) < 0.0 for branch in drawn if branch not in maxima)
