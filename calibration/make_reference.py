@@ -42,13 +42,15 @@ def sit(folder: Path, *, seconds: float) -> None:
     """Measure every device for ``seconds`` in all, into a journal of its own in ``folder``.
 
     Waits for the machine at rest, and of steps that were at rest in part keeps to that part: most of a day it is busy.
+    Draws other probes than the sittings before did.
     """
+    earlier = len(list(folder.glob("*.journal")))
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
     journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
     for target in targets(machine.available_devices(), quick=False):
         with running_with(target.threads):
             rest = Pulse(pacing_cores(target.device, target.threads)).fastest(LISTENING * seconds)
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=rest)
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=rest, drawn=earlier)
 
 
 def together(folder: Path) -> tuple[Profile, Profile | None]:

@@ -165,11 +165,13 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
 
 
 def measure(
-    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None
-) -> None:
+    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None,
+    drawn: int = 0,
+) -> None:  # fmt: skip
     """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up.
 
-    ``usual``: seconds of the beat to wait for and to keep to; None is that of the machine's usual pace.
+    ``usual``: seconds of the beat to wait for and to keep to; None is that of the machine's usual pace. ``drawn``:
+    journals before this one, whose probes need not be drawn again.
     """
     key = (target.device, target.threads)
     label = target.device if target.device != "cpu" else f"cpu, {target.threads} thread{'s' * (target.threads > 1)}"
@@ -184,7 +186,7 @@ def measure(
             journal.add_rates(*key, rates, clock() - start)
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         # Another seed than an earlier run's: what was drawn then need not be drawn again.
-        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key)}".encode())
+        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*key) + drawn}".encode())
         mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
         rarely = max(min(LONGEST_SHARE * seconds, LONGEST), mostly)
         short = SHORT if target.device == "cpu" else 0.0
