@@ -70,7 +70,7 @@ def together(folder: Path) -> tuple[Profile, Profile | None]:
 
 
 def _profile(journal: Journal, fingerprint: dict[str, object]) -> Profile:
-    return replace(build(journal, fingerprint, interrupted=False, known=()), samples=())
+    return replace(build(journal, fingerprint, interrupted=False, unaided=True), samples=())
 
 
 def _sort(sittings: Sequence[Journal], rest: Journal, busy: Journal) -> None:

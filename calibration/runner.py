@@ -117,7 +117,7 @@ def _calibrate(
         if not journal.observations:
             raise CalibrationError("nothing was measured; run placer calibrate again")
         shown.stage("fitting")
-        result = build(journal, fingerprint, interrupted, () if unaided else references())
+        result = build(journal, fingerprint, interrupted, unaided)
     profile.save(result, target_path)
     shown.note(f"profile written to {target_path}")
     if not interrupted:
@@ -223,16 +223,14 @@ def _enough(journal: Journal, device: str, threads: int) -> bool:
     return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
-def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, known: Sequence[Profile]) -> Profile:
-    """The profile of what ``journal`` holds, built upon that of the profiles ``known`` which is most like this machine.
-
-    Raises CalibrationError where it holds too little.
-    """
+def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, unaided: bool) -> Profile:
+    """The profile of what ``journal`` holds; raises CalibrationError where that is too little."""
     fits: list[DeviceFit] = []
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
     tuned = fitting.Tuned()
+    known = () if unaided else references()
     left_out = 0
     for (device, threads), rates in journal.rates.items():
         measured = journal.of(device, threads)
@@ -247,7 +245,9 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, k
         expected = expectation(known, device, threads, fingerprint, beat)
         if device == "cpu":
             fits.append(
-                fitting.fit_device(observations, rates, device=device, threads=threads, tuned=tuned, expected=expected)
+                fitting.fit_device(
+                    observations, rates, device=device, threads=threads, tuned=tuned, expected=expected
+                )
             )
         else:
             fits.append(fit_accelerator(observations, rates, device=device, threads=threads, expected=expected))

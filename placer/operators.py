@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from placer import readers, sharing
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
+from placer.sharing import Sharing
 from placer.tracing.trace import OpCall, Trace
 
 
@@ -38,7 +39,8 @@ class Family:
     """The names of a family's features, and the function that reads them off an op call.
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
-    ``pieces`` tells among how many of a CPU's cores its loops can be shared; None: a family whose kernels see to that.
+    ``sharing`` tells how a CPU's cores share its loops; None: a family whose kernels see to that themselves.
+    ``earlier`` are amounts that only profiles fitted before know.
     ``evaluates`` tells whether a function of each element is evaluated, which takes longer than to fetch it.
     ``variant`` tells the shapes of one op apart that other kernels run than the rest, as if they were another op.
     """
@@ -47,7 +49,8 @@ class Family:
     flags: tuple[str, ...]
     read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
-    pieces: Callable[[Work], float] | None = None
+    sharing: Sharing | None = None
+    earlier: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
     evaluates: Callable[[Work], bool] = lambda _: False
     variant: Callable[[Work], str] = lambda _: ""
 
@@ -84,7 +87,8 @@ FAMILIES: Mapping[str, Family] = {
         ("strided", "broadcast", "in_place"),
         readers.elementwise,
         readers.LOOPS,
-        pieces=sharing.elementwise_pieces,
+        sharing=Sharing(sharing.elementwise_pieces),
+        earlier=sharing.CHUNKS,
         evaluates=readers.evaluates_function,
     ),
     "reduction": Family(
@@ -92,11 +96,15 @@ FAMILIES: Mapping[str, Family] = {
         ("inner_survives", "strided"),
         readers.reduction,
         {"column_loads": sharing.column_loads, "row_results": sharing.row_results},
-        pieces=sharing.reduction_pieces,
+        sharing=Sharing(sharing.reduction_pieces),
+        earlier=sharing.CHUNKS,
     ),
-    "softmax": Family(("numel", "row"), ("strided",), readers.rows, pieces=sharing.fine_grains),
+    "softmax": Family(
+        ("numel", "row"), ("strided",), readers.rows, sharing=Sharing(sharing.fine_grains), earlier=sharing.CHUNKS
+    ),
     "normalization": Family(
-        ("numel", "channels"), ("strided", "training"), readers.normalization, pieces=sharing.normalization_pieces
+        ("numel", "channels"), ("strided", "training"), readers.normalization,
+        sharing=Sharing(sharing.normalization_pieces), earlier=sharing.CHUNKS,
     ),
     "pooling": Family(
         ("numel", "pooled", "window"), ("strided",), readers.pooling, {"compared": lambda w: w.sizes[1] * w.sizes[2]}
@@ -133,11 +141,8 @@ FAMILIES: Mapping[str, Family] = {
         ("length", "batch", "input", "hidden", "stacked", "state", "weights"),
         ("backward",),
         readers.recurrent,
-        {
-            "steps": lambda w: w.sizes[0] * w.sizes[4],
-            "gated": sharing.gated,
-        },
-        pieces=sharing.state_pieces,
+        {"steps": sharing.time_steps, "gated": sharing.gated},
+        sharing=Sharing(sharing.state_pieces, {"gated": sharing.gated}, loops=sharing.time_steps),
     ),
     "linear_algebra": Family(
         ("batch", "rows", "columns", "inner"),
@@ -306,7 +311,7 @@ def ops_inside(work: Work) -> int:
     if work.family == "optimizer":
         return _OPS_IN_UPDATE
     if work.family == "recurrent":
-        return max(int(_OPS_IN_TIME_STEP * work.sizes[0] * work.sizes[4]), 1)
+        return max(int(_OPS_IN_TIME_STEP * sharing.time_steps(work)), 1)
     return 1
 
 
@@ -320,8 +325,9 @@ def amounts(work: Work, threads: int = 1) -> dict[str, float]:
         "flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1],
         "stale": staleness(work.sizes[-1]),
     }  # fmt: skip
-    shared = sharing.per_core(work, family.pieces, threads) if family.pieces is not None else {}
-    return {**fixed, **shared, **{name: read(work) for name, read in family.amounts.items()}}
+    shared = sharing.per_core(work, family.sharing, threads) if family.sharing is not None else {}
+    own = {name: read(work) for name, read in (*family.amounts.items(), *family.earlier.items())}
+    return {**fixed, **shared, **own}
 
 
 def feature_names(family: str) -> tuple[str, ...]:

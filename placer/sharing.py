@@ -1,9 +1,10 @@
-"""How PyTorch's loops share an op among the CPU's cores, and what is left for one of them."""
+"""How PyTorch's loops go through an op's elements and share them among the CPU's cores, and what is left for one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ COLUMNS_TOGETHER = 32
 #: (``cascade_sum`` in ATen/native/cpu/SumKernel.cpp).
 IN_A_VECTOR, IN_FOUR_VECTORS, SINGLE = 8, 32, 4
 
-#: Amounts that profiles fitted before ``per_core`` know instead, told by their prefix: no longer fitted.
+#: Prefix of amounts that profiles fitted before ``per_core`` know instead: no longer fitted.
 EARLIER = "chunk_"
 #: What the names of amounts begin with that only matter where several cores share an op.
 PER_CORE = "core_"
@@ -34,14 +35,40 @@ _FINE = frozenset(
 _GELU = frozenset(("aten::gelu", "aten::gelu_backward"))
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """How a family's ops are shared: loops cut into so many ``pieces``, in which the ``amounts`` are done.
+
+    An op is so many such ``loops``, one after the other, each of which has to call in the other cores.
+    """
+
+    pieces: Callable[[Work], float]
+    amounts: Mapping[str, Callable[[Work], float]] = field(
+        default_factory=lambda: {"flops": lambda w: w.flops, "bytes": lambda w: w.bytes}
+    )
+    loops: Callable[[Work], float] = lambda _: 1.0
+
+
+def _cut(elements: float, grain: int) -> float:
+    """Parts that a loop over so many elements is cut into."""
+    return max(math.ceil(elements / grain), 1)
+
+
 def grains(work: Work) -> float:
     """Parts that a loop over all elements is cut into."""
-    return max(math.ceil(work.sizes[0] / GRAIN), 1)
+    return _cut(work.sizes[0], GRAIN)
 
 
 def fine_grains(work: Work) -> float:
     """The same where a loop is shared out early on."""
-    return max(math.ceil(work.sizes[0] / FINE_GRAIN), 1)
+    return _cut(work.sizes[0], FINE_GRAIN)
+
+
+#: What one of very many threads would do: ``EARLIER``'s amounts.
+CHUNKS: Mapping[str, Callable[[Work], float]] = {
+    f"{EARLIER}flops": lambda w: w.flops / grains(w),
+    f"{EARLIER}bytes": lambda w: w.bytes / grains(w),
+}
 
 
 def elementwise_pieces(work: Work) -> float:
@@ -92,31 +119,25 @@ def row_results(work: Work) -> float:
 
 def state_pieces(work: Work) -> float:
     """The same of the gates of a recurrent layer: one time step's numbers at a time."""
-    return max(math.ceil(work.sizes[1] * work.sizes[3] / GRAIN), 1)
+    return _cut(work.sizes[1] * work.sizes[3], GRAIN)
+
+
+def time_steps(work: Work) -> float:
+    """Time steps of all layers of a recurrent op."""
+    return work.sizes[0] * work.sizes[4]
 
 
 def gated(work: Work) -> float:
-    """Numbers that pass through the gates of a recurrent layer."""
-    length, batch, _, hidden, stacked = work.sizes[:5]
-    return length * batch * hidden * stacked
+    """Numbers that pass through the gates of a recurrent op."""
+    return time_steps(work) * work.sizes[1] * work.sizes[3]
 
 
-def per_core(work: Work, pieces: Callable[[Work], float], threads: int) -> dict[str, float]:
-    """What the busiest of ``threads`` cores does of an op whose loops are cut into ``pieces``.
+def per_core(work: Work, sharing: Sharing, threads: int) -> dict[str, float]:
+    """What the busiest of ``threads`` cores does of an op.
 
-    Work is shared evenly among as many cores as there are pieces (``at::parallel_for``); ``core_shared`` is 1 where
-    more than one takes part: calling the others in costs some microseconds. Of a recurrent layer, gates are shared so;
-    its products by libraries that see to it themselves.
+    Work is shared evenly among as many cores as there are pieces (``at::parallel_for``). ``core_shared`` are the loops
+    in which more than one takes part: calling the others in costs some microseconds.
     """
-    cores = min(max(threads, 1), pieces(work))
-    shared = float(cores > 1)
-    if work.family == "recurrent":
-        return {f"{PER_CORE}gated": gated(work) / cores, f"{PER_CORE}shared": shared * work.sizes[0] * work.sizes[4]}
-    chunks = grains(work)
-    return {
-        f"{PER_CORE}flops": work.flops / cores,
-        f"{PER_CORE}bytes": work.bytes / cores,
-        f"{PER_CORE}shared": shared,
-        f"{EARLIER}flops": work.flops / chunks,
-        f"{EARLIER}bytes": work.bytes / chunks,
-    }
+    cores = min(max(threads, 1), sharing.pieces(work))
+    found = {f"{PER_CORE}{name}": read(work) / cores for name, read in sharing.amounts.items()}
+    return {**found, f"{PER_CORE}shared": sharing.loops(work) if cores > 1 else 0.0}

@@ -213,7 +213,7 @@ def test_op_families_are_those_of_the_code() -> None:
         assert lists["Flags"] == list(family.flags), name
         terms = re.findall(r" x (\w+)", shown[name].partition("floor = ")[2].partition("\n")[0])
         assert terms == ["FLOPs", "bytes", *family.amounts], name
-        assert ("+ what the busiest core does\n" in shown[name]) == (family.pieces is not None), name
+        assert ("+ what the busiest core does\n" in shown[name]) == (family.sharing is not None), name
 
 
 def test_options_in_the_tables_are_those_of_the_command() -> None:

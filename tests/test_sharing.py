@@ -7,16 +7,14 @@ import pytest
 from placer.context import Context
 from placer.operators import Work, amounts, describe
 from placer.sharing import FINE_GRAIN, GELU_GRAIN, GRAIN, column_loads, row_results
+from placer.tracing.layout import dense
 from placer.tracing.trace import OpCall, TensorSpec
 
 ALONE = Context(footprint_bytes=0, recording=False)
 
 
 def spec(*shape: int) -> TensorSpec:
-    stride = [1] * len(shape)
-    for i in range(len(shape) - 2, -1, -1):
-        stride[i] = stride[i + 1] * shape[i + 1]
-    return TensorSpec(shape, tuple(stride), "float32")
+    return dense(shape, "float32")
 
 
 def elementwise(op: str, numel: int) -> Work:
@@ -57,23 +55,9 @@ def test_a_function_that_works_in_place_is_shared_like_one_that_does_not() -> No
 
 @pytest.mark.parametrize(
     ("columns", "turns"),
-    [
-        (1, 1),
-        (3, 3),
-        (4, 1),
-        (5, 2),
-        (7, 4),
-        (8, 1),
-        (10, 3),
-        (16, 2),
-        (20, 6),
-        (31, 10),
-        (32, 1),
-        (33, 2),
-        (40, 2),
-        (96, 3),
-    ],
-)
+    [(1, 1), (3, 3), (4, 1), (5, 2), (7, 4), (8, 1), (10, 3), (16, 2), (20, 6), (31, 10), (32, 1), (33, 2), (40, 2),
+     (96, 3)],
+)  # fmt: skip
 def test_columns_left_over_are_summed_one_by_one(columns: int, turns: int) -> None:
     work = Work(
         "reduction", "aten::sum", "float32", 0.0, 0.0, (1000.0 * columns, columns, 0, 1, 0, 0), (1.0, *(0,) * 6)

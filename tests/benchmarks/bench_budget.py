@@ -19,7 +19,6 @@ from placer import machine
 from placer.calibration import record
 from placer.calibration.journal import Journal
 from placer.calibration.progress import silent
-from placer.calibration.reference import references
 from placer.calibration.runner import FIT_SHARE, build, measure, targets
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
@@ -39,9 +38,9 @@ def main() -> None:
             journal = Journal(Path(folder) / "journal", here)
             for target in targets(("cpu",), quick=False):
                 measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
-            profile = build(journal, here, interrupted=False, known=references())
+            profile = build(journal, here, interrupted=False, unaided=False)
             took = time.perf_counter() - started
-            by_itself = build(journal, here, interrupted=False, known=())
+            by_itself = build(journal, here, interrupted=False, unaided=True)
         found, alone = (score(replay(measured, fitted).cells) for fitted in (profile, by_itself))
         assert found is not None
         assert alone is not None

@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
         measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
-        profile = build(journal, machine.fingerprint(), interrupted=False, known=())
+        profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         steps, rates = at_one_pace(journal.of("cpu", threads)), journal.rates["cpu", threads]
         journal.close()
 
