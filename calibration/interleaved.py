@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placer.calibration.pulse import Pulse, at_usual_pace, watched
+from placer.calibration.pulse import STRETCH, Pulse, at_usual_pace, watched
 from placer.calibration.timing import Clock, percentile
 from placer.errors import TimerError
 
@@ -53,6 +53,7 @@ class _Turn:
     steps: int = 1
     block: int = 1
     untimed: int = 0
+    resume: Timed | None = None
     times: list[list[tuple[float, float]]] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -107,6 +108,8 @@ def _plan(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, r
         turn.block = min(math.ceil(BLOCK_SECONDS / estimate), MAX_STEPS_PER_ROUND)
     turn.steps = math.ceil(wanted / turn.block) * turn.block
     turn.untimed = turn.block if estimate < COLD_SECONDS else 0
+    # A block of steps lasts long enough by itself.
+    turn.resume = turn.step if estimate < STRETCH and synchronize is None else None
 
 
 def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, pulse: Pulse | None) -> None:
@@ -116,8 +119,9 @@ def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, 
         turn.step()
     blocks = turn.steps // turn.block
     turn.times.append(
-        watched(pulse, lambda: _block(turn.step, turn.block, synchronize, clock), blocks, before=before)
-    )
+        watched(pulse, lambda: _block(turn.step, turn.block, synchronize, clock), blocks, before=before,
+                resume=turn.resume)
+    )  # fmt: skip
 
 
 def _block(step: Timed, count: int, synchronize: Callable[[], object] | None, clock: Clock) -> float:

@@ -12,7 +12,10 @@ from placer.calibration import pulse as pulses
 from placer.calibration.interleaved import Measurement, measure_interleaved
 from placer.calibration.pulse import (
     LASTING,
+    MOST_RESUMING,
     PATIENCE,
+    RESUMED,
+    STRETCH,
     WAITING,
     Pulse,
     at_usual_pace,
@@ -181,6 +184,49 @@ def test_faster_beats_are_as_unusual_as_slower_ones() -> None:
 
 def test_an_accelerators_steps_depend_on_the_pace_of_one_core() -> None:
     assert (pacing_cores("cpu", 8), pacing_cores("cuda", 8)) == (8, 1)
+
+
+class Displacing(Machine):
+    """On which a beat displaces so much that the step after it takes 1.3 times as long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.displaced = False
+
+    def work(self) -> None:
+        super().work()
+        self.displaced = True
+
+    def step(self) -> float:
+        took = (1.3 if self.displaced else 1.0) * super().step()
+        self.now += took - 1e-3
+        self.displaced = False
+        return took
+
+
+def test_what_a_beat_displaces_is_brought_back_before_anything_is_timed() -> None:
+    machine = Displacing()
+    assert max(took for took, _ in machine.pulse().watch(machine.step, 20)) == pytest.approx(1.3e-3)
+    found = machine.pulse().watch(machine.step, 20, resume=machine.step)
+    assert [took for took, _ in found] == [pytest.approx(1e-3)] * 20
+
+
+def test_few_steps_bring_it_back_and_the_fewer_the_longer_they_are() -> None:
+    assert _untimed_steps(RESUMED / 10) == MOST_RESUMING
+    assert _untimed_steps(RESUMED * 0.6) == 2
+    assert _untimed_steps(STRETCH) == 1
+
+
+def _untimed_steps(seconds: float) -> int:
+    machine = Machine()
+    resumed: list[float] = []
+
+    def resume() -> None:
+        machine.now += seconds
+        resumed.append(seconds)
+
+    machine.pulse().watch(machine.step, 1, resume=resume)
+    return len(resumed)
 
 
 class Step:
