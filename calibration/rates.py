@@ -112,10 +112,10 @@ def _bandwidth(device: str, timed: Callable[..., float]) -> float:
 def _fresh_memory(timed: Callable[..., float]) -> float:
     """What a byte costs more on pages the system has just given and takes back afterwards, in seconds.
 
-    The fastest count: a virtual machine that has not used much of its memory yet gets that from its host first, at
-    several times the cost, and only once.
+    The fastest count: what a virtual machine has not used lately it gets from its host first, at ten times the cost.
+    So the pages are few enough to be written, given back and taken again many times.
     """
-    nbytes = 64 << 20
+    nbytes = 16 << 20
     warm = torch.empty(nbytes // 4)
 
     def fresh() -> None:
