@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from placer import parameter_updates
 from placer.tracing.trace import MemoryEvent, Trace
 
 PAGE = 4096
@@ -181,7 +182,7 @@ def _with_updates(trace: Trace) -> list[MemoryEvent]:
     events = [event for event in trace.memory if event.buffer in large]
     buffers = UPDATE_BUFFERS.get(trace.optimizer or "", 2)
     for number, call in enumerate(trace.calls):
-        if call.op.startswith("optimizer::") and call.inputs[0].stored_bytes >= SMALLEST:
+        if parameter_updates.is_update(call) and call.inputs[0].stored_bytes >= SMALLEST:
             names = [-(number * 4 + i + 1) for i in range(buffers)]
             events += [MemoryEvent(number, name, call.inputs[0].stored_bytes) for name in names]
             events += [MemoryEvent(number + 1, name, 0) for name in names]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from placer import parameter_updates
 from placer.nest import map_nest, tensors
 from placer.profile import DeviceFit
 from placer.tracing.trace import OpCall, Trace
@@ -71,10 +72,10 @@ def substituted(trace: Trace, name: str) -> Trace:
 
 def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
     """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
-    family = fit.families.get("optimizer")
-    if family is None or "fused" not in family.feature_names or f"optimizer::{optimizer}" not in family.ops:
+    family, updated = fit.families.get("optimizer"), parameter_updates.PREFIX + optimizer
+    if family is None or "fused" not in family.feature_names or updated not in family.ops:
         return False
-    column, op = family.feature_names.index("fused"), family.ops.index(f"optimizer::{optimizer}")
+    column, op = family.feature_names.index("fused"), family.ops.index(updated)
     return bool(((family.x[:, column] > 0.0) & (family.op_index == op)).any())
 
 
@@ -82,7 +83,7 @@ def with_fused(trace: Trace) -> Trace:
     """The trace with its optimizer's update in one kernel."""
 
     def changed(call: OpCall) -> OpCall:
-        if not call.op.startswith("optimizer::"):
+        if not parameter_updates.is_update(call):
             return call
         kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
         return dataclasses.replace(call, args=(("fused", True), *kept))

@@ -12,12 +12,15 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from placer import parameter_updates
 from placer.context import since_last
 from placer.tracing.trace import Trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
 #: magnitude are enough. The update's code has waited for a whole step.
 NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
+#: Bytes that a core's own caches hold, about: of more, the rest is not there either way.
+CORE_CACHE = 2 << 20
 #: Seconds of ops since code ran last: up to the first of these all of it is still there. From one to the next it leaves
 #: one more of the caches, as evenly on a logarithmic scale as one cache is larger than another.
 SINCE = (4e-6, 50e-6, 600e-6, 8e-3)
@@ -35,7 +38,9 @@ FORWARD = (
 BACKWARD = (
     "training_step", "backward_op", "autograd_node", "cold_node", *(f"backward_op_after_{after}" for after in AFTER)
 )  # fmt: skip
-UPDATE = ("update", "updated_tensor", "cold_update", "stale_update")
+UPDATE = (
+    "update", "updated_tensor", "cold_update", "stale_update", "stale_kernel", "stale_update_op", "displaced_update"
+)  # fmt: skip
 #: All that calibration learns the cost of.
 LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
 #: Counted for profiles that were fitted before phases were timed apart; nothing new is learnt of these.
@@ -53,7 +58,8 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     - ``*_after_*``: ops, and the Python functions around them, that ran so long ago, in shares (see ``staleness``);
       ``recorded``: while autograd builds its graph, which runs code of its own for each kind of op.
     - ``cold_node``: autograd nodes that have to come back from beyond a core's own caches, in shares.
-    - ``cold_update``, ``stale_update``: the update after all the ops before it.
+    - ``cold_update``, ``stale_update``: the update after all the ops before it; ``stale_kernel``: the code of each of
+      its kernels, ``stale_update_op``: all that run, ``displaced_update``: what they walk over, in shares of a cache.
     """
     training = trace.mode == "train"
     shares = staleness([call.op for call in trace.calls], host_seconds)
@@ -62,6 +68,10 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
         phases["forward" if call.phase == "loss" else call.phase].append((seconds, share))
     forward, backward, updated = _Ops(phases["forward"]), _Ops(phases["backward"]), float(len(phases["optimizer"]))
     before = forward.seconds + backward.seconds
+    updates = [call for call in trace.calls if parameter_updates.is_update(call)]
+    kernels = [parameter_updates.kernels(call) for call in updates]
+    walked = sum([parameter_updates.moved_bytes(call) for call in updates])
+    stale_update = sum(_stale(before)) / len(AFTER) if updated else 0.0
     crowd = min(forward.count / CROWD, 1.0)
     cold = (forward.near + backward.near) / max(forward.count + backward.count, 1.0)
     calls_per_op = trace.python_calls / max(forward.count, 1.0)
@@ -83,7 +93,10 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
         "update": float(updated > 0.0),
         "updated_tensor": updated,
         "cold_update": min(before / SINCE_UPDATE, 1.0) if updated else 0.0,
-        "stale_update": sum(_stale(before)) / len(AFTER) if updated else 0.0,
+        "stale_update": stale_update,
+        "stale_kernel": stale_update * max(kernels, default=0.0),
+        "stale_update_op": stale_update * sum(kernels),
+        "displaced_update": stale_update * min(walked / CORE_CACHE, 1.0),
         "cold_call": cold * trace.python_calls,
         "long_op": forward.far + backward.far,
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from placer import readers, sharing
+from placer import parameter_updates, readers, sharing
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
 from placer.sharing import Sharing
 from placer.tracing.trace import OpCall, Trace
@@ -119,6 +119,7 @@ FAMILIES: Mapping[str, Family] = {
             "renewed": lambda w: w.sizes[0] if w.flags[3] else 0.0,
             "table": lambda w: w.sizes[1],
             "indices": lambda w: w.sizes[2],
+            "added_in_turns": sharing.added_in_turns,
         },
     ),
     "attention": Family(
@@ -216,7 +217,7 @@ _IRREGULAR = ("aten::linalg_", "aten::_linalg_", "aten::fft_", "aten::_fft_", "a
 @lru_cache(maxsize=4096)
 def family_of(op: str) -> str | None:
     """The family registered for ``op``, None where there is none (see ``describe`` for what happens then)."""
-    if op.startswith("optimizer::"):
+    if op.startswith(parameter_updates.PREFIX):
         return "optimizer"
     if op in _FAMILY_OF:
         return _FAMILY_OF[op]
@@ -339,14 +340,9 @@ def _looks_elementwise(call: OpCall) -> bool:
     return readers.largest(call.outputs) >= readers.largest(call.inputs) or call.in_place
 
 
-#: Tensors of the parameter's size an update reads and writes, parameter and gradient included; 7 where unknown.
-_UPDATE_PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
-
-
 def _moved_bytes(call: OpCall, family: str) -> float:
     if family == "optimizer":
-        passes = _UPDATE_PASSES.get(call.op.removeprefix("optimizer::"), 7)
-        return float(passes * call.inputs[0].stored_bytes)
+        return parameter_updates.moved_bytes(call)
     if family == "indexing":
         return readers.indexing_bytes(call)
     return readers.operand_bytes(call)

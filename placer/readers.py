@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from placer import parameter_updates
 from placer.loops import Loop, innermost
 from placer.tracing.trace import OpCall, TensorSpec
 
@@ -344,7 +345,7 @@ def fourier(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 
 def optimizer(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """12 FLOPs per element of the parameter; elements, one tensor (the step knows of the others); settings."""
-    settings = {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
+    settings = parameter_updates.settings(call)
     flags = tuple(float(bool(settings.get(name))) for name in ("momentum", "weight_decay", "fused"))
     return 12.0 * call.inputs[0].numel, (call.inputs[0].numel, 1), flags
 

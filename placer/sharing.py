@@ -64,6 +64,15 @@ def fine_grains(work: Work) -> float:
     return _cut(work.sizes[0], FINE_GRAIN)
 
 
+def added_in_turns(work: Work) -> float:
+    """Elements that cores add to a table that all of them write to: each in an atomic operation of its own.
+
+    Shared among cores, gradients of ``x[index]`` take three times as long per element as on one
+    (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
+    """
+    return work.sizes[0] if work.op == "aten::index_put" and work.sizes[0] >= GRAIN else 0.0
+
+
 #: What one of very many threads would do: ``EARLIER``'s amounts.
 CHUNKS: Mapping[str, Callable[[Work], float]] = {
     f"{EARLIER}flops": lambda w: w.flops / grains(w),

@@ -10,6 +10,7 @@ import pytest
 from placer.framework import (
     AFTER,
     BACKWARD,
+    CORE_CACHE,
     EARLIER,
     FORWARD,
     LEARNT,
@@ -19,32 +20,52 @@ from placer.framework import (
     framework_seconds,
     staleness,
 )
-from placer.tracing.trace import OpCall, Trace
+from placer.tracing.trace import OpCall, TensorSpec, Trace
 
+SPEC = TensorSpec((1024,), (1,), "float32")
 PHASES: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
 
 
 def trained(**totals: Any) -> Trace:
-    calls = tuple(OpCall("aten::relu", (), (), phase=phase) for phase in PHASES)
+    names = {"optimizer": "optimizer::Adam"}
+    calls = tuple(OpCall(names.get(phase, "aten::relu"), (SPEC,), (), phase=phase) for phase in PHASES)
     return Trace(calls, "train", (), (), (), (), **totals)
 
 
 def test_what_the_framework_is_counted_by() -> None:
     trace = trained(python_calls=14, displaced_calls=2.5, autograd_nodes=6)
     # One op of the four before the update empties a core's own caches, and half of all the others.
-    counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 1.0])
+    counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 0.0])
     after = {name: counts.pop(name) for name in list(counts) if "_after_" in name}
     assert not any(after.values())  # one op of this name follows another
     cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_", "stale_"))}
-    third = math.log(1e-3 / SINCE[2]) / math.log(SINCE[3] / SINCE[2])
+    stale = (2 + math.log(1e-3 / SINCE[2]) / math.log(SINCE[3] / SINCE[2])) / 3
     assert cold == pytest.approx({
-        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "stale_update": (2 + third) / 3,
+        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "stale_update": stale,
+        "stale_kernel": 8 * stale, "stale_update_op": 8 * stale,
     })  # fmt: skip
+    assert counts.pop("displaced_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
     assert counts == {
         "step": 1, "training_step": 1, "forward_op": 3, "crowded_op": pytest.approx(0.3), "backward_op": 1,
         "autograd_node": 6, "python_call": 14, "crowded_call": pytest.approx(1.4), "displaced_call": 2.5,
         "update": 1, "updated_tensor": 1,
     }  # fmt: skip
+
+
+def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
+    def counted(*names: str, **settings: Any) -> dict[str, float]:
+        args = tuple(settings.items())
+        updates = [OpCall(f"optimizer::{name}", (SPEC,), (), args, phase="optimizer") for name in names]
+        calls = (OpCall("aten::relu", (SPEC,), ()), *updates)
+        return framework_counts(Trace(calls, "train", (), (), (), ()), [1.0] + [0.0] * len(names))
+
+    one, three = counted("Adam"), counted("Adam", "Adam", "Adam")
+    assert three["stale_kernel"] == one["stale_kernel"] == 8 * counted("SGD")["stale_kernel"]
+    assert three["stale_update_op"] == 3 * one["stale_update_op"]
+    assert three["displaced_update"] == pytest.approx(3 * one["displaced_update"])
+    assert counted(*["Adam"] * 9000)["displaced_update"] == 1.0  # a core's caches hold no more
+    assert counted("Adam", fused=True)["stale_kernel"] == 1.0
+    assert counted("Lion")["stale_kernel"] > 1.0
 
 
 def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:

@@ -21,6 +21,7 @@ from placer.operators import (
     family_of,
     feature_names,
 )
+from placer.sharing import GRAIN
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 from placer.workload import make_workload
@@ -400,3 +401,21 @@ def test_the_fused_encoder_layer() -> None:
     assert found.family == "encoder"
     assert found.sizes[:5] == (21, 7, 16, weights, 4)
     assert found.flops == 2 * 21 * weights + 4 * 21 * 7 * 16
+
+
+def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() -> None:
+    def added(rows: int) -> float:
+        class Picked(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.table = nn.Parameter(torch.randn(100, 64))
+
+            def forward(self, index: Tensor) -> Tensor:
+                return self.table[index]
+
+        found = trace(make_workload(Picked(), None, example=(torch.randint(0, 100, (rows,)),), mode="train"))
+        (put,) = [work for work in describe_step(found) if work.op == "aten::index_put"]
+        return amounts(put)["added_in_turns"]
+
+    assert added(512) == 512 * 64 == GRAIN
+    assert added(511) == 0
