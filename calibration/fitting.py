@@ -161,15 +161,21 @@ def counted_somewhere(observations: Sequence[StepObservation]) -> list[str]:
 def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[str], float]]:
     """(what was counted, seconds beyond the ops) of each phase of a step, of the whole where they were not told apart.
 
-    Apart they tell more: forward ops, backward ops and updated tensors grow with a network in step.
+    Apart they tell more: forward ops, backward ops and updated tensors grow with a network in step. Phases that ops are
+    missing of are one.
     """
-    if not step.gaps:
-        return [(LEARNT, step.seconds - op_seconds(step, model))]
-    phases: list[tuple[Sequence[str], float]] = [(FORWARD, step.gaps["forward"]), (BACKWARD, step.gaps["backward"])]
-    updates = [op for op in step.ops if op.family == "optimizer"]
-    if updates:
-        phases.append((UPDATE, step.gaps["update"] - _priced(updates, model)))
-    return phases
+    missing = step.seconds - op_seconds(step, model)
+    phases: list[tuple[Sequence[str], float]] = []
+    torn: list[str] = []
+    updated = _priced([op for op in step.ops if op.family == "optimizer"], model)
+    for phase, names in (("forward", FORWARD), ("backward", BACKWARD), ("update", UPDATE)):
+        if phase in step.gaps:
+            beyond = step.gaps[phase] - (updated if phase == "update" else 0.0)
+            phases.append((names, beyond))
+            missing -= beyond
+        else:
+            torn += names
+    return [*phases, (torn, missing)] if torn else phases
 
 
 def _held(

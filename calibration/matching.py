@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placer import parameter_updates
 from placer.calibration.recording import Event
 from placer.tracing.trace import OpCall, Trace
 
@@ -16,6 +17,8 @@ from placer.tracing.trace import OpCall, Trace
 LOOK_AHEAD = 200
 #: What the events of autograd's nodes are called, up to the node's own name.
 BACKWARD_NODE = "autograd::engine::evaluate_function"
+#: What ops are traced as that run by another name: gradients of ``x[index]`` check no index a second time.
+_PLAIN = {"aten::_index_put_impl_": "aten::index_put"}
 #: What recording an event costs, in costs of the average one: of events nested in an op, of all others (ops carry their
 #: inputs' sequence, autograd's nodes put their names together first), and what of an op's own lands between its ends.
 NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
@@ -53,10 +56,10 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     names = {event.name for event in events}
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
     updates = [e for e in events if e.name.startswith("Optimizer.step#")]
-    tensors = sum(call.op.startswith("optimizer::") for call in trace.calls)
+    tensors = sum(map(parameter_updates.is_update, trace.calls))
     calls = trace.calls
     for position, call in enumerate(calls):
-        if call.op.startswith("optimizer::"):
+        if parameter_updates.is_update(call):
             result.append(_share_of_update(call, updates, tensors))
             continue
         if call.op not in names and wholes.get(call.op):
@@ -82,7 +85,7 @@ def _find(events: Sequence[Event], name: str, cursor: int, horizon: float) -> in
         event = events[i]
         if event.start < horizon:
             continue
-        if event.name.rstrip("_") == name.rstrip("_"):  # gradients are added up in place where nobody else looks on
+        if _is_called(event, name):
             return i
         passed += 1
         if passed > LOOK_AHEAD:
@@ -93,9 +96,13 @@ def _find(events: Sequence[Event], name: str, cursor: int, horizon: float) -> in
 def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, horizon: float) -> bool:
     """Whether an event called ``name`` stands outermost before ``found``, others between the two."""
     return any(
-        e.name.rstrip("_") == name.rstrip("_") and e.start >= horizon and e.end < events[found].start
-        for e in events[cursor:found]
+        _is_called(e, name) and e.start >= horizon and e.end < events[found].start for e in events[cursor:found]
     )
+
+
+def _is_called(event: Event, op: str) -> bool:
+    """Whether an event is one of ``op``: gradients are written in place where nobody else looks on."""
+    return (_PLAIN.get(event.name) or event.name.rstrip("_")) == op.rstrip("_")
 
 
 def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -132,10 +132,12 @@ def observe(
     if device == "cpu":
         recorder = timing.recording(recorder)
     on_host: list[float] = []
+    torn: set[str] = set()
     for position, (call, work) in enumerate(zip(trace.calls, describe_step(trace), strict=True)):
         op = found.get(id(call))
         if op is None:
             missing[work] = missing.get(work, 0) + 1
+            torn.add(call.phase)
             on_host.append(0.0)
             continue
         host = scale * op.corrected(recorder)
@@ -148,23 +150,27 @@ def observe(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
         seconds=max(timing.lengthened * timing.seconds - sum(fresh.values()), LEAST_OWN * timing.seconds),
         counts=framework_counts(trace, on_host), ops=tuple(ops), beat=timing.beat,
-        gaps={} if missing else _gaps(trace, timing, on_host),
+        gaps=_gaps(trace, timing, on_host, torn),
     )  # fmt: skip
 
 
-def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float]) -> dict[str, float]:
-    """What the phases took beyond their ops, of which ``on_host`` has the seconds; the update's ops stay with it."""
+def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], torn: Set[str]) -> dict[str, float]:
+    """What the phases took beyond their ops, of which ``on_host`` has the seconds; the update's ops stay with it.
+
+    Of a phase in ``torn`` an op is missing.
+    """
     if timing.phases is None:
         return {}
     phases = timing.phases.scaled(timing.lengthened)
     inside = {"forward": 0.0, "loss": 0.0, "backward": 0.0, "optimizer": 0.0}
     for call, seconds in zip(trace.calls, on_host, strict=True):
         inside[call.phase] += seconds
-    return {
-        "forward": phases.forward - inside["forward"] - inside["loss"],
-        "backward": phases.backward - inside["backward"],
-        "update": phases.update,
-    }
+    gaps = {"update": phases.update}
+    if not torn & {"forward", "loss"}:
+        gaps["forward"] = phases.forward - inside["forward"] - inside["loss"]
+    if "backward" not in torn:
+        gaps["backward"] = phases.backward - inside["backward"]
+    return gaps
 
 
 def _features(work: Work) -> tuple[float, ...]:

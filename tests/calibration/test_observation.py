@@ -58,9 +58,13 @@ def test_phases_are_known_without_their_ops() -> None:
     assert step.gaps == pytest.approx({"forward": 0.1, "backward": 0.3, "update": 0.2})
 
 
-def test_phases_of_which_an_op_is_missing_are_not_told_apart() -> None:
-    assert not seen((op("exp"), 0.1), (op("relu"), None), phases=Phases(0.3, 0.5, 0.2)).gaps
-    assert not seen((op("exp"), 0.1)).gaps
+def test_of_a_phase_that_an_op_is_missing_of_nothing_is_known() -> None:
+    phases = Phases(0.3, 0.5, 0.2)
+    forward, backward = op("exp"), op("mul", "backward")
+    assert set(seen((forward, None), (backward, 0.1), phases=phases).gaps) == {"backward", "update"}
+    assert set(seen((forward, 0.1), (op("sum", "loss"), None), phases=phases).gaps) == {"backward", "update"}
+    assert set(seen((forward, 0.1), (backward, None), phases=phases).gaps) == {"forward", "update"}
+    assert not seen((forward, 0.1)).gaps
 
 
 def test_a_block_that_is_mapped_anew_every_time_is_known_to_be_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
