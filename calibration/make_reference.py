@@ -14,9 +14,12 @@ import statistics
 import sys
 import tempfile
 import time
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from placer import machine, profile
 from placer.calibration.fitting import LEAST_POINTS
@@ -36,6 +39,9 @@ BUDGET = 1500.0
 LISTENING = 0.005
 #: Least share of a sitting's steps that makes a pace of its own.
 LEAST_SHARE = 0.15
+#: Lengths of steps (seconds) between which beats are told apart, the share of beats that are called rest, by how much
+#: those of longer steps may be longer, and the fewest steps of one length that tell.
+LENGTHS, RESTING, MOST_LONGER, LEAST_OF_LENGTH = (1e-3, 3e-3, 1e-2, 3e-2), 0.05, 1.15, 100
 
 
 def sit(folder: Path, *, seconds: float) -> None:
@@ -78,13 +84,28 @@ def _sort(sittings: Sequence[Journal], rest: Journal, busy: Journal) -> None:
     for device, threads in dict.fromkeys(key for sitting in sittings for key in sitting.rates):
         rates = [sitting.rates[device, threads] for sitting in sittings if (device, threads) in sitting.rates]
         common = {k: statistics.median(r[k] for r in rates) for k in sorted(set(rates[0]).intersection(*rates))}
-        steps = [step for sitting in sittings for step in sitting.of(device, threads)]
+        steps = [step for sitting in sittings for step in leveled(sitting.of(device, threads))]
         spent = sum(sitting.seconds.get((device, threads), 0.0) for sitting in sittings)
         for journal, some in zip((rest, busy), by_pace(steps), strict=True):
             if some:
                 journal.add_rates(device, threads, common, 0.0)
             for step in some:
                 journal.add(step, spent / len(some))
+
+
+def leveled(steps: Sequence[StepObservation]) -> list[StepObservation]:
+    """``steps`` of one sitting with the beats that short ones would have had around them.
+
+    Large products lower the clock of their core, and what ran last has displaced the beat's code and data: where short
+    steps have beats of 62 microseconds around them, long ones have some of 68 at the same pace of the machine.
+    """
+    classes: dict[int, list[float]] = {}
+    for step in steps:
+        classes.setdefault(bisect(LENGTHS, step.seconds), []).append(step.beat)
+    rest = {n: float(np.quantile(beats, RESTING)) for n, beats in classes.items() if len(beats) >= LEAST_OF_LENGTH}
+    short = rest.get(0, 0.0)
+    longer = {n: min(max(beat / short, 1.0), MOST_LONGER) for n, beat in rest.items() if short > 0.0}
+    return [replace(step, beat=step.beat / longer.get(bisect(LENGTHS, step.seconds), 1.0)) for step in steps]
 
 
 def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:

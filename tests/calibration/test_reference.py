@@ -11,6 +11,7 @@ import torch
 from placer import machine, profile
 from placer.calibration import make_reference
 from placer.calibration.journal import Journal
+from placer.calibration.make_reference import LEAST_OF_LENGTH, MOST_LONGER
 from placer.calibration.observation import StepObservation
 from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.reference import expectation, references
@@ -151,6 +152,19 @@ def test_a_machine_at_rest_and_a_busy_one_are_two_references() -> None:
     restless = [step for n in range(6) for step in taken(7e-5 * 1.3**n, 4)]
     assert make_reference.by_pace(restless) == (restless, [])
     assert make_reference.by_pace(taken(0.0, 9)) == (taken(0.0, 9), [])  # the pulse was not felt
+
+
+def test_what_long_steps_do_to_their_beats_is_no_pace_of_the_machine() -> None:
+    def beats(of_short: float, of_long: float, count: int = LEAST_OF_LENGTH) -> set[float]:
+        short = [replace(step, seconds=1e-4) for step in taken(of_short, count)]
+        long = [replace(step, seconds=0.02) for step in taken(of_long, count)]
+        return {round(step.beat, 9) for step in make_reference.leveled([*short, *long])}
+
+    assert beats(6.2e-5, 6.8e-5) == {6.2e-5}
+    assert beats(6.2e-5, 6e-5) == {6.2e-5, 6e-5}  # shorter ones are as they are
+    assert beats(6.2e-5, 9e-5) == {6.2e-5, round(9e-5 / MOST_LONGER, 9)}  # a busy machine's
+    assert beats(6.2e-5, 6.8e-5, LEAST_OF_LENGTH - 1) == {6.2e-5, 6.8e-5}
+    assert beats(0.0, 0.0) == {0.0}  # the pulse was not felt
 
 
 def test_sittings_of_two_paces_make_two_profiles(tmp_path: Path) -> None:
