@@ -220,6 +220,7 @@ def _interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expecta
 
     Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op
     can be off. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds): for people to read.
+    Where a machine of this kind knows these, they change as far as the errors here are believed.
     """
     networks = [step for step in held if step.family == "network"]
     kin = expected.fit.interval if expected is not None and expected.kin else {}
@@ -230,7 +231,11 @@ def _interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expecta
     if len(found) < least:
         return dict(kin) or {"base": 0.25, "ops": 1.0}
     errors, sigmas = found.T
-    base, ops = _widened(kin["base"], kin["ops"], errors, sigmas) if kin else _likeliest(errors, sigmas)
+    if kin:
+        factor = _widening(kin["base"], kin["ops"], errors, sigmas)
+        widened = {name: constant * factor for name, constant in kin.items()}
+        return {**widened, "ops": min(widened["ops"], 1.0)}
+    base, ops = _likeliest(errors, sigmas)
     return {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}
 
 
@@ -248,14 +253,14 @@ def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:
     return result
 
 
-def _widened(base: float, ops: float, errors: Array, sigmas: Array) -> tuple[float, float]:
-    """The constants of a machine of this kind, as much wider or narrower as the errors here say and are believed.
+def _widening(base: float, ops: float, errors: Array, sigmas: Array) -> float:
+    """How much wider an interval than a machine of this kind has, or narrower, as the errors say and are believed.
 
     The ninth of ten among twenty errors is itself off by a quarter; the other machine's rest on many more.
     """
     seen = float(np.quantile(errors / (Z90 * np.hypot(base, ops * sigmas)), 0.9))
-    factor = max(seen, 0.1) ** (len(errors) / (len(errors) + NETWORKS_ELSEWHERE))
-    return base * factor, min(ops * factor, 1.0)
+    return float(max(seen, 0.1) ** (len(errors) / (len(errors) + NETWORKS_ELSEWHERE)))
+
 
 
 def samples(observations: Sequence[StepObservation], *, most: int) -> list[Sample]:
