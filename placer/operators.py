@@ -21,6 +21,7 @@ from placer.tracing.trace import OpCall, Trace
 class Work:
     """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes.
 
+    ``op`` is the op's name, with its operands' layout where that picks another kernel (see ``readers.kernel``).
     ``dtype`` is that of its floating numbers; ``float32+bool`` where operands of another dtype are converted first.
     """
 
@@ -252,7 +253,7 @@ def describe(call: OpCall, context: Context) -> Work:
     forward = call.phase in ("forward", "loss")
     return Work(
         family=family,
-        op=call.op,
+        op=readers.kernel(call),
         dtype=f"{dtype}+{converted}" if converted else dtype,
         flops=flops,
         bytes=moved,

@@ -26,6 +26,7 @@ from placer.costs import (
 from placer.errors import ProfileError
 from placer.operators import Work, describe_step, feature_names
 from placer.profile import DeviceFit, FamilyFit
+from placer.readers import LAYOUT
 from placer.tracing import trace
 from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
 from placer.workload import make_workload
@@ -111,6 +112,34 @@ def test_a_depthwise_convolution_is_an_op_of_its_own(layer: nn.Conv2d, label: st
     found = {call.op: op_label(work) for call, work in zip(traced.calls, describe_step(traced), strict=True)}
     assert found["aten::convolution"] == label
     assert found["aten::convolution_backward"] == label.replace("convolution", "convolution_backward")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "label"),
+    [
+        (nn.BatchNorm1d(8), (4, 8), "aten::native_batch_norm.rows"),
+        (nn.BatchNorm1d(8), (4, 8, 1), "aten::native_batch_norm"),
+        (nn.BatchNorm2d(8), (4, 8, 3, 3), "aten::native_batch_norm"),
+        (nn.LayerNorm(8), (4, 8), "aten::native_layer_norm"),
+    ],
+)
+def test_a_batch_norm_of_rows_is_an_op_of_its_own(layer: nn.Module, shape: tuple[int, ...], label: str) -> None:
+    traced = trace(make_workload(layer, shape))
+    found = {call.op: op_label(work) for call, work in zip(traced.calls, describe_step(traced), strict=True)}
+    assert found[label.partition(LAYOUT)[0]] == label
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_op_in_a_layout_that_was_not_seen_costs_what_it_does_in_others(dtype: str) -> None:
+    plain, rows, other = (matmul(64, dtype, op) for op in ("aten::mm", f"aten::mm{LAYOUT}rows", "aten::bmm"))
+    own = {f"{name}@{op_label(plain)}": 2.0 * cost for name, cost in FLAT.items()}
+    fit = device({"matmul": family([plain, other], [math.log(3.0), 0.0], {**FLAT, **own})})
+    seconds, _, sources = CostModel(fit).price_works([plain, rows, other])
+    assert seconds[0] == seconds[1] != pytest.approx(seconds[2], rel=0.5)
+    assert sources == ["calibrated"] * 3
+    apart = device({"matmul": family([plain, rows], [math.log(3.0), 0.0], FLAT)})
+    seconds, _, _ = CostModel(apart).price_works([plain, rows])
+    assert seconds[0] == pytest.approx(3 * seconds[1], rel=1e-3)
 
 
 def test_a_family_without_samples_is_priced_by_physics_and_says_so() -> None:

@@ -14,10 +14,11 @@ from placer.calibration import fitting
 from placer.calibration.difference import KIN, STRANGERS
 from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation, compared, work_at
-from placer.context import CONTEXT_SIZES
+from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.costs import CostModel, inputs_of, op_label
 from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit
+from placer.readers import LAYOUT
 
 from .test_fitting import RATES, steps
 
@@ -156,6 +157,15 @@ def test_a_variant_is_recovered_from_its_sizes() -> None:
     recovered = work_at("convolution", op_label(work), inputs_of(work))
     assert op_label(work) == "aten::convolution/depthwise:bfloat16"
     assert (recovered.op, recovered.dtype, op_label(recovered)) == (work.op, work.dtype, op_label(work))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_layout_is_recovered_from_its_label(dtype: str) -> None:
+    sizes = tuple(float(2**i) for i in range(len(FAMILIES["normalization"].sizes) + len(CONTEXT_SIZES)))
+    flags = (0.0,) * (len(FAMILIES["normalization"].flags) + len(CONTEXT_FLAGS))
+    work = Work("normalization", f"aten::native_batch_norm{LAYOUT}rows", dtype, 3.0, 7.0, sizes, flags)
+    recovered = work_at("normalization", op_label(work), inputs_of(work))
+    assert (recovered.op, recovered.dtype) == (work.op, work.dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
