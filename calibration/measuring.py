@@ -81,6 +81,7 @@ class Bench:
             args=args,
             kwargs={},
             mode=probe.mode,
+            loss=probe.loss,
             optimizer=probe.optimizer,
             data="device",
         )
@@ -134,6 +135,7 @@ def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) 
     A training step returns when its phases ended.
     """
     optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
+    loss_of = probe.loss or default_loss
     leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
     if optimizer is None:
         leaves += module.parameters()
@@ -145,7 +147,7 @@ def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) 
         if optimizer is not None:
             optimizer.zero_grad()
         cleared = clock()
-        loss = default_loss(module(*args))
+        loss = loss_of(module(*args))
         forward = clock()
         loss.backward()
         backward = clock()

@@ -40,7 +40,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to measure: ``build`` makes the module, ``example`` its positional inputs, both on the CPU."""
+    """One thing to measure: ``build`` makes the module, ``example`` its positional inputs, both on the CPU.
+
+    ``loss`` is of the module's output; None: the sum of it.
+    """
 
     family: str
     name: str
@@ -48,6 +51,7 @@ class Probe:
     example: Callable[[], tuple[Any, ...]]
     mode: Literal["train", "infer"]
     optimizer: str | None = None
+    loss: Callable[[Any], Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def op_label(work: Work) -> str:
 
     float32 is the norm, any other dtype another op, and so is a variant. Whether an op writes in place is a feature.
     """
-    name, variant = work.op.rstrip("_"), FAMILIES[work.family].variant(work)
+    op, dot, layout = work.op.partition(LAYOUT)
+    name, variant = f"{op.rstrip('_')}{dot}{layout}", FAMILIES[work.family].variant(work)
     if variant:
         name = f"{name}{VARIANT}{variant}"
     return name if work.dtype == "float32" else f"{name}:{work.dtype}"

@@ -122,8 +122,12 @@ def column_loads(work: Work) -> float:
 
 
 def row_results(work: Work) -> float:
-    """Rows that are each reduced to a number of its own: beginning and ending one costs more than its elements do."""
-    return 0.0 if sums_columns(work) or work.sizes[1] <= 1 else work.sizes[1]
+    """Rows that are each reduced to a number of its own: beginning and ending one costs more than its elements do.
+
+    None where there are as many results as elements, as in the gradient of a loss.
+    """
+    numel, results = work.sizes[:2]
+    return 0.0 if sums_columns(work) or not 1 < results < numel else results
 
 
 def state_pieces(work: Work) -> float:

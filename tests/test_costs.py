@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -127,6 +127,22 @@ def test_a_batch_norm_of_rows_is_an_op_of_its_own(layer: nn.Module, shape: tuple
     traced = trace(make_workload(layer, shape))
     found = {call.op: op_label(work) for call, work in zip(traced.calls, describe_step(traced), strict=True)}
     assert found[label.partition(LAYOUT)[0]] == label
+
+
+@pytest.mark.parametrize(
+    ("picked", "label"), [(lambda x: x > 0, "aten::index_put.mask"), (lambda x: x.argmax(0), "aten::index_put")]
+)
+def test_an_assignment_by_a_mask_is_an_op_of_its_own(
+    picked: Callable[[torch.Tensor], torch.Tensor], label: str
+) -> None:
+    class Assigned(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out = torch.zeros_like(x)
+            out[picked(x)] = 1.0
+            return x * out
+
+    traced = trace(make_workload(Assigned(), (3, 4), mode="infer"))
+    assert label in {op_label(work) for work in describe_step(traced)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

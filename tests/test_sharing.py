@@ -70,6 +70,9 @@ def test_what_is_reduced_tells_what_it_costs() -> None:
     columns, rows, everything = summed((1000, 31), (31,)), summed((1000, 31), (1000,)), summed((1000, 31), ())
     assert [column_loads(work) for work in (columns, rows, everything)] == [10_000, 0, 0]
     assert [row_results(work) for work in (columns, rows, everything)] == [0, 1000, 0]
+    column = spec(1000, 1)
+    gradient = describe(OpCall("aten::mse_loss_backward", (spec(), column, column), (column,), phase="backward"), ALONE)
+    assert row_results(gradient) == 0  # as many results as elements
 
 
 def test_fewer_than_64_columns_stay_on_one_core() -> None:

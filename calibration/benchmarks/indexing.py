@@ -57,6 +57,13 @@ def _assigned(table: Tensor, index: Tensor) -> Tensor:
     return out
 
 
+def _masked(table: Tensor, index: Tensor) -> Tensor:
+    """One number, written to where a mask of the table's shape says."""
+    out = torch.zeros_like(table)
+    out[table > 0] = 1.0
+    return table * out
+
+
 #: Functions of a table (rows x width) and a vector of row numbers.
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
@@ -68,7 +75,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
     "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4), mode="mean"),
     "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
-    "assigned": _assigned, "assigned2": _assigned,
+    "assigned": _assigned, "assigned2": _assigned, "masked": _masked,
     "pairs": lambda t, i: t[i, i % t.shape[1]], "selected_columns": lambda t, i: t.index_select(1, i[:32] % t.shape[1]),
     "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip

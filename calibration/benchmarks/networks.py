@@ -13,6 +13,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.losses import DRAWN, loss_named
 from placer.calibration.benchmarks.matmul import MatrixVector
 from placer.calibration.benchmarks.parts import (
     InParts,
@@ -325,6 +326,7 @@ def propose(random: Random, limit: Limit) -> Probe:
     seed = _fitting(random, kind, allowed)
     # Python between the ops comes in all amounts: without it, an op's own share could not be told from a function's.
     depth = random.choice((0, 0, 0, 1, 2, 4))
+    loss = random.choice(DRAWN) if train else ""
 
     def build() -> nn.Module:
         drawn = Random(seed)
@@ -334,9 +336,10 @@ def propose(random: Random, limit: Limit) -> Probe:
 
     return Probe(
         family="network",
-        name=f"{kind.__name__[1:]} {seed:x}",
+        name=f"{kind.__name__[1:]} {seed:x} {loss}".rstrip(),
         build=build,
         example=lambda: (kind(Random(seed))[1],),
         mode="train" if train else "infer",
         optimizer=random.choice(OPTIMIZERS) if train else None,
+        loss=loss_named(loss),
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.calibration.benchmarks import PROPOSERS, networks, pooling
+from placer.calibration.benchmarks.losses import LOSSES, loss_named
 from placer.calibration.benchmarks.parts import InParts
 from placer.calibration.measuring import _step
 from placer.calibration.probe import Apply, Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
@@ -33,8 +34,11 @@ def test_probes_build_trace_and_run(family: str) -> None:
         assert probe.family == family
         module, args = probe.build(), probe.example()
         module.train(probe.mode == "train")
+        optimizer = probe.optimizer or "sgd"
         traced = trace(
-            make_workload(module, example=args, mode=probe.mode, optimizer=probe.optimizer or "sgd", data="device")
+            make_workload(
+                module, example=args, mode=probe.mode, optimizer=optimizer, loss=probe.loss, data="device"
+            )
         )
         forward = [describe(c, Context.of(traced)) for c in traced.calls if c.phase == "forward"]
         assert forward, probe.name
@@ -120,6 +124,26 @@ def test_the_larger_of_networks_that_fit_is_taken() -> None:
         return statistics.median(sum(p.numel() for p in probe.build().parameters()) for probe in drawn)
 
     assert parameters(3) > parameters(1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4), (4,)])
+def test_networks_are_trained_by_losses(name: str, shape: tuple[int, ...]) -> None:
+    loss = loss_named(name)
+    assert loss is not None
+    traced = trace(make_workload(nn.Linear(4, 3), example=(torch.randn(shape),), mode="train", loss=loss))
+    ran = {call.op.removeprefix("aten::") for call in traced.calls if call.phase == "loss"}
+    expected = {"cross_entropy": "nll_loss_forward", "bce": "binary_cross_entropy_with_logits", "l1": "abs"}
+    assert expected.get(name, f"{name}_loss") in ran
+    several = [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
+    assert loss(several).item() == 5.0  # what is not one tensor is summed
+
+
+def test_networks_are_drawn_with_all_losses_and_with_none() -> None:
+    drawn = [networks.propose(Random(seed), LIMIT) for seed in range(200)]
+    names = {probe.name.partition(" ")[2].partition(" ")[2] for probe in drawn}
+    assert names == {"", *LOSSES}
+    assert all(probe.mode == "train" for probe in drawn if probe.loss)
 
 
 def test_a_network_of_one_layer_is_that_layer() -> None:

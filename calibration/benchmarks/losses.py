@@ -1,0 +1,46 @@
+"""What networks are trained by: losses of their outputs, each with a target made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placer.calibration.step import default_loss
+
+
+def _cross_entropy(x: Tensor) -> Tensor:
+    """Of the innermost dimension, as of classes or of the tokens of a vocabulary."""
+    scores = x.flatten(0, -2) if x.dim() > 1 else x[None]
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=x.device))
+
+
+#: Functions of an output that is one tensor.
+LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
+    "cross_entropy": _cross_entropy,
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x)),
+    "bce": lambda x: F.binary_cross_entropy_with_logits(x, torch.ones_like(x)),
+    "huber": lambda x: F.huber_loss(x, torch.zeros_like(x)),
+    "l1": lambda x: F.l1_loss(x, torch.zeros_like(x)),
+}
+#: The usual ones, as often as they are met; "" is the sum that stands for a loss nobody gave.
+DRAWN = (*("", "mse", "cross_entropy") * 3, "smooth_l1", "bce", "huber", "l1")
+
+
+def loss_named(name: str) -> Callable[[Any], Tensor] | None:
+    """The loss of this name, of outputs of any kind: what is not one tensor is summed. None for "".
+
+    Raises KeyError for an unknown name.
+    """
+    if not name:
+        return None
+    function = LOSSES[name]
+
+    def loss(output: Any) -> Tensor:
+        return function(output) if isinstance(output, Tensor) and output.dim() > 0 else default_loss(output)
+
+    return loss
