@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from placer.calibration.benchmarks.losses import LOSSES
 from placer.calibration.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
@@ -19,10 +19,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
     "argmax": lambda x: x.argmax(-1), "var": lambda x: x.var(-1), "std": lambda x: x.std(0), "norm": lambda x: x.norm(),
     "logsumexp": lambda x: x.logsumexp(-1), "cumsum": lambda x: x.cumsum(-1),
     "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values, "sort": lambda x: x.sort(-1).values,
-    "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
-    "smooth_l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x)),
-    "cross_entropy": lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long, device=x.device)),
-    "bce": lambda x: F.binary_cross_entropy_with_logits(x, torch.ones_like(x)), "any": lambda x: (x > 0).any(),
+    **{name: LOSSES[name] for name in ("mse", "smooth_l1", "cross_entropy", "bce")}, "any": lambda x: (x > 0).any(),
     "normalize": lambda x: F.normalize(x, dim=-1), "softmax_mask": lambda x: x.masked_fill(x > 2, -1e9).softmax(-1),
     "cumsum_outer": lambda x: x.cumsum(0), "argsort": lambda x: x.argsort(-1), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
