@@ -164,18 +164,19 @@ def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[
     Apart they tell more: forward ops, backward ops and updated tensors grow with a network in step. Phases that ops are
     missing of are one.
     """
-    missing = step.seconds - op_seconds(step, model)
+    beyond = dict(step.gaps)
+    if "update" in beyond:
+        beyond["update"] -= _priced([op for op in step.ops if op.family == "optimizer"], model)
     phases: list[tuple[Sequence[str], float]] = []
     torn: list[str] = []
-    updated = _priced([op for op in step.ops if op.family == "optimizer"], model)
     for phase, names in (("forward", FORWARD), ("backward", BACKWARD), ("update", UPDATE)):
-        if phase in step.gaps:
-            beyond = step.gaps[phase] - (updated if phase == "update" else 0.0)
-            phases.append((names, beyond))
-            missing -= beyond
+        if phase in beyond:
+            phases.append((names, beyond[phase]))
         else:
             torn += names
-    return [*phases, (torn, missing)] if torn else phases
+    if torn:
+        phases.append((torn, step.seconds - op_seconds(step, model) - sum(beyond.values())))
+    return phases
 
 
 def _held(
@@ -260,7 +261,6 @@ def _widening(base: float, ops: float, errors: Array, sigmas: Array) -> float:
     """
     seen = float(np.quantile(errors / (Z90 * np.hypot(base, ops * sigmas)), 0.9))
     return float(max(seen, 0.1) ** (len(errors) / (len(errors) + NETWORKS_ELSEWHERE)))
-
 
 
 def samples(observations: Sequence[StepObservation], *, most: int) -> list[Sample]:
