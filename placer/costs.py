@@ -19,10 +19,10 @@ from placer.allocator import HeapState, fault_seconds
 from placer.errors import ProfileError
 from placer.framework import framework_counts
 from placer.gaussian_process import UNKNOWN_OP, Array, Residual
+from placer.layouts import LAYOUT
 from placer.operators import FAMILIES, Work, amounts, describe_step, feature_names, ops_inside
 from placer.prediction import PricedTrace, Source
 from placer.profile import DeviceFit
-from placer.readers import LAYOUT
 from placer.sharing import PER_CORE
 from placer.tracing.trace import Trace
 
@@ -62,17 +62,19 @@ def op_label(work: Work) -> str:
     return name if work.dtype == "float32" else f"{name}:{work.dtype}"
 
 
-def _any_layout(label: str) -> str:
-    """The label of the same op in any layout: what a fit knows it by that never saw this one."""
-    name, _, rest = label.partition(LAYOUT)
+def _labels(work: Work) -> tuple[str, ...]:
+    """What a fit may know an op by, the closest first: its label, and the one in any layout if it never saw this."""
+    label = op_label(work)
+    name, dot, rest = label.partition(LAYOUT)
+    if not dot:
+        return (label,)
     _, colon, dtype = rest.partition(":")
-    return f"{name}{colon}{dtype}"
+    return label, f"{name}{colon}{dtype}"
 
 
 def _op_index(residual: Residual, work: Work) -> int:
-    label = op_label(work)
-    index = residual.op_index(label)
-    return residual.op_index(_any_layout(label)) if index == UNKNOWN_OP else index
+    known = (index for index in map(residual.op_index, _labels(work)) if index != UNKNOWN_OP)
+    return next(known, UNKNOWN_OP)
 
 
 def inputs_of(work: Work) -> tuple[float, ...]:
@@ -105,8 +107,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     goes into evaluating a function of each element, that is told by the floor: of a mish of 2^18 elements the floor is
     off by 4 %, and would be by a third with the residual of the ops that only move as much.
     """
-    known = [label for label in (op_label(work), _any_layout(op_label(work))) if f"latency@{label}" in parameters]
-    suffix = f"@{known[0]}" if known else ""
+    suffix = next((f"@{label}" for label in _labels(work) if f"latency@{label}" in parameters), "")
     total = parameters[f"latency{suffix}"]
     arithmetic = 0.0
     for name, amount in amounts(work, fit.threads).items():
@@ -117,7 +118,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     share = 1.0
     if parameters.get(ARITHMETIC_TOLD) and FAMILIES[work.family].evaluates(work):
         share = max(1.0 - arithmetic / total, LEAST_SHARE)
-    if not known and work.dtype != "float32":
+    if not suffix and work.dtype != "float32":
         peak = fit.rates.get(f"flops/{work.dtype}") or fit.rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
         total += work.flops * max(1.0 / peak - 1.0 / fit.rates["flops/float32"], 0.0)
     return max(total, roofline_seconds(work, fit) / 3.0), share

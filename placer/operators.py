@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from placer import parameter_updates, readers, sharing
+from placer import layouts, parameter_updates, readers, sharing
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
 from placer.sharing import Sharing
 from placer.tracing.trace import OpCall, Trace
@@ -21,7 +21,7 @@ from placer.tracing.trace import OpCall, Trace
 class Work:
     """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes.
 
-    ``op`` is the op's name, with its operands' layout where that picks another kernel (see ``readers.kernel``).
+    ``op`` is the op's name, with its operands' layout where that picks another kernel (see ``layouts.kernel``).
     ``dtype`` is that of its floating numbers; ``float32+bool`` where operands of another dtype are converted first.
     """
 
@@ -253,7 +253,7 @@ def describe(call: OpCall, context: Context) -> Work:
     forward = call.phase in ("forward", "loss")
     return Work(
         family=family,
-        op=readers.kernel(call),
+        op=layouts.kernel(call),
         dtype=f"{dtype}+{converted}" if converted else dtype,
         flops=flops,
         bytes=moved,

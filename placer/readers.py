@@ -18,29 +18,6 @@ if TYPE_CHECKING:
     from placer.operators import Work
 
 
-#: Stands between an op and the layout of its operands, where that picks another kernel.
-LAYOUT = "."
-
-
-#: Ops that take numbers of rows or a mask.
-_BY_INDEX = frozenset(("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"))
-
-
-def kernel(call: OpCall) -> str:
-    """The op, and what of its operands' layout makes it run otherwise.
-
-    ``mask``: elements that a mask picks; it is searched for them, which takes far less than as many numbers of rows.
-    ``rows``: a batch norm of a matrix, whose channels lie side by side. Its gradient takes each number for a plane of
-    its own (``batch_norm_cpu_backward_contiguous_impl`` in ATen/native/cpu/batch_norm_kernel.cpp), six times as long as
-    that of images; statistics are taken of whole rows, in half the time.
-    """
-    if "batch_norm" in call.op and max((len(t.shape) for t in call.inputs), default=0) == 2:
-        return f"{call.op}{LAYOUT}rows"
-    if call.op in _BY_INDEX and any(t.dtype == "bool" for t in call.inputs[1:]) and call.inputs[0].dtype != "bool":
-        return f"{call.op}{LAYOUT}mask"
-    return call.op
-
-
 def operand_bytes(call: OpCall) -> float:
     """Bytes that all operands and results move, each once."""
     return float(sum(t.touched_bytes for t in call.inputs) + sum(t.touched_bytes for t in call.outputs))

@@ -24,9 +24,9 @@ from placer.costs import (
     roofline_seconds,
 )
 from placer.errors import ProfileError
+from placer.layouts import LAYOUT
 from placer.operators import Work, describe_step, feature_names
 from placer.profile import DeviceFit, FamilyFit
-from placer.readers import LAYOUT
 from placer.tracing import trace
 from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
 from placer.workload import make_workload

@@ -16,9 +16,9 @@ from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation, compared, work_at
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.costs import CostModel, inputs_of, op_label
+from placer.layouts import LAYOUT
 from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit
-from placer.readers import LAYOUT
 
 from .test_fitting import RATES, steps
 
