@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from placer.costs import op_label
-from placer.operators import Work, amounts
-from placer.sharing import EARLIER, PER_CORE
+from placer.operators import FAMILIES, Work, amounts
+from placer.sharing import PER_CORE
 
 Array = NDArray[np.float64]
 
@@ -53,9 +53,13 @@ def fit_floor(
     tiny shapes knows its latency, and must not invent its bandwidth. An op's costs stay near its family's likewise.
     ``threads``: among how many cores the device shares an op's loops; what one core does has a cost of its own then.
     """
-    left_out = (EARLIER,) if threads > 1 else (EARLIER, PER_CORE)
+    earlier = FAMILIES[works[0].family].earlier
     rows = [
-        {name: value for name, value in amounts(work, threads).items() if not name.startswith(left_out)}
+        {
+            name: value
+            for name, value in amounts(work, threads).items()
+            if name not in earlier and not (threads == 1 and name.startswith(PER_CORE))
+        }
         for work in works
     ]
     names = ("latency", *rows[0])

@@ -211,4 +211,4 @@ def widths(random: Random, low: int, high: int, count: int) -> list[int]:
 
 def tensor(*shape: int, grad: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
     """Normal random values: timing on zeros or denormals lies."""
-    return torch.randn(*shape, dtype=torch.float32).to(dtype).requires_grad_(grad)
+    return torch.randn(shape, dtype=torch.float32).to(dtype).requires_grad_(grad)

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from placer import parameter_updates
 from placer.context import since_last
+from placer.sharing import CORE_CACHE
 from placer.tracing.trace import Trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
 #: magnitude are enough. The update's code has waited for a whole step.
 NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
-#: Bytes that a core's own caches hold, about: of more, the rest is not there either way.
-CORE_CACHE = 2 << 20
 #: Seconds of ops since code ran last: up to the first of these all of it is still there. From one to the next it leaves
 #: one more of the caches, as evenly on a logarithmic scale as one cache is larger than another.
 SINCE = (4e-6, 50e-6, 600e-6, 8e-3)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from placer import layouts, parameter_updates, readers, sharing
+from placer import layouts, parameter_updates, readers, reductions, sharing
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
 from placer.sharing import Sharing
 from placer.tracing.trace import OpCall, Trace
@@ -41,7 +41,7 @@ class Family:
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
     ``sharing`` tells how a CPU's cores share its loops; None: a family whose kernels see to that themselves.
-    ``earlier`` are amounts that only profiles fitted before know.
+    ``earlier`` are amounts of an op on so many threads that only profiles fitted before know: no longer fitted.
     ``evaluates`` tells whether a function of each element is evaluated, which takes longer than to fetch it.
     ``variant`` tells the shapes of one op apart that other kernels run than the rest, as if they were another op.
     """
@@ -51,7 +51,7 @@ class Family:
     read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
     sharing: Sharing | None = None
-    earlier: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
+    earlier: Mapping[str, Callable[[Work, int], float]] = field(default_factory=dict)
     evaluates: Callable[[Work], bool] = lambda _: False
     variant: Callable[[Work], str] = lambda _: ""
 
@@ -67,7 +67,12 @@ FAMILIES: Mapping[str, Family] = {
         ("batch", "m", "n", "k", "left", "right", "product", "narrowest"),
         ("a_transposed", "b_transposed", "row", "column"),
         readers.matmul,
-        {"padding_flops": readers.product_padding_flops},
+        {
+            "padding_flops": readers.product_padding_flops,
+            "rows": readers.product_rows,
+            "depth": readers.product_depth,
+            "further": lambda w: w.sizes[0] - 1.0,
+        },
     ),
     "convolution": Family(
         _GEOMETRY,
@@ -88,7 +93,9 @@ FAMILIES: Mapping[str, Family] = {
         ("strided", "broadcast", "in_place"),
         readers.elementwise,
         readers.LOOPS,
-        sharing=Sharing(sharing.elementwise_pieces),
+        sharing=Sharing(
+            sharing.elementwise_pieces, {"flops": lambda w: w.flops, "bytes": lambda w: w.bytes, **readers.LOOPS}
+        ),
         earlier=sharing.CHUNKS,
         evaluates=readers.evaluates_function,
     ),
@@ -96,9 +103,9 @@ FAMILIES: Mapping[str, Family] = {
         ("numel", "outputs"),
         ("inner_survives", "strided"),
         readers.reduction,
-        {"column_loads": sharing.column_loads, "row_results": sharing.row_results},
-        sharing=Sharing(sharing.reduction_pieces),
-        earlier=sharing.CHUNKS,
+        {"row_results": reductions.row_results},
+        sharing=reductions.SHARING,
+        earlier={**sharing.CHUNKS, **reductions.EARLIER},
     ),
     "softmax": Family(
         ("numel", "row"), ("strided",), readers.rows, sharing=Sharing(sharing.fine_grains), earlier=sharing.CHUNKS
@@ -143,7 +150,12 @@ FAMILIES: Mapping[str, Family] = {
         ("length", "batch", "input", "hidden", "stacked", "state", "weights"),
         ("backward",),
         readers.recurrent,
-        {"steps": sharing.time_steps, "gated": sharing.gated},
+        {
+            "steps": sharing.time_steps,
+            "gated": sharing.gated,
+            "streamed_bytes": readers.streamed_bytes,
+            "padding_flops": readers.step_padding_flops,
+        },
         sharing=Sharing(sharing.state_pieces, {"gated": sharing.gated}, loops=sharing.time_steps),
     ),
     "linear_algebra": Family(
@@ -282,7 +294,7 @@ def describe_step(trace: Trace) -> list[Work]:
         works.append(work)
     placed: dict[tuple[int, Place], Work] = {}
     result: list[Work] = []
-    for work, place in zip(works, places([(work.op, work.bytes) for work in works]), strict=True):
+    for work, place in zip(works, places([(layouts.op(work.op), work.bytes) for work in works]), strict=True):
         found = placed.get((id(work), place))
         if found is None:
             found = placed[id(work), place] = _at(place, work, context)
@@ -328,8 +340,9 @@ def amounts(work: Work, threads: int = 1) -> dict[str, float]:
         "stale": staleness(work.sizes[-1]),
     }  # fmt: skip
     shared = sharing.per_core(work, family.sharing, threads) if family.sharing is not None else {}
-    own = {name: read(work) for name, read in (*family.amounts.items(), *family.earlier.items())}
-    return {**fixed, **shared, **own}
+    own = {name: read(work) for name, read in family.amounts.items()}
+    earlier = {name: read(work, threads) for name, read in family.earlier.items()}
+    return {**fixed, **shared, **own, **earlier}
 
 
 def feature_names(family: str) -> tuple[str, ...]:

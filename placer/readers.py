@@ -319,6 +319,16 @@ def _time_steps(call: OpCall) -> int:
     return max(last, 1) if isinstance(last, int) else 1
 
 
+def streamed_bytes(work: Work) -> float:
+    """Weights of all layers, read anew in every time step."""
+    return 4.0 * work.sizes[0] * work.sizes[6]
+
+
+def step_padding_flops(work: Work) -> float:
+    """Arithmetic on rows that only fill up the tile of one time step's product."""
+    return work.flops * (_filled(work.sizes[1]) - 1.0)
+
+
 def linear_algebra(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """2 x batch x rows x columns x inner: the cube of a square matrix, up to a constant each op has of its own.
 
@@ -382,6 +392,21 @@ def product_padding_flops(work: Work) -> float:
     """The same of a matrix product, whose kernels work on tiles of the result."""
     m, n = work.sizes[1:3]
     return work.flops * (_filled(m) * _filled(n) - 1.0)
+
+
+def product_rows(work: Work) -> float:
+    """Rows of all products' results: each is begun anew, which of thousands of short ones is most of the time."""
+    batch, m = work.sizes[:2]
+    return batch * m
+
+
+def product_depth(work: Work) -> float:
+    """Numbers that are added up to one of the result, where rows lie across: a weight's gradient over a large batch.
+
+    Of a small result they are all there is to be gone through, in steps that no core's vector registers are filled by.
+    """
+    batch, _, _, k = work.sizes[:4]
+    return batch * k if work.flags[0] else 0.0
 
 
 def _filled(size: float) -> float:

@@ -15,15 +15,8 @@ GRAIN = 32768
 #: The same of functions taken from a vector math library, of softmax, and of the two that have a threshold of their own
 #: (ATen/native/cpu: UnaryOpsKernel.cpp, SoftMaxKernel.cpp and Activation.cpp).
 FINE_GRAIN, GELU_GRAIN = 2048, 16384
-#: Columns of 4 bytes that are never torn apart where columns are summed: 128 bytes of a row
-#: (``parallel_dim_reduction`` in ATen/native/TensorIteratorReduce.cpp).
-COLUMNS_TOGETHER = 32
-#: Columns summed at once by one vector register, by the four of the fastest loop, and by four single additions
-#: (``cascade_sum`` in ATen/native/cpu/SumKernel.cpp).
-IN_A_VECTOR, IN_FOUR_VECTORS, SINGLE = 8, 32, 4
-
-#: Prefix of amounts that profiles fitted before ``per_core`` know instead: no longer fitted.
-EARLIER = "chunk_"
+#: Bytes that a core's own caches hold, about: of more, the rest is not there either way.
+CORE_CACHE = 2 << 20
 #: What the names of amounts begin with that only matter where several cores share an op.
 PER_CORE = "core_"
 
@@ -39,7 +32,8 @@ _GELU = frozenset(("aten::gelu", "aten::gelu_backward"))
 class Sharing:
     """How a family's ops are shared: loops cut into so many ``pieces``, in which the ``amounts`` are done.
 
-    An op is so many such ``loops``, one after the other, each of which has to call in the other cores.
+    An op is so many such ``loops``, one after the other, each of which has to call in the other cores. ``busiest`` is
+    what the busiest of so many threads does where a share is not like another.
     """
 
     pieces: Callable[[Work], float]
@@ -47,6 +41,7 @@ class Sharing:
         default_factory=lambda: {"flops": lambda w: w.flops, "bytes": lambda w: w.bytes}
     )
     loops: Callable[[Work], float] = lambda _: 1.0
+    busiest: Mapping[str, Callable[[Work, int], float]] = field(default_factory=dict)
 
 
 def _cut(elements: float, grain: int) -> float:
@@ -73,10 +68,10 @@ def added_in_turns(work: Work) -> float:
     return work.sizes[0] if work.op == "aten::index_put" and work.sizes[0] >= GRAIN else 0.0
 
 
-#: What one of very many threads would do: ``EARLIER``'s amounts.
-CHUNKS: Mapping[str, Callable[[Work], float]] = {
-    f"{EARLIER}flops": lambda w: w.flops / grains(w),
-    f"{EARLIER}bytes": lambda w: w.bytes / grains(w),
+#: What one of very many threads would do: profiles fitted before ``per_core`` know it instead.
+CHUNKS: Mapping[str, Callable[[Work, int], float]] = {
+    "chunk_flops": lambda w, _: w.flops / grains(w),
+    "chunk_bytes": lambda w, _: w.bytes / grains(w),
 }
 
 
@@ -92,42 +87,6 @@ def normalization_pieces(work: Work) -> float:
     """The same of a normalization: its channels where each has statistics of the whole batch, else its rows."""
     numel, channels = work.sizes[:2]
     return max(channels if "batch_norm" in work.op else numel / max(channels, 1.0), 1.0)
-
-
-def reduction_pieces(work: Work) -> float:
-    """The same of a reduction: where columns are summed whole rows are too many, and the columns are shared out."""
-    if not sums_columns(work):
-        return grains(work)
-    return min(grains(work), max(work.sizes[1] // COLUMNS_TOGETHER, 1))
-
-
-def sums_columns(work: Work) -> bool:
-    """Whether a reduction runs over an outer dimension, the innermost one surviving."""
-    return bool(work.flags[0])
-
-
-def column_loads(work: Work) -> float:
-    """Times that something is fetched where columns are summed; 0 elsewhere.
-
-    As many columns as fill four vector registers take one turn, those left over as many as fill one, and what is left
-    of them each one of its own: 31 columns take seven times as long as 32.
-    """
-    if not sums_columns(work):
-        return 0.0
-    numel, columns = work.sizes[:2]
-    if columns < IN_A_VECTOR:
-        return numel / columns * (columns // SINGLE + columns % SINGLE)
-    fours, rest = divmod(columns, IN_FOUR_VECTORS)
-    return numel / columns * (fours + rest // IN_A_VECTOR + rest % IN_A_VECTOR)
-
-
-def row_results(work: Work) -> float:
-    """Rows that are each reduced to a number of its own: beginning and ending one costs more than its elements do.
-
-    None where there are as many results as elements, as in the gradient of a loss.
-    """
-    numel, results = work.sizes[:2]
-    return 0.0 if sums_columns(work) or not 1 < results < numel else results
 
 
 def state_pieces(work: Work) -> float:
@@ -153,4 +112,5 @@ def per_core(work: Work, sharing: Sharing, threads: int) -> dict[str, float]:
     """
     cores = min(max(threads, 1), sharing.pieces(work))
     found = {f"{PER_CORE}{name}": read(work) / cores for name, read in sharing.amounts.items()}
-    return {**found, f"{PER_CORE}shared": sharing.loops(work) if cores > 1 else 0.0}
+    busiest = {name: read(work, threads) for name, read in sharing.busiest.items()}
+    return {**found, **busiest, f"{PER_CORE}shared": sharing.loops(work) if cores > 1 else 0.0}

@@ -10,7 +10,6 @@ import pytest
 from placer.framework import (
     AFTER,
     BACKWARD,
-    CORE_CACHE,
     EARLIER,
     FORWARD,
     LEARNT,
@@ -20,6 +19,7 @@ from placer.framework import (
     framework_seconds,
     staleness,
 )
+from placer.sharing import CORE_CACHE
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")

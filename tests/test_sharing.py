@@ -6,7 +6,7 @@ import pytest
 
 from placer.context import Context
 from placer.operators import Work, amounts, describe
-from placer.sharing import FINE_GRAIN, GELU_GRAIN, GRAIN, column_loads, row_results
+from placer.sharing import FINE_GRAIN, GELU_GRAIN, GRAIN
 from placer.tracing.layout import dense
 from placer.tracing.trace import OpCall, TensorSpec
 
@@ -19,10 +19,6 @@ def spec(*shape: int) -> TensorSpec:
 
 def elementwise(op: str, numel: int) -> Work:
     return describe(OpCall(f"aten::{op}", (spec(numel),), (spec(numel),)), ALONE)
-
-
-def summed(source: tuple[int, ...], result: tuple[int, ...]) -> Work:
-    return describe(OpCall("aten::sum", (spec(*source),), (spec(*result),)), ALONE)
 
 
 def cores(work: Work, threads: int) -> float:
@@ -51,36 +47,6 @@ def test_work_is_shared_evenly_among_as_many_cores_as_there_are_grains() -> None
 def test_a_function_that_works_in_place_is_shared_like_one_that_does_not() -> None:
     call = OpCall("aten::exp_", (spec(4096),), (spec(4096),), in_place=True)
     assert cores(describe(call, ALONE), 2) == 2
-
-
-@pytest.mark.parametrize(
-    ("columns", "turns"),
-    [(1, 1), (3, 3), (4, 1), (5, 2), (7, 4), (8, 1), (10, 3), (16, 2), (20, 6), (31, 10), (32, 1), (33, 2), (40, 2),
-     (96, 3)],
-)  # fmt: skip
-def test_columns_left_over_are_summed_one_by_one(columns: int, turns: int) -> None:
-    work = Work(
-        "reduction", "aten::sum", "float32", 0.0, 0.0, (1000.0 * columns, columns, 0, 1, 0, 0), (1.0, *(0,) * 6)
-    )
-    assert column_loads(work) == 1000 * turns
-    assert row_results(work) == 0
-
-
-def test_what_is_reduced_tells_what_it_costs() -> None:
-    columns, rows, everything = summed((1000, 31), (31,)), summed((1000, 31), (1000,)), summed((1000, 31), ())
-    assert [column_loads(work) for work in (columns, rows, everything)] == [10_000, 0, 0]
-    assert [row_results(work) for work in (columns, rows, everything)] == [0, 1000, 0]
-    column = spec(1000, 1)
-    gradient = describe(OpCall("aten::mse_loss_backward", (spec(), column, column), (column,), phase="backward"), ALONE)
-    assert row_results(gradient) == 0  # as many results as elements
-
-
-def test_fewer_than_64_columns_stay_on_one_core() -> None:
-    found = [cores(summed((40_000, n), (n,)), 4) for n in (20, 63, 64, 96, 128, 512)]
-    assert found == [1, 1, 2, 3, 4, 4]
-    assert cores(summed((40_000, 20), (40_000,)), 4) == 4
-    assert cores(summed((40_000, 20), ()), 4) == 4
-    assert cores(summed((100, 128), (128,)), 4) == 1  # too small
 
 
 def test_normalizations_share_rows_or_channels() -> None:

@@ -122,7 +122,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "masked": lambda x: x * (x > 0), "counted": lambda x: x - (x > 0).long(), "widened": lambda x: x + (x > 0).double(),
 }  # fmt: skip
 
-#: Functions of a tensor and a trainable one: the same shape, or a row of it (a bias, a gain).
+#: Functions of a tensor and a trainable one: the same shape, a row of it (a bias, a gain) or a single number.
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda x, p: x / (p * p + 1.0),
     "maximum": torch.maximum, "addcmul": lambda x, p: torch.addcmul(x, x, p),
@@ -140,6 +140,15 @@ ONCE = frozenset((
 ))  # fmt: skip
 #: How many times as large as its operand a result is, where that is a multiple.
 COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}
+
+
+#: Share of branches of a few numbers or one, as solvers of equations and losses compute with: what an op costs at all.
+FEW, MOST_OF_FEW = 0.1, 16
+#: Functions of tensors of any shape, single numbers included.
+OF_ANY_SHAPE = (
+    "relu", "tanh", "sigmoid", "scale", "exp", "pow2", "log", "sin", "cos", "sqrt", "abs", "neg", "clamp", "square",
+    "shift", "divide", "clone", "greater", "where", "add_", "mul_", "copy_", "zeros", "to64",
+)  # fmt: skip
 
 
 class Repeated(nn.Module):
@@ -173,12 +182,14 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
+    if random.random() < FEW:
+        return _few(random)
     numel = log_int(random, 16, MOST_ELEMENTS)
     columns = log_int(random, 2, max(2, min(4096, numel)))
     rows = max(numel // columns, 2)
     if random.random() < 0.25:
         name = random.choice(list(BINARY))
-        parameter = random.choice(((columns,), (rows, columns)))
+        parameter = random.choice(((columns,), (rows, columns), ()))
         return Branch(f"{name} {rows}x{columns} {parameter}", lambda: WithParameter(BINARY[name], parameter),
                       lambda grad: tensor(rows, columns, grad=grad), 0.0, 12.0 * rows * columns)  # fmt: skip
     names = list(UNARY)
@@ -189,3 +200,18 @@ def _draw(random: Random) -> Branch:
     moved = 16.0 * times * COPIES.get(name, 1) * rows * columns
     return Branch(f"{name} {rows}x{columns}", lambda: Repeated(UNARY[name], times),
                   lambda grad: tensor(rows, columns, grad=grad), 0.0, moved)  # fmt: skip
+
+
+def _few(random: Random) -> Branch:
+    """A function of a vector of a few numbers, or of one alone; applied again and again, as step after step is."""
+    numbers = log_int(random, 1, MOST_OF_FEW)
+    shape = random.choice(((), (numbers,), (1, numbers)))
+    if random.random() < 0.4:
+        name = random.choice(list(BINARY))
+        parameter = random.choice(((), shape))
+        return Branch(f"{name} {shape} {parameter}", lambda: WithParameter(BINARY[name], parameter),
+                      lambda grad: tensor(*shape, grad=grad), 0.0, 12.0 * numbers)  # fmt: skip
+    name = random.choice(OF_ANY_SHAPE)
+    times = 1 if name in ONCE else random.choice((1, 4, 16))
+    return Branch(f"{name} {shape}", lambda: Repeated(UNARY[name], times),
+                  lambda grad: tensor(*shape, grad=grad), 0.0, 16.0 * times * numbers)  # fmt: skip

@@ -15,6 +15,8 @@ CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": n
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 #: Share of layers that are given a single sequence, as streams and servers give them.
 ALONE = 0.25
+#: Share of layers as wide, and of batches as large, as people train: of shapes drawn evenly, few are.
+BATCHED = 0.4
 #: FLOPs one time step costs beyond its arithmetic: a handful of small kernels, each recorded.
 PER_STEP = 6e6
 
@@ -43,6 +45,9 @@ def _draw(random: Random) -> Branch:
     kind = random.choice(("lstm", "lstm", "gru", "gru", "rnn"))
     length, batch = log_int(random, 2, 128), 1 if random.random() < ALONE else log_int(random, 1, 512)
     width, (hidden,) = log_int(random, 1, 512), widths(random, 4, 512, 1)
+    if random.random() < BATCHED:
+        length, batch = log_int(random, 4, 64), log_int(random, 16, 512)
+        width, (hidden,) = log_int(random, 1, 256), widths(random, 32, 512, 1)
     layers, both = random.choice((1, 1, 2, 3)), random.random() < 0.25
     if random.random() < 0.25:
         length = min(length, 16)
