@@ -21,7 +21,7 @@ from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation
 from placer.calibration.outliers import uncontradicted
 from placer.calibration.transfer import Comparison, Expectation
-from placer.costs import ARITHMETIC_TOLD, fitted_features, floor_parts, inputs_of, op_label
+from placer.costs import ARITHMETIC_TOLD, LOOPS_TOLD, fitted_features, floor_parts, inputs_of, op_label
 from placer.gaussian_process import covariance, distances, with_weights
 from placer.operators import Work
 from placer.profile import DeviceFit, FamilyFit
@@ -167,7 +167,7 @@ def _fit(
     on_cpu = empty.device == "cpu"
     parameters = fit_floor(works, seconds, empty.rates, threads=empty.threads if on_cpu else 1)
     if on_cpu:  # an accelerator evaluates any function while it waits for memory
-        parameters[ARITHMETIC_TOLD] = 1.0
+        parameters[ARITHMETIC_TOLD] = parameters[LOOPS_TOLD] = 1.0
     floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T
     labels = tuple(sorted({op_label(work) for work in works}))
     noise = (TIMING_ERROR / floor) ** 2 + measured.noise

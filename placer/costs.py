@@ -36,6 +36,8 @@ UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64":
 #: least share of an op that is left to the residual; and the standard deviation of log(seconds) of the rest.
 _ARITHMETIC, ARITHMETIC_TOLD = ("flops", f"{PER_CORE}flops"), "arithmetic_told"
 LEAST_SHARE, ARITHMETIC_SIGMA = 0.05, 0.1
+#: The same of loops that begin anew.
+_LOOPS, LOOPS_TOLD = frozenset(("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks")), "loops_told"
 #: Stands between an op's name and its variant.
 VARIANT = "/"
 
@@ -105,19 +107,23 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
 
     The residual tells what memory, caches and the framework's code make of an op, compared by its sizes. Where the time
     goes into evaluating a function of each element, that is told by the floor: of a mish of 2^18 elements the floor is
-    off by 4 %, and would be by a third with the residual of the ops that only move as much.
+    off by 4 %, and would be by a third with the residual of the ops that only move as much. So it is where beginning
+    short loops anew takes the time: that is instructions, and no cache makes them more.
     """
     suffix = next((f"@{label}" for label in _labels(work) if f"latency@{label}" in parameters), "")
     total = parameters[f"latency{suffix}"]
-    arithmetic = 0.0
+    arithmetic = loops = 0.0
     for name, amount in amounts(work, fit.threads).items():
         part = parameters.get(f"{name}{suffix}", 0.0) * amount
         total += part
         if name in _ARITHMETIC:
             arithmetic += part
-    share = 1.0
+        elif name in _LOOPS:
+            loops += part
+    told = loops if parameters.get(LOOPS_TOLD) else 0.0
     if parameters.get(ARITHMETIC_TOLD) and FAMILIES[work.family].evaluates(work):
-        share = max(1.0 - arithmetic / total, LEAST_SHARE)
+        told += arithmetic
+    share = max(1.0 - told / total, LEAST_SHARE) if told > 0.0 else 1.0
     if not suffix and work.dtype != "float32":
         peak = fit.rates.get(f"flops/{work.dtype}") or fit.rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
         total += work.flops * max(1.0 / peak - 1.0 / fit.rates["flops/float32"], 0.0)

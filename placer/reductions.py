@@ -99,7 +99,7 @@ def column_refetches(work: Work, threads: int) -> float:
 
 SHARING = Sharing(
     pieces,
-    {"additions": lambda w: w.flops, "read_bytes": lambda w: w.bytes},
+    {"additions": lambda w: w.flops, "read_bytes": lambda w: w.bytes, "results": row_results},
     busiest={"column_fetches": column_fetches, "column_refetches": column_refetches},
 )
 

@@ -15,6 +15,7 @@ from placer.costs import (
     ARITHMETIC_TOLD,
     FLOOR_SIGMA,
     LEAST_SHARE,
+    LOOPS_TOLD,
     CostModel,
     fitted_features,
     floor_parts,
@@ -199,6 +200,17 @@ def test_the_residual_holds_for_what_is_not_arithmetic() -> None:
     assert memory == pytest.approx(2 * floor_seconds(relu, fit, told), rel=1e-3)
     assert arithmetic == pytest.approx(2 ** (801 / 4801) * floor_seconds(mish, fit, told), rel=1e-3)
     assert doubt < 0.01 < less  # the floor of arithmetic has an error of its own
+
+
+def test_the_residual_holds_for_what_is_not_loops_beginning_anew() -> None:
+    told = {"latency": 1e-6, "bytes": 1e-10, "restarts": 1e-9, "core_blocks": 2e-9, LOOPS_TOLD: 1.0}
+    whole = activation("aten::clone", 9000, 1)
+    patches = replace(whole, sizes=(*whole.sizes[:2], 3.0, 9.0, *whole.sizes[4:]))  # 2,999 new loops in 999 new blocks
+    assert floor_parts(whole, device(), told)[1] == 1.0
+    loops, rest = 2999e-9 + 999 * 2e-9, 1e-6 + 72_000e-10
+    assert floor_parts(patches, device(), told) == (pytest.approx(loops + rest), pytest.approx(rest / (loops + rest)))
+    earlier = {name: cost for name, cost in told.items() if name != LOOPS_TOLD}
+    assert floor_parts(patches, device(), earlier) == (pytest.approx(loops + rest), 1.0)  # as it was fitted
 
 
 def test_far_from_every_sample_only_the_floor_is_left() -> None:

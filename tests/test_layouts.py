@@ -37,7 +37,7 @@ def kernels(function: Callable[[Tensor], Tensor]) -> list[str]:
         (lambda x: x * torch.ones(()), "aten::mul"),
         (lambda x: (x > 0).sum(0), "aten::sum.mask"),
         (lambda x: x.sum(0), "aten::sum"),
-        (lambda x: x[x > 0], "aten::index.mask"),
+        (lambda x: x.clone().index_put_((x > 0,), torch.ones(())), "aten::index_put_.mask"),
         (lambda x: x[torch.tensor([0, 2])], "aten::index"),
         (lambda x: nn.functional.batch_norm(x, None, None, training=True), "aten::native_batch_norm.rows"),
     ],
