@@ -45,20 +45,22 @@ class Prior:
 
 
 def fit_floor(
-    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, threads: int = 1
+    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True
 ) -> dict[str, float]:
     """Positive costs for the family (``name``) and for each op sampled at least ``LEAST_OWN`` times (``name@op``).
 
     ``rates`` are the device's data-sheet rates, where a cost stays when samples say nothing about it: a family full of
     tiny shapes knows its latency, and must not invent its bandwidth. An op's costs stay near its family's likewise.
     ``threads``: among how many cores the device shares an op's loops; what one core does has a cost of its own then.
+    ``cpu``: whether it is one.
     """
-    earlier = FAMILIES[works[0].family].earlier
+    described = FAMILIES[works[0].family]
+    left_out = {*described.earlier, *(() if cpu else described.cpu_amounts)}
     rows = [
         {
             name: value
             for name, value in amounts(work, threads).items()
-            if name not in earlier and not (threads == 1 and name.startswith(PER_CORE))
+            if name not in left_out and not (threads == 1 and name.startswith(PER_CORE))
         }
         for work in works
     ]

@@ -165,7 +165,7 @@ def _fit(
     """The fit of ``measured`` ops; of ``carried`` ones, which are no samples but a model's, every point is kept."""
     works, seconds = measured.works, measured.seconds
     on_cpu = empty.device == "cpu"
-    parameters = fit_floor(works, seconds, empty.rates, threads=empty.threads if on_cpu else 1)
+    parameters = fit_floor(works, seconds, empty.rates, threads=empty.threads if on_cpu else 1, cpu=on_cpu)
     if on_cpu:  # an accelerator evaluates any function while it waits for memory
         parameters[ARITHMETIC_TOLD] = parameters[LOOPS_TOLD] = 1.0
     floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T

@@ -40,6 +40,8 @@ class Family:
     """The names of a family's features, and the function that reads them off an op call.
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
+    ``cpu_amounts`` are more of them, on which only a CPU's kernels spend time: few samples of an accelerator would charge
+    to them what its FLOPs cost.
     ``sharing`` tells how a CPU's cores share its loops; None: a family whose kernels see to that themselves.
     ``earlier`` are amounts of an op on so many threads that only profiles fitted before know: no longer fitted.
     ``evaluates`` tells whether a function of each element is evaluated, which takes longer than to fetch it.
@@ -50,6 +52,7 @@ class Family:
     flags: tuple[str, ...]
     read: Callable[[OpCall], tuple[float, tuple[float, ...], tuple[float, ...]]]
     amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
+    cpu_amounts: Mapping[str, Callable[[Work], float]] = field(default_factory=dict)
     sharing: Sharing | None = None
     earlier: Mapping[str, Callable[[Work, int], float]] = field(default_factory=dict)
     evaluates: Callable[[Work], bool] = lambda _: False
@@ -67,8 +70,8 @@ FAMILIES: Mapping[str, Family] = {
         ("batch", "m", "n", "k", "left", "right", "product", "narrowest"),
         ("a_transposed", "b_transposed", "row", "column"),
         readers.matmul,
-        {
-            "padding_flops": readers.product_padding_flops,
+        {"padding_flops": readers.product_padding_flops},
+        cpu_amounts={
             "rows": readers.product_rows,
             "depth": readers.product_depth,
             "further": lambda w: w.sizes[0] - 1.0,
@@ -150,12 +153,8 @@ FAMILIES: Mapping[str, Family] = {
         ("length", "batch", "input", "hidden", "stacked", "state", "weights"),
         ("backward",),
         readers.recurrent,
-        {
-            "steps": sharing.time_steps,
-            "gated": sharing.gated,
-            "streamed_bytes": readers.streamed_bytes,
-            "padding_flops": readers.step_padding_flops,
-        },
+        {"steps": sharing.time_steps, "gated": sharing.gated},
+        cpu_amounts={"streamed_bytes": readers.streamed_bytes, "padding_flops": readers.step_padding_flops},
         sharing=Sharing(sharing.state_pieces, {"gated": sharing.gated}, loops=sharing.time_steps),
     ),
     "linear_algebra": Family(
@@ -340,7 +339,7 @@ def amounts(work: Work, threads: int = 1) -> dict[str, float]:
         "stale": staleness(work.sizes[-1]),
     }  # fmt: skip
     shared = sharing.per_core(work, family.sharing, threads) if family.sharing is not None else {}
-    own = {name: read(work) for name, read in family.amounts.items()}
+    own = {name: read(work) for name, read in (*family.amounts.items(), *family.cpu_amounts.items())}
     earlier = {name: read(work, threads) for name, read in family.earlier.items()}
     return {**fixed, **shared, **own, **earlier}
 
