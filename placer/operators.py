@@ -40,8 +40,8 @@ class Family:
     """The names of a family's features, and the function that reads them off an op call.
 
     ``amounts`` names what, besides FLOPs and bytes, the time of such an op is proportional to, and gives it for a Work.
-    ``cpu_amounts`` are more of them, on which only a CPU's kernels spend time: few samples of an accelerator would charge
-    to them what its FLOPs cost.
+    ``cpu_amounts`` are more of them, on which only a CPU's kernels spend time: few samples of an accelerator would
+    charge to them what its FLOPs cost.
     ``sharing`` tells how a CPU's cores share its loops; None: a family whose kernels see to that themselves.
     ``earlier`` are amounts of an op on so many threads that only profiles fitted before know: no longer fitted.
     ``evaluates`` tells whether a function of each element is evaluated, which takes longer than to fetch it.
