@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.difference import Departure
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import Hyperparameters, Seen, carry_family, fit_family
-from placer.calibration.transfer import Comparison, Expectation, compared
+from placer.calibration.transfer import FAMILY_PER_BEAT, Comparison, Expectation, compared
 from placer.costs import CostModel, inputs_of, op_label
 from placer.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_seconds
 from placer.predict import Z90, doubt
@@ -30,6 +30,8 @@ BLOCK_TRUST = 0.03
 #: Relative error of an observed step, and relative difference of a framework coefficient between two machines, of any
 #: kind and of one kind.
 STEP_SPREAD, FRAMEWORK_SPREAD, KIN_FRAMEWORK_SPREAD = 0.1, 0.4, 0.1
+#: Times of what another machine's framework takes that this one's takes at the least: noise may say less than nothing.
+LEAST_PACE = 0.1
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 #: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
@@ -87,7 +89,7 @@ def _fit_once(
     overall = None
     if expected is not None:
         ops = [member.op for members in points.values() for member in members]
-        overall = compared(ops, expected, len(observations))
+        overall = compared(ops, expected, len(observations), empty.rates)
         families |= {
             family: carry_family(family, points.get(family, []), empty, tuned.departures, expected, overall)
             for family in expected.families
@@ -122,7 +124,8 @@ def _fit_framework(
     another machine needs, at this one's speed, holds coefficients that the steps hardly tell apart.
     """
     model = CostModel(fit)
-    names = counted_somewhere(observations)
+    elsewhere = expected.fit.framework if expected is not None else {}
+    names = [name for name in LEARNT if name in elsewhere or name in counted_somewhere(observations)]
     rows, targets, weights = [], [], []
     for step in observations:
         trust = 1.0 if step.family == "network" else BLOCK_TRUST
@@ -133,15 +136,19 @@ def _fit_framework(
             rows.append(row)
             targets.append(missing)
             weights.append(trust / step.seconds / math.hypot(1.0, step.spread / STEADY))
-    if len(rows) < 2 * len(names) or not names:
+    # A few seconds tell too few phases for so many numbers, unless another machine's hold them.
+    if not names or not rows or (not elsewhere and len(rows) < 2 * len(names)):
         return {}
     a, b, w = np.array(rows), np.array(targets), np.array(weights)
-    if overall is not None:
+    there = np.zeros(len(names))
+    if expected is not None and overall is not None:
         b *= math.exp(overall.believed - overall.pace)  # at the pace that the ops are priced at
-    if expected is not None and expected.kin:
-        # What a machine of this kind was found to do without in a quarter of an hour, a minute does not find either.
-        a *= [expected.fit.framework.get(name, 0.0) > 0.0 for name in names]
-    held, drawn = _held(names, fit, expected, overall)
+        there = np.array([elsewhere.get(name, 0.0) for name in names])
+        if expected.kin:
+            # What a machine of this kind was found to do without at length, a minute does not find either.
+            a *= there > 0.0
+        there *= _framework_pace(a @ there, b, w, fit, expected, overall)
+    held, drawn = _held(there, expected is not None and expected.kin)
     keep = np.ones(len(b), dtype=bool)
     solution = np.zeros(len(names))
     for _ in range(3):
@@ -179,18 +186,31 @@ def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[
     return phases
 
 
-def _held(
-    names: Sequence[str], fit: DeviceFit, expected: Expectation | None, overall: Comparison | None
-) -> tuple[Array, Array]:
+def _framework_pace(
+    foreseen: Array, seconds: Array, weights: Array, fit: DeviceFit, expected: Expectation, overall: Comparison
+) -> float:
+    """Times of what the framework takes on another machine that it takes here.
+
+    That is the pace of the ops between machines of one kind. Any other's shows in the phases measured here, each of
+    which took ``seconds`` beyond its ops where the other's framework would have taken ``foreseen``: the median, by what
+    they weigh. One op's dispatch, timed in one moment of the calibration, stands for it only where there are too few.
+    """
+    if expected.kin:
+        return math.exp(overall.believed)
+    some = np.flatnonzero(foreseen > 0.0)
+    if len(some) < LEAST_POINTS:
+        return fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
+    paces = seconds[some] / foreseen[some]
+    order = np.argsort(paces)
+    passed = np.cumsum((weights * foreseen)[some][order])
+    return max(float(paces[order][np.searchsorted(passed, 0.5 * passed[-1])]), LEAST_PACE)
+
+
+def _held(there: Array, kin: bool) -> tuple[Array, Array]:
     """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
-    if expected is None or overall is None:
-        return np.empty((0, len(names))), np.empty(0)
-    dispatch = fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
-    pace = math.exp(overall.believed) if expected.kin else dispatch
-    there = np.array([pace * expected.fit.framework.get(name, 0.0) for name in names])
     some = np.flatnonzero(there > 0.0)
-    pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if expected.kin else FRAMEWORK_SPREAD)
-    return np.eye(len(names))[some] * (pull / there[some])[:, None], np.full(len(some), pull)
+    pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if kin else FRAMEWORK_SPREAD)
+    return np.eye(len(there))[some] * (pull / there[some])[:, None], np.full(len(some), pull)
 
 
 def op_seconds(step: StepObservation, model: CostModel) -> float:
@@ -224,13 +244,17 @@ def _interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expecta
     Where a machine of this kind knows these, they change as far as the errors here are believed.
     """
     networks = [step for step in held if step.family == "network"]
-    kin = expected.fit.interval if expected is not None and expected.kin else {}
+    kin: dict[str, float] = {}
+    if expected is not None and expected.kin:
+        # At another pace than the other machine's, every family goes at one of its own.
+        kin = dict(expected.fit.interval)
+        kin["base"] = math.hypot(kin["base"], FAMILY_PER_BEAT * expected.apart(fit.rates))
     least, judged = (1, networks) if kin else (LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else held)
     model = CostModel(fit)
     predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
     found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
     if len(found) < least:
-        return dict(kin) or {"base": 0.25, "ops": 1.0}
+        return kin or {"base": 0.25, "ops": 1.0}
     errors, sigmas = found.T
     if kin:
         factor = _widening(kin["base"], kin["ops"], errors, sigmas)

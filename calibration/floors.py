@@ -45,15 +45,18 @@ class Prior:
 
 
 def fit_floor(
-    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True
-) -> dict[str, float]:
+    works: Sequence[Work], seconds: Array, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True,
+    expected: Mapping[str, float] | None = None,
+) -> dict[str, float]:  # fmt: skip
     """Positive costs for the family (``name``) and for each op sampled at least ``LEAST_OWN`` times (``name@op``).
 
     ``rates`` are the device's data-sheet rates, where a cost stays when samples say nothing about it: a family full of
     tiny shapes knows its latency, and must not invent its bandwidth. An op's costs stay near its family's likewise.
     ``threads``: among how many cores the device shares an op's loops; what one core does has a cost of its own then.
-    ``cpu``: whether it is one.
+    ``cpu``: whether it is one. ``expected``: costs, by the same names, that another machine's samples make likely; they
+    hold what the samples here say nothing about, and stand for ops that are sampled too rarely.
     """
+    known = expected or {}
     described = FAMILIES[works[0].family]
     left_out = {*described.earlier, *(() if cpu else described.cpu_amounts)}
     rows = [
@@ -67,10 +70,11 @@ def fit_floor(
     names = ("latency", *rows[0])
     matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])
-    prior = _family_prior(names, matrix, seconds, works[0].family, rates)
+    prior = _family_prior(names, matrix, seconds, works[0].family, rates, known)
     expected_flop = float(prior.mean[1])
     family = _fit(matrix, seconds, prior)
-    result = dict(zip(names, np.exp(family).tolist(), strict=True))
+    result = {name: cost for name, cost in known.items() if "@" in name}
+    result.update(zip(names, np.exp(family).tolist(), strict=True))
     for label in sorted(set(labels)):
         own = labels == label
         if own.sum() >= LEAST_OWN:
@@ -79,11 +83,18 @@ def fit_floor(
             if work.family in LARGE_FLOP:
                 mean[1] = expected_flop
             mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
+            mean = np.array([_log_cost(known, f"{name}@{label}", log) for name, log in zip(names, mean, strict=True)])
             spread = np.full(len(names), OP_SPREAD)
             spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
             costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work.family, _peak(work, rates)))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
+
+
+def _log_cost(known: Mapping[str, float], name: str, otherwise: float) -> float:
+    """Log of a cost of another machine, where it has one."""
+    cost = known.get(name, 0.0)
+    return math.log(cost) if cost > 0.0 else otherwise
 
 
 def _peak(work: Work, rates: Mapping[str, float]) -> float:
@@ -96,8 +107,9 @@ def _least_flop(family: str, peak: float) -> float:
 
 
 def _family_prior(
-    names: Sequence[str], matrix: Array, seconds: Array, family: str, rates: Mapping[str, float]
-) -> Prior:
+    names: Sequence[str], matrix: Array, seconds: Array, family: str, rates: Mapping[str, float],
+    known: Mapping[str, float],
+) -> Prior:  # fmt: skip
     waste, held = LARGE_FLOP.get(family, (2.0, FAMILY_SPREAD["flops"]))
     expected = {
         "latency": 2.0 * rates["dispatch_seconds"],
@@ -109,8 +121,9 @@ def _family_prior(
         some = column > 0.0
         # Without a rate of its own, an amount starts at a share of what it alone would have to cost.
         ratio = float(np.median(seconds[some] / column[some])) / len(names) if some.any() else 1e-12
-        mean.append(math.log(expected.get(name, ratio)))
-        spread.append(held if name == "flops" else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD))
+        mean.append(_log_cost(known, name, math.log(expected.get(name, ratio))))
+        hardly = OP_SPREAD if name in known else FAMILY_SPREAD.get(name, UNKNOWN_SPREAD)
+        spread.append(held if name == "flops" else hardly)
     return _bounded(np.array(mean), np.array(spread), family, rates["flops/float32"])
 
 

@@ -17,8 +17,16 @@ from placer.tracing.trace import OpCall, Trace
 LOOK_AHEAD = 200
 #: What the events of autograd's nodes are called, up to the node's own name.
 BACKWARD_NODE = "autograd::engine::evaluate_function"
-#: What ops are traced as that run by another name: gradients of ``x[index]`` check no index a second time.
-_PLAIN = {"aten::_index_put_impl_": "aten::index_put"}
+#: What ops are traced as that run by another name: gradients of ``x[index]`` check no index a second time, and on GPUs
+#: the batch norms are a library's.
+_PLAIN = {
+    "aten::_index_put_impl_": "aten::index_put",
+    **{
+        f"aten::{library}_batch_norm{gradient}": f"aten::native_batch_norm{gradient}"
+        for library in ("cudnn", "miopen")
+        for gradient in ("", "_backward")
+    },
+}
 #: What recording an event costs, in costs of the average one: of events nested in an op, of all others (ops carry their
 #: inputs' sequence, autograd's nodes put their names together first), and what of an op's own lands between its ends.
 NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
@@ -53,7 +61,7 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     """Pairs each op call with its event, walking both in order; None where the device ran something else."""
     result: list[OpTiming | None] = []
     cursor, horizon = 0, -1.0
-    names = {event.name for event in events}
+    names = {_traced_name(event) for event in events}
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
     updates = [e for e in events if e.name.startswith("Optimizer.step#")]
     tensors = sum(map(parameter_updates.is_update, trace.calls))
@@ -102,7 +110,11 @@ def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, ho
 
 def _is_called(event: Event, op: str) -> bool:
     """Whether an event is one of ``op``: gradients are written in place where nobody else looks on."""
-    return (_PLAIN.get(event.name) or event.name.rstrip("_")) == op.rstrip("_")
+    return _traced_name(event).rstrip("_") == op.rstrip("_")
+
+
+def _traced_name(event: Event) -> str:
+    return _PLAIN.get(event.name, event.name)
 
 
 def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
-from placer.calibration.pulse import USUAL_BEAT
+from placer.calibration.pulse import USUAL_BEAT, is_alike
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
 from placer.profile import Profile
 
 #: Strangeness below which two machines are of one kind.
 SAME_KIND = 0.05
-#: Factor within which the beats of two machines of one kind are of much the same pace. Neighbours on every core make
-#: a beat half as long again and more.
-SAME_PACE = 1.25
+#: Factor within which the beats of two machines of one kind are of one pace; and up to which what neighbours make of a
+#: pace is known (``transfer.PER_BEAT``): they leave half of a core.
+SAME_PACE, KNOWN_PACE = 1.15, 2.0
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
@@ -31,9 +31,10 @@ def expectation(
 ) -> Expectation | None:
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
-    ``beat``: seconds of the beat at which this machine was measured (see ``pulse``), 0.0 where it was not felt. Two
-    machines of one kind are kin at one pace only: a busy neighbour slows each op down in a way of its own, so there may
-    be a profile for each. One made by another version of placer, which describes ops by other features, is passed over.
+    ``beat``: seconds of the beat at which this machine was measured (see ``pulse``), 0.0 where it was not felt. Of one
+    kind's profiles, made at rest and beside neighbours, the one at the nearest pace is taken; of profiles that are all
+    strange alike the newest, whose ops are described the closest. One made by another version of placer, which
+    describes ops by other features, is passed over.
     """
     current = [
         found for found in known
@@ -41,17 +42,36 @@ def expectation(
     ]  # fmt: skip
     if not current:
         return None
+    newest_first = sorted(current, key=lambda found: found.created, reverse=True)
+    nearest = min(newest_first, key=lambda found: _apart(found, device, threads, fingerprint, beat))
+    kind, pace = _apart(nearest, device, threads, fingerprint, beat)
+    kin = kind < SAME_KIND and pace <= math.log(KNOWN_PACE)
+    return Expectation(nearest.fit(device, threads), kin=kin, name=nearest.name)
 
-    def apart(found: Profile) -> tuple[float, float]:
-        own = found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
-        pace = abs(math.log(beat / own)) if beat and own else 0.0
-        return _strangeness(found.fingerprint, fingerprint, device), pace
 
-    nearest = min(current, key=lambda found: sum(apart(found)))
-    kind, pace = apart(nearest)
-    return Expectation(
-        nearest.fit(device, threads), kin=kind < SAME_KIND and pace <= math.log(SAME_PACE), name=nearest.name
-    )
+def pace_of_kind(
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], beat: float
+) -> float | None:
+    """Seconds of the beat that a machine of this kind was measured at at length, where ``beat`` is of that pace.
+
+    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go.
+    """
+    beats = [
+        found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
+        for found in known
+        if device in found.devices() and _strangeness(found.fingerprint, fingerprint, device) < SAME_KIND
+    ]
+    alike = [own for own in beats if own > 0.0 and is_alike(beat, own, SAME_PACE)]
+    return min(alike, key=lambda own: abs(math.log(beat / own)), default=None)
+
+
+def _apart(
+    found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], beat: float
+) -> tuple[float, float]:
+    """(how strange a profile's machine is, how far its pace is off: a logarithm, told within one kind only)."""
+    kind = _strangeness(found.fingerprint, fingerprint, device)
+    own = found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
+    return kind, abs(math.log(beat / own)) if kind < SAME_KIND and beat > 0.0 and own > 0.0 else 0.0
 
 
 def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:

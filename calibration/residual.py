@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, WhiteKernel
 
-from placer.calibration.difference import KIN, Compared, Departure, Difference
+from placer.calibration.difference import Compared, Departure, Difference
 from placer.calibration.floors import fit_floor
 from placer.calibration.kernel import OpMatern
 from placer.calibration.observation import OpObservation
@@ -119,7 +119,7 @@ def carry_family(
     ``departures`` has what was chosen for this family before, or takes what is chosen here.
     """
     known, there = expected.families[family], expected.points(family)
-    kin = overall.kinship is KIN
+    kin = overall.kin
     here = _measured(members)
     labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
     # A machine of one's kind keeps the points and the floor of the other: fitted anew, what lies between them would
@@ -142,13 +142,14 @@ def carry_family(
         )
         departures[family] = difference.departure
         mean, doubt = difference.predict(*_inputs(works, labels))
-    shift = overall.trust * mean
+    shift = overall.staying(mean)
     if kin:
         found = replace(known, y=known.y + shift, mean=known.mean + float(np.median(shift)))
     else:
         carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)
         chosen = Hyperparameters(known.length_scales, known.op_scale, known.signal, NUGGET)
-        found = _fit(family, carried, empty, {family: chosen}, carried=True)
+        costs = expected.costs(family, empty.rates, overall.pace)
+        found = _fit(family, carried, empty, {family: chosen}, carried=True, costs=costs)
     spread = departures[family].noise if family in departures else known.noise
     # The doubt about the difference is one for all points: however many there are, it does not average out.
     return with_weights(replace(found, noise=spread + float(np.median(doubt)), measured=len(members)))
@@ -161,11 +162,17 @@ def _fit(
     tuned: dict[str, Hyperparameters],
     *,
     carried: bool = False,
+    costs: Mapping[str, float] | None = None,
 ) -> FamilyFit:
-    """The fit of ``measured`` ops; of ``carried`` ones, which are no samples but a model's, every point is kept."""
+    """The fit of ``measured`` ops; of ``carried`` ones, which are no samples but a model's, every point is kept.
+
+    ``costs`` are what another machine's floor lets expect of this one's.
+    """
     works, seconds = measured.works, measured.seconds
     on_cpu = empty.device == "cpu"
-    parameters = fit_floor(works, seconds, empty.rates, threads=empty.threads if on_cpu else 1, cpu=on_cpu)
+    parameters = fit_floor(
+        works, seconds, empty.rates, threads=empty.threads if on_cpu else 1, cpu=on_cpu, expected=costs
+    )
     if on_cpu:  # an accelerator evaluates any function while it waits for memory
         parameters[ARITHMETIC_TOLD] = parameters[LOOPS_TOLD] = 1.0
     floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T

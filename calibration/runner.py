@@ -26,7 +26,7 @@ from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.rates import measure_rates
-from placer.calibration.reference import expectation, references
+from placer.calibration.reference import expectation, pace_of_kind, references
 from placer.calibration.timing import Clock, clock_resolution
 from placer.costs import foreign_family
 from placer.errors import CalibrationError, ProfileError
@@ -53,7 +53,7 @@ KEPT_SAMPLES = 400
 #: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
 MOST_DISTURBED = 0.5
 #: Share of the steps that must have been taken at the machine's usual pace for them alone to be learnt from.
-LEAST_USUAL = 0.25
+LEAST_USUAL = 0.15
 #: Above these inter-quartile spreads a machine is called noisy, and very noisy.
 NOISY, VERY_NOISY = 0.12, 0.30
 
@@ -237,9 +237,10 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         if not _enough(journal, device, threads):
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        observations = at_one_pace(measured)
+        usual = usual_beat(o.beat for o in measured)
+        of_kind = None if usual is None else pace_of_kind(known, device, threads, fingerprint, usual)
+        observations, beat = at_one_pace(measured, [pace for pace in (of_kind, usual) if pace is not None])
         left_out += len(measured) - len(observations)
-        beat = statistics.median(o.beat for o in observations)
         if beat > 0.0:
             rates = {**rates, USUAL_BEAT: beat}
         expected = expectation(known, device, threads, fingerprint, beat)
@@ -276,16 +277,18 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     )
 
 
-def at_one_pace(observations: Sequence[StepObservation]) -> list[StepObservation]:
-    """Those taken at the pace that the machine mostly had (at least one is given); all where hardly any were.
+def at_one_pace(
+    observations: Sequence[StepObservation], paces: Sequence[float]
+) -> tuple[list[StepObservation], float]:
+    """Those taken at the first of ``paces`` (beats in seconds) that the machine had for long enough, and that beat.
 
-    Which pace is the usual one is only known in the end.
+    All of them, and the median of their beats, where it had none of them for long.
     """
-    usual = usual_beat(o.beat for o in observations)
-    if usual is None:
-        return list(observations)
-    kept = [o for o in observations if is_alike(o.beat, usual)]
-    return kept if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS) else list(observations)
+    for usual in paces:
+        kept = [o for o in observations if is_alike(o.beat, usual)]
+        if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS):
+            return kept, usual
+    return list(observations), statistics.median(o.beat for o in observations)
 
 
 def _noise_warnings(spread: float) -> tuple[str, ...]:

@@ -21,13 +21,20 @@ from numpy.typing import NDArray
 
 from placer.calibration.difference import KIN, STRANGERS, Kinship
 from placer.calibration.observation import OpObservation
+from placer.calibration.pulse import USUAL_BEAT
 from placer.context import CONTEXT_SIZES
-from placer.costs import VARIANT, CostModel
+from placer.costs import ARITHMETIC_TOLD, LOOPS_TOLD, VARIANT, CostModel
 from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit, FamilyFit
 
 Array = NDArray[np.float64]
 
+#: Log of the pace per log of the beat, and how doubtful that is. Beside neighbours that made beats 1.6 times as long,
+#: ops of an AMD machine took 1.61 times as long; where beats were 1.4 times as long, an Intel machine's took 1.5 times.
+PER_BEAT, PER_BEAT_DOUBT = 1.1, 0.5
+#: Standard deviation of the log of the families' own paces, per log of the beat: views feel a neighbour half as much
+#: again as convolutions do.
+FAMILY_PER_BEAT = 0.3
 #: Standard deviations of the log of the pace: of machines of one kind, and of one machine from minute to minute.
 KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
 #: How often a minute falls into a time in which neighbours keep the machine at another pace for long, and the standard
@@ -65,6 +72,33 @@ class Expectation:
         """Logs of what the ops would take there."""
         return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
 
+    def apart(self, rates: Mapping[str, float]) -> float:
+        """Log of a beat (``rates`` are of a device here) over the other machine's; 0.0 where one was not felt."""
+        here, there = rates.get(USUAL_BEAT, 0.0), self.fit.rates.get(USUAL_BEAT, 0.0)
+        return math.log(here / there) if here > 0.0 and there > 0.0 else 0.0
+
+    def costs(self, name: str, rates: Mapping[str, float], pace: float) -> dict[str, float]:
+        """What the floor of family ``name`` is expected to cost on a device of these ``rates``, by parameter.
+
+        FLOPs and bytes go by the devices' own rates, all else at the pace (a logarithm) of this machine's ops.
+        """
+        return {
+            parameter: cost * self._factor(parameter, rates, pace)
+            for parameter, cost in self.families[name].parameters.items()
+            if parameter not in (ARITHMETIC_TOLD, LOOPS_TOLD)
+        }
+
+    def _factor(self, parameter: str, rates: Mapping[str, float], pace: float) -> float:
+        there = self.fit.rates
+        amount, _, label = parameter.partition("@")
+        if amount == "bytes":
+            return there["bytes_per_second"] / rates["bytes_per_second"]
+        if amount == "flops":
+            own = f"flops/{label.rpartition(':')[2]}"
+            rate = own if own in there and own in rates else "flops/float32"
+            return there[rate] / rates[rate]
+        return math.exp(pace)
+
     def points(self, name: str) -> list[Work]:
         """The ops that family was learnt from."""
         return self._points[name]
@@ -81,35 +115,48 @@ class Expectation:
 class Comparison:
     """How this machine differs from another over all.
 
-    ``pace`` is the log of its times over the other's, ``trust`` the share of every difference seen that is believed to
-    be there to stay.
+    ``pace`` is the log of its times over the other's, ``likely`` what their beats alone make of that, and ``trust`` the
+    share of every difference seen from that which is believed to be there to stay.
     """
 
     pace: float
     trust: float
     kinship: Kinship
+    likely: float = 0.0
+    kin: bool = False
 
     @property
     def believed(self) -> float:
         """The log of the pace that is expected to stay."""
-        return self.trust * self.pace
+        return float(self.staying(self.pace))
+
+    def staying(self, pace: float | Array) -> float | Array:
+        """What is expected to stay of the log of a pace that was seen."""
+        return self.likely + self.trust * (pace - self.likely)
 
 
-def compared(ops: Sequence[OpObservation], expected: Expectation, moments: int) -> Comparison:
+def compared(
+    ops: Sequence[OpObservation], expected: Expectation, moments: int, rates: Mapping[str, float]
+) -> Comparison:
     """The median over all ops that the other machine knows; ``moments`` is the number of steps they come from.
 
-    Where the other is of the same kind, and was measured for longer, a small difference is mostly that of the minute; a
-    large one is not. Where families differ each in its own way, the two are not alike at all.
+    ``rates`` are the device's own; of them its usual beat counts. Where the other is of the same kind, and was measured
+    for longer, a difference that the beats do not explain is mostly that of the minute if it is small; a large one is
+    not. Where families differ each in its own way, the two are not alike at all.
     """
     known = [op for op in ops if op.family in expected.families]
+    apart = expected.apart(rates)
+    kinship = Kinship(KIN.family_pace + (FAMILY_PER_BEAT * apart) ** 2, KIN.signals)
+    likely = PER_BEAT * apart
     if not known:
-        return Comparison(0.0, 1.0, KIN if expected.kin else STRANGERS)
+        return Comparison(likely, 1.0, kinship, likely, True) if expected.kin else Comparison(0.0, 1.0, STRANGERS)
     seconds = np.array([op.seconds for op in known])
     ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
     pace = float(np.median(ratios))
-    if not expected.kin or abs(pace) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
+    odd = pace - likely
+    if not expected.kin or abs(odd) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
         return Comparison(pace, 1.0, STRANGERS)
-    return Comparison(pace, _trust(pace, moments), KIN)
+    return Comparison(pace, _trust(odd, moments, PER_BEAT_DOUBT * apart), kinship, likely, kin=True)
 
 
 def _unlike(families: Sequence[str], departures: Array) -> bool:
@@ -120,17 +167,19 @@ def _unlike(families: Sequence[str], departures: Array) -> bool:
     return len(paces) > 1 and 1.48 * float(np.median(paces)) > UNLIKE
 
 
-def _trust(pace: float, moments: int) -> float:
-    """The share of a machine's log pace in one minute that is believed to be there to stay.
+def _trust(odd: float, moments: int, doubt: float) -> float:
+    """The share of what is odd about a machine's log pace in one minute that is believed to be there to stay.
 
     One machine has many paces: about its usual one it varies by the minute, and now and then neighbours keep it at
     another one for long. The further off, the likelier it is the latter (a mixture of two normal distributions).
+    ``doubt`` is the standard deviation of what its beat let expect.
     """
     passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
-    usual, regime = KIN_SPREAD**2 + passing, REGIME_SPREAD**2 + passing
+    own, lasting_own = (spread**2 + doubt**2 for spread in (KIN_SPREAD, REGIME_SPREAD))
+    usual, regime = own + passing, lasting_own + passing
     passing_odds = (1.0 - REGIMES) / REGIMES * math.sqrt(regime / usual)
-    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * pace**2 * (1.0 / usual - 1.0 / regime)))
-    return (1.0 - lasting) * KIN_SPREAD**2 / usual + lasting * REGIME_SPREAD**2 / regime
+    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * odd**2 * (1.0 / usual - 1.0 / regime)))
+    return (1.0 - lasting) * own / usual + lasting * lasting_own / regime
 
 
 def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:

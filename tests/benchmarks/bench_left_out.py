@@ -26,6 +26,7 @@ from placer.calibration.fitting import fit_device
 from placer.calibration.journal import Journal
 from placer.calibration.observation import StepObservation
 from placer.calibration.progress import silent
+from placer.calibration.pulse import usual_beat
 from placer.calibration.runner import Target, at_one_pace, build, measure
 from placer.calibration.scoring import score
 from placer.calibration.validation import replay
@@ -52,7 +53,9 @@ def main() -> None:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
         measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
-        steps, rates = at_one_pace(journal.of("cpu", threads)), journal.rates["cpu", threads]
+        measured_steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
+        usual = usual_beat(step.beat for step in measured_steps)
+        steps, _ = at_one_pace(measured_steps, [] if usual is None else [usual])
         journal.close()
 
     def errors(kept: Sequence[StepObservation], families: Sequence[str]) -> dict[str, float]:

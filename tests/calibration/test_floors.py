@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,15 @@ def test_small_products_alone_cannot_promise_more_than_the_peak() -> None:
     costs = fit_floor(tiny, np.full(30, LATENCY), RATES)
     huge = Work("matmul", "aten::mm", "float32", 2e12, 1e6, (1, 1e4, 1e4, 1e4, 1e6), (0, 0, 0, 0))
     assert price([huge], costs)[0] > 0.5 * 2e12 / 1e11
+
+
+def test_another_machines_costs_hold_what_the_samples_say_nothing_of() -> None:
+    tiny = [replace(work, bytes=work.bytes / work.sizes[0]) for work in copies(30)]  # of a few bytes, all of them
+    known = {"latency": LATENCY / 2, "bytes": 3 * PER_BYTE, "bytes@aten::add": 3 * PER_BYTE, "bytes@aten::rare": 7e-9}
+    costs = fit_floor(tiny, np.full(30, LATENCY), RATES, expected=known)
+    assert costs["latency@aten::add"] == pytest.approx(LATENCY, rel=0.1)
+    assert costs["bytes@aten::add"] == pytest.approx(3 * PER_BYTE, rel=0.1)
+    assert costs["bytes@aten::rare"] == 7e-9
+    works = copies(80)
+    taught = fit_floor(works, true_seconds(works), RATES, expected=known)
+    assert taught["latency"] == pytest.approx(LATENCY, rel=0.05)  # samples that say something are believed

@@ -44,6 +44,7 @@ class Raw:
     correlation: int = 0
     linked: int = 0
     device: DeviceType = DeviceType.CPU
+    annotation: bool = False
 
     def name(self) -> str:
         return self.called
@@ -72,6 +73,9 @@ class Raw:
     def sequence_nr(self) -> int:
         return -1
 
+    def is_user_annotation(self) -> bool:
+        return self.annotation
+
 
 def test_nesting_is_counted_per_step_and_thread() -> None:
     (first, second) = recording._steps([
@@ -94,6 +98,25 @@ def test_kernels_count_for_the_op_that_launched_them_and_all_around_it() -> None
         Raw("kernel", 2300, 2400, linked=2, device=DeviceType.CUDA),
     ])  # fmt: skip
     assert {e.name: round(e.device_seconds * 1e9) for e in step} == {"aten::linear": 400, "aten::addmm": 400}
+
+
+def test_a_range_on_the_device_is_no_kernel_beside_those_within_it() -> None:
+    update, multiply = "Optimizer.step#Adam.step", "aten::mul_"
+    (step,) = recording._steps([
+        Raw(STEP_MARK, 0, 1000), Raw(update, 100, 500, correlation=1), Raw(multiply, 200, 400, correlation=2),
+        Raw(update, 2000, 2900, linked=1, device=DeviceType.CUDA, annotation=True),
+        Raw("kernel", 2000, 2300, linked=2, device=DeviceType.CUDA),
+    ])  # fmt: skip
+    assert {e.name: round(e.device_seconds * 1e9) for e in step} == {update: 300, multiply: 300}
+
+
+def test_launches_take_no_time_of_the_device() -> None:
+    (step,) = recording._steps([
+        Raw(STEP_MARK, 0, 1000), Raw("aten::relu", 100, 500, correlation=1),
+        Raw("cudaLaunchKernel", 200, 300, linked=1),
+        Raw("kernel", 2000, 2300, device=DeviceType.CUDA),  # of nobody
+    ])  # fmt: skip
+    assert [(e.name, e.device_seconds) for e in step] == [("aten::relu", 0.0)]
 
 
 def test_short_events_are_as_long_as_the_recorder_says_at_any_date() -> None:
@@ -141,6 +164,19 @@ def test_a_skipped_op_costs_only_itself() -> None:
 
 def test_an_in_place_twin_is_the_same_op() -> None:
     assert matched([call("aten::add")], [event("aten::add_", 0, 2)]) == [2]
+
+
+def test_a_gpus_batch_norm_is_found_by_its_librarys_name() -> None:
+    events = [
+        event("aten::batch_norm", 0, 9, inside=2), event("aten::cudnn_batch_norm", 1, 8, inside=1),
+        event("aten::empty", 2, 3), event("aten::relu", 9, 10),
+        event(f"{BACKWARD_NODE}: CudnnBatchNormBackward0", 20, 30, inside=1),
+        event("aten::cudnn_batch_norm_backward", 21, 24),
+    ]  # fmt: skip
+    calls = [
+        call("aten::native_batch_norm"), call("aten::relu"), call("aten::native_batch_norm_backward", "backward")
+    ]  # fmt: skip
+    assert matched(calls, events) == [7, 1, 3]
 
 
 def test_a_whole_ops_backward_is_found_by_sequence_number() -> None:

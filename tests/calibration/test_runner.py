@@ -149,17 +149,19 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
     assert profile.load(path).warnings[0] == runner._noise_warnings(0.4)[0]
 
 
-def test_what_was_taken_at_the_pace_that_the_machine_mostly_had_is_learnt_from() -> None:
+def test_what_was_taken_at_the_first_pace_that_lasted_is_learnt_from() -> None:
     def taken(beat: float, count: int) -> list[StepObservation]:
         return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), beat=beat) for n in range(count)]
 
-    usual = taken(1e-4, 20) + taken(1.05e-4, 10)
-    assert runner.at_one_pace(taken(1.7e-4, 20) + usual) == usual
-    slow = taken(1.7e-4, 40)
-    assert runner.at_one_pace(slow + usual) == slow
-    assert len(runner.at_one_pace(taken(0.0, 9))) == 9  # the pulse was not felt
+    rest, busy = taken(1e-4, 20) + taken(1.05e-4, 10), taken(1.7e-4, 40)
+    assert runner.at_one_pace(rest + busy, [1.02e-4, 1.7e-4]) == (rest, 1.02e-4)
+    assert runner.at_one_pace(rest + busy, [1.7e-4]) == (busy, 1.7e-4)
+    assert runner.at_one_pace(rest[:7] + busy, [1.02e-4, 1.7e-4]) == (busy, 1.7e-4)  # a moment is no pace
+    assert runner.at_one_pace(taken(0.0, 9), []) == (taken(0.0, 9), 0.0)  # the pulse was not felt
     never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
-    assert runner.at_one_pace(never_twice_alike) == never_twice_alike
+    kept, beat = runner.at_one_pace(never_twice_alike, [1e-4])
+    assert kept == never_twice_alike
+    assert beat == pytest.approx(1e-4 * 1.3**19.5, rel=0.02)
 
 
 @pytest.mark.parametrize("spread", [0.13, 0.31])

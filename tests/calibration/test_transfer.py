@@ -11,16 +11,17 @@ import pytest
 
 from placer import profile
 from placer.calibration import fitting
-from placer.calibration.difference import KIN, STRANGERS
+from placer.calibration.difference import STRANGERS
 from placer.calibration.observation import StepObservation
-from placer.calibration.transfer import Expectation, compared, work_at
+from placer.calibration.pulse import USUAL_BEAT
+from placer.calibration.transfer import PER_BEAT, Comparison, Expectation, compared, work_at
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
-from placer.costs import CostModel, inputs_of, op_label
+from placer.costs import ARITHMETIC_TOLD, CostModel, inputs_of, op_label
 from placer.layouts import LAYOUT
 from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit
 
-from .test_fitting import RATES, steps
+from .test_fitting import FRAMEWORK, RATES, steps
 
 RECORD = Path(__file__).parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 
@@ -93,12 +94,19 @@ def test_a_machine_of_the_same_kind_that_is_far_off_its_pace_is_believed(referen
     assert np.array_equal(taught.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
 
 
-def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) -> None:
+def seen(factor: float, beat: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float) -> Comparison:
+    """A machine of the reference's kind that takes ``factor`` times as long, at this beat and that of the reference."""
+    fit = fitting.fit_device(steps(160, 0), {**RATES, USUAL_BEAT: there}, device="cpu", threads=2)
+    factors = {"matmul": factor, "elementwise": factor, **own}
+    ops = [op for step in slower(steps(60, 7), **factors) for op in step.ops]
+    return compared(ops, Expectation(fit, kin=True), moments, {**RATES, USUAL_BEAT: beat})
+
+
+def test_the_further_off_a_minute_is_the_more_of_it_stays() -> None:
     def trust(factor: float, moments: int) -> float:
-        ops = [op for step in slower(steps(60, 7), matmul=factor, elementwise=factor) for op in step.ops]
-        found = compared(ops, Expectation(reference, kin=True), moments)
-        assert found.kinship is KIN
-        assert found.believed == found.trust * found.pace
+        found = seen(factor, moments=moments)
+        assert found.kin
+        assert found.believed == pytest.approx(found.trust * found.pace)
         return found.trust
 
     assert trust(1.05, 400) < trust(1.25, 400) < trust(1.6, 400) < 1.0
@@ -106,17 +114,56 @@ def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) 
     assert trust(1.25, 40) < trust(1.25, 400)  # a few seconds say less than a minute
 
 
-def test_families_that_each_have_a_pace_of_their_own_make_a_stranger(reference: DeviceFit) -> None:
-    ops = [op for step in slower(steps(60, 7), matmul=1.6, elementwise=1.0) for op in step.ops]
-    found = compared(ops, Expectation(reference, kin=True), 400)
-    assert (found.kinship, found.trust) == (STRANGERS, 1.0)
+def test_what_the_beat_explains_of_a_pace_stays() -> None:
+    busy = seen(1.5, 1.4e-4, there=1e-4)
+    assert busy.kin
+    assert busy.likely == pytest.approx(PER_BEAT * math.log(1.4))
+    assert busy.believed == pytest.approx(math.log(1.5), abs=0.02)
+    assert busy.kinship.family_pace > seen(1.0).kinship.family_pace  # each family feels a neighbour in its own way
+    assert seen(1.5, 1.4e-4, there=1e-4, moments=5).trust < busy.trust
+    assert seen(2.4, 1.8e-4, there=1e-4).kin  # more than twice as long, but for a reason
+    assert not seen(2.4).kin
+
+
+def test_families_that_each_have_a_pace_of_their_own_make_a_stranger() -> None:
+    found = seen(1.6, elementwise=1.0)
+    assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0, 1e6])
-def test_a_machine_far_faster_or_slower_is_a_stranger(reference: DeviceFit, factor: float) -> None:
-    ops = [op for step in slower(steps(60, 7), matmul=factor, elementwise=factor) for op in step.ops]
-    found = compared(ops, Expectation(reference, kin=True), 400)
-    assert (found.kinship, found.trust) == (STRANGERS, 1.0)
+def test_a_machine_far_faster_or_slower_is_a_stranger(factor: float) -> None:
+    found = seen(factor)
+    assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
+
+
+def test_the_framework_of_a_stranger_goes_at_its_own_pace(reference: DeviceFit) -> None:
+    own = {name: 3.0 * cost for name, cost in FRAMEWORK.items()}
+    here = [
+        replace(step, seconds=step.seconds + sum((own[n] - FRAMEWORK[n]) * count for n, count in step.counts.items()))
+        for step in steps(40, 7)
+    ]
+    misled = {**RATES, "dispatch_seconds": 9.0 * RATES["dispatch_seconds"]}  # timed in a moment that was not the usual
+    taught = fitting.fit_device(here, misled, device="cpu", threads=2, expected=Expectation(reference))
+    found = fitting.framework_seconds(here[0].counts, taught.framework)
+    assert found == pytest.approx(fitting.framework_seconds(here[0].counts, own), rel=0.15)
+
+
+@pytest.mark.parametrize("kin", [True, False])
+def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFit, kin: bool) -> None:
+    taught = fitting.fit_device(steps(3, 7), RATES, device="cpu", threads=2, expected=Expectation(reference, kin=kin))
+    for name, cost in reference.framework.items():
+        assert taught.framework[name] == pytest.approx(cost, rel=0.5, abs=1e-9)
+    assert not fitting.fit_device(steps(3, 7), RATES, device="cpu", threads=2).framework
+
+
+def test_costs_of_another_machine_are_brought_to_this_ones_rates(reference: DeviceFit) -> None:
+    rates = {"dispatch_seconds": 1e-6, "flops/float32": 4 * RATES["flops/float32"], "bytes_per_second": 2e10}
+    there = reference.families["elementwise"].parameters
+    here = Expectation(reference).costs("elementwise", rates, math.log(3.0))
+    assert here["flops@aten::add"] == pytest.approx(there["flops@aten::add"] / 4)
+    assert here["bytes"] == pytest.approx(there["bytes"] / 2)
+    assert here["latency@aten::exp"] == pytest.approx(3 * there["latency@aten::exp"])
+    assert ARITHMETIC_TOLD not in here
 
 
 def interval_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> dict[str, float]:
