@@ -13,9 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
 
-from placer.calibration.fitting import HELD_OUT, STEADY, counted_somewhere, fit_device, op_seconds
+from placer.calibration.fitting import HELD_OUT, Tuned, fit_device
+from placer.calibration.framework_fit import (
+    FRAMEWORK_SPREAD,
+    learnt,
+    op_seconds,
+    pace_shown,
+    positive_costs,
+    weight_of,
+)
 from placer.calibration.observation import StepObservation
 from placer.calibration.transfer import Expectation
 from placer.costs import CostModel, host_seconds
@@ -35,23 +42,26 @@ UNKNOWN_BASE = 0.25
 
 def fit_accelerator(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    expected: Expectation | None = None,
+    expected: Expectation | None = None, host: Mapping[str, float] | None = None,
 ) -> DeviceFit:  # fmt: skip
     """All numbers of one accelerator; ``expected`` is what another machine's knows.
+
+    ``host`` is the ``framework`` of a fit of this machine's CPU: between the ops the same code runs, whatever executes
+    them, and most of it is told apart better where no device is waited for.
 
     ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; and what the
     framework's own code takes between them. The interval comes from steps held out of a first fit.
     """
-    rest = [step for i, step in enumerate(observations) if i % HELD_OUT != 0]
-    first = _with_host(fit_device(rest, rates, device=device, threads=threads, expected=expected), rest)
-    held = observations[::HELD_OUT]
-    final = _with_host(fit_device(observations, rates, device=device, threads=threads, expected=expected), observations)
-    return replace(final, interval=_interval(held, first))
+    tuned = Tuned()
 
+    def fit(some: Sequence[StepObservation]) -> DeviceFit:
+        found = fit_device(some, rates, device=device, threads=threads, tuned=tuned, expected=expected)
+        issue = issue_seconds(some)
+        return replace(found, framework={**issue, **_between_ops(some, issue, found, host or {})})
 
-def _with_host(fit: DeviceFit, observations: Sequence[StepObservation]) -> DeviceFit:
-    issue = issue_seconds(observations)
-    return replace(fit, framework={**issue, **_between_ops(observations, issue, fit)})
+    held, rest = observations[::HELD_OUT], [step for i, step in enumerate(observations) if i % HELD_OUT != 0]
+    first = fit(rest)
+    return replace(fit(observations), interval=_interval(held, first))
 
 
 def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
@@ -67,24 +77,25 @@ def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
 
 
 def _between_ops(
-    observations: Sequence[StepObservation], issue: Mapping[str, float], fit: DeviceFit
+    observations: Sequence[StepObservation], issue: Mapping[str, float], fit: DeviceFit, host: Mapping[str, float]
 ) -> dict[str, float]:
     """Seconds per forward op, module call, ... of host-bound steps beyond what issuing their ops takes.
 
-    Least squares on relative errors, no coefficient below zero.
+    ``host``: what each costs on the CPU, which at the pace seen here holds what the steps hardly tell apart.
     """
     model = CostModel(fit)
     steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
-    names = counted_somewhere(steps)
-    if len(steps) < 2 * len(names) or not names:
-        return {}
+    names = learnt(steps, host if steps else {})
+    rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
     waits = _around(fit)
     missing = [s.seconds - waits - sum(host_seconds(op.op, op.family, issue) * op.count for op in s.ops) for s in steps]
-    weights = np.array([1.0 / s.seconds / math.hypot(1.0, s.spread / STEADY) for s in steps])
-    rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
-    regression = LinearRegression(positive=True, fit_intercept=False)
-    regression.fit(rows * weights[:, None], np.array(missing) * weights)
-    return {name: float(value) for name, value in zip(names, regression.coef_, strict=True)}
+    seconds, weights = np.array(missing), np.array([weight_of(s) for s in steps])
+    there = np.array([host.get(name, 0.0) for name in names])
+    pace = pace_shown(rows @ there, seconds, weights) if names else None
+    if not names or (pace is None and len(steps) < 2 * len(names)):
+        return {}
+    costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), FRAMEWORK_SPREAD)
+    return dict(zip(names, costs.tolist(), strict=True))
 
 
 def _around(fit: DeviceFit) -> float:

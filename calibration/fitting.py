@@ -1,4 +1,4 @@
-"""Samples -> numbers in the profile. scikit-learn lives here and in ``kernel.py``; only numbers are stored."""
+"""Samples -> numbers in the profile: only numbers are stored."""
 
 from __future__ import annotations
 
@@ -8,30 +8,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
 
 from placer.calibration.difference import Departure
+from placer.calibration.framework_fit import fit_framework
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import Hyperparameters, Seen, carry_family, fit_family
-from placer.calibration.transfer import FAMILY_PER_BEAT, Comparison, Expectation, compared
+from placer.calibration.transfer import FAMILY_PER_BEAT, Expectation, compared
 from placer.costs import CostModel, inputs_of, op_label
-from placer.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_seconds
+from placer.framework import framework_seconds
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit, Sample
 
 Array = NDArray[np.float64]
 
-#: A step whose repetitions spread by more than this counts less.
-STEADY = 0.1
 #: Fewer points than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
-#: What a block says of the framework, next to a network: its branches stand side by side, and are larger than layers.
-BLOCK_TRUST = 0.03
-#: Relative error of an observed step, and relative difference of a framework coefficient between two machines, of any
-#: kind and of one kind.
-STEP_SPREAD, FRAMEWORK_SPREAD, KIN_FRAMEWORK_SPREAD = 0.1, 0.4, 0.1
-#: Times of what another machine's framework takes that this one's takes at the least: noise may say less than nothing.
-LEAST_PACE = 0.1
 #: One step in this many is kept from the first fit, to see how far predictions of unseen steps are off.
 HELD_OUT = 4
 #: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
@@ -95,7 +86,7 @@ def _fit_once(
             for family in expected.families
         }
     fit = replace(empty, families=families)
-    return replace(fit, framework=_fit_framework(observations, fit, expected, overall))
+    return replace(fit, framework=fit_framework(observations, fit, expected, overall))
 
 
 def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -113,119 +104,6 @@ def spread_out(x: Array, index: NDArray[np.int64], most: int) -> NDArray[np.int6
         distance[last] = -1.0
         chosen.append(int(np.argmax(distance)))
     return np.array(chosen)
-
-
-def _fit_framework(
-    observations: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None, overall: Comparison | None
-) -> dict[str, float]:
-    """Seconds per forward op, autograd node, module call, ...: what a step takes beyond its ops.
-
-    Least squares on errors relative to the step, no coefficient below zero, what is far off (disturbed) left out. What
-    another machine needs, at this one's speed, holds coefficients that the steps hardly tell apart.
-    """
-    model = CostModel(fit)
-    elsewhere = expected.fit.framework if expected is not None else {}
-    names = [name for name in LEARNT if name in elsewhere or name in counted_somewhere(observations)]
-    rows, targets, weights = [], [], []
-    for step in observations:
-        trust = 1.0 if step.family == "network" else BLOCK_TRUST
-        for counted, missing in _beyond_ops(step, model):
-            row = [step.counts.get(name, 0.0) if name in counted else 0.0 for name in names]
-            if not any(row):
-                continue
-            rows.append(row)
-            targets.append(missing)
-            weights.append(trust / step.seconds / math.hypot(1.0, step.spread / STEADY))
-    # A few seconds tell too few phases for so many numbers, unless another machine's hold them.
-    if not names or not rows or (not elsewhere and len(rows) < 2 * len(names)):
-        return {}
-    a, b, w = np.array(rows), np.array(targets), np.array(weights)
-    there = np.zeros(len(names))
-    if expected is not None and overall is not None:
-        b *= math.exp(overall.believed - overall.pace)  # at the pace that the ops are priced at
-        there = np.array([elsewhere.get(name, 0.0) for name in names])
-        if expected.kin:
-            # What a machine of this kind was found to do without at length, a minute does not find either.
-            a *= there > 0.0
-        there *= _framework_pace(a @ there, b, w, fit, expected, overall)
-    held, drawn = _held(there, expected is not None and expected.kin)
-    keep = np.ones(len(b), dtype=bool)
-    solution = np.zeros(len(names))
-    for _ in range(3):
-        regression = LinearRegression(positive=True, fit_intercept=False)
-        regression.fit(np.vstack([a[keep] * w[keep, None], held]), np.concatenate([b[keep] * w[keep], drawn]))
-        solution = regression.coef_
-        off = np.abs(a @ solution - b) * w
-        keep = off <= max(3.0 * float(np.median(off)), 0.02)
-    return {name: float(value) for name, value in zip(names, solution, strict=True)}
-
-
-def counted_somewhere(observations: Sequence[StepObservation]) -> list[str]:
-    """What of the framework ran in some step at all; nothing is learnt of the rest."""
-    return [name for name in LEARNT if any(step.counts.get(name, 0.0) for step in observations)]
-
-
-def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[str], float]]:
-    """(what was counted, seconds beyond the ops) of each phase of a step, of the whole where they were not told apart.
-
-    Apart they tell more: forward ops, backward ops and updated tensors grow with a network in step. Phases that ops are
-    missing of are one.
-    """
-    beyond = dict(step.gaps)
-    if "update" in beyond:
-        beyond["update"] -= _priced([op for op in step.ops if op.family == "optimizer"], model)
-    phases: list[tuple[Sequence[str], float]] = []
-    torn: list[str] = []
-    for phase, names in (("forward", FORWARD), ("backward", BACKWARD), ("update", UPDATE)):
-        if phase in beyond:
-            phases.append((names, beyond[phase]))
-        else:
-            torn += names
-    if torn:
-        phases.append((torn, step.seconds - op_seconds(step, model) - sum(beyond.values())))
-    return phases
-
-
-def _framework_pace(
-    foreseen: Array, seconds: Array, weights: Array, fit: DeviceFit, expected: Expectation, overall: Comparison
-) -> float:
-    """Times of what the framework takes on another machine that it takes here.
-
-    That is the pace of the ops between machines of one kind. Any other's shows in the phases measured here, each of
-    which took ``seconds`` beyond its ops where the other's framework would have taken ``foreseen``: the median, by what
-    they weigh. One op's dispatch, timed in one moment of the calibration, stands for it only where there are too few.
-    """
-    if expected.kin:
-        return math.exp(overall.believed)
-    some = np.flatnonzero(foreseen > 0.0)
-    if len(some) < LEAST_POINTS:
-        return fit.rates["dispatch_seconds"] / expected.fit.rates["dispatch_seconds"]
-    paces = seconds[some] / foreseen[some]
-    order = np.argsort(paces)
-    passed = np.cumsum((weights * foreseen)[some][order])
-    return max(float(paces[order][np.searchsorted(passed, 0.5 * passed[-1])]), LEAST_PACE)
-
-
-def _held(there: Array, kin: bool) -> tuple[Array, Array]:
-    """Rows and targets that draw each coefficient towards what is expected of it, as an observed step would."""
-    some = np.flatnonzero(there > 0.0)
-    pull = STEP_SPREAD / (KIN_FRAMEWORK_SPREAD if kin else FRAMEWORK_SPREAD)
-    return np.eye(len(there))[some] * (pull / there[some])[:, None], np.full(len(some), pull)
-
-
-def op_seconds(step: StepObservation, model: CostModel) -> float:
-    """Time of a step's ops: as measured, the price where nothing was.
-
-    Updates are priced: what they take longer here than in their own probes is what a step around them adds.
-    """
-    missing = [op for op in step.ops if op.seconds is None or op.family == "optimizer"]
-    measured = sum(op.seconds * op.count for op in step.ops if op.seconds is not None and op.family != "optimizer")
-    return measured + _priced(missing, model)
-
-
-def _priced(ops: Sequence[OpObservation], model: CostModel) -> float:
-    seconds, _, _ = model.price_works([op.work() for op in ops])
-    return sum(price * op.count for price, op in zip(seconds, ops, strict=True))
 
 
 def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]:

@@ -251,7 +251,10 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
                 )
             )
         else:
-            fits.append(fit_accelerator(observations, rates, device=device, threads=threads, expected=expected))
+            host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
+            fits.append(
+                fit_accelerator(observations, rates, device=device, threads=threads, expected=expected, host=host)
+            )
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
         few = too_few(observations)

@@ -17,6 +17,7 @@ from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.transfer import PER_BEAT, Comparison, Expectation, compared, work_at
 from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.costs import ARITHMETIC_TOLD, CostModel, inputs_of, op_label
+from placer.framework import framework_seconds
 from placer.layouts import LAYOUT
 from placer.operators import FAMILIES, Work
 from placer.profile import DeviceFit
@@ -144,8 +145,8 @@ def test_the_framework_of_a_stranger_goes_at_its_own_pace(reference: DeviceFit) 
     ]
     misled = {**RATES, "dispatch_seconds": 9.0 * RATES["dispatch_seconds"]}  # timed in a moment that was not the usual
     taught = fitting.fit_device(here, misled, device="cpu", threads=2, expected=Expectation(reference))
-    found = fitting.framework_seconds(here[0].counts, taught.framework)
-    assert found == pytest.approx(fitting.framework_seconds(here[0].counts, own), rel=0.15)
+    found = framework_seconds(here[0].counts, taught.framework)
+    assert found == pytest.approx(framework_seconds(here[0].counts, own), rel=0.15)
 
 
 @pytest.mark.parametrize("kin", [True, False])
