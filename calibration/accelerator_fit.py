@@ -15,17 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.fitting import HELD_OUT, Tuned, fit_device
-from placer.calibration.framework_fit import (
-    FRAMEWORK_SPREAD,
-    learnt,
-    op_seconds,
-    pace_shown,
-    positive_costs,
-    weight_of,
-)
-from placer.calibration.observation import StepObservation
+from placer.calibration.framework_fit import learnt, op_seconds, pace_shown, positive_costs, weight_of
+from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.transfer import Expectation
-from placer.costs import CostModel, host_seconds
+from placer.costs import HOST, HOST_UPDATE, CostModel, host_seconds
 from placer.framework import framework_seconds
 from placer.predict import Z90, doubt
 from placer.profile import DeviceFit
@@ -36,6 +29,11 @@ Array = NDArray[np.float64]
 HOST_BOUND = 0.5
 #: Fewer errors than this tell nothing about the interval.
 LEAST_ERRORS = 5
+#: Relative difference of what a count costs the host of an accelerator, and the CPU when it runs the ops itself: their
+#: operands go through its caches then.
+HOST_SPREAD = 0.8
+#: Fewer probes of an optimizer than this do not tell its own times from those of all optimizers.
+LEAST_UPDATES = 4
 #: The interval where nothing tells.
 UNKNOWN_BASE = 0.25
 
@@ -49,8 +47,9 @@ def fit_accelerator(
     ``host`` is the ``framework`` of a fit of this machine's CPU: between the ops the same code runs, whatever executes
     them, and most of it is told apart better where no device is waited for.
 
-    ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; and what the
-    framework's own code takes between them. The interval comes from steps held out of a first fit.
+    ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; ``host_update/<op>``:
+    what an update takes besides; and what the framework's own code takes between them. The interval comes from steps
+    held out of a first fit.
     """
     tuned = Tuned()
 
@@ -65,15 +64,42 @@ def fit_accelerator(
 
 
 def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
-    """Median seconds the host needs to issue one call: of each op, of each family, and of all."""
+    """Seconds the host needs to issue one call: the median of each op, of each family, and of all; updates apart."""
     seen: dict[str, list[float]] = {}
+    updates: dict[str, list[OpObservation]] = {}
     for step in observations:
         for op in step.ops:
-            # An optimizer's step divides evenly among equal tensors only: its own probes are its samples.
-            if op.host_seconds > 0.0 and (op.family != "optimizer" or step.family == "optimizer"):
-                for name in (f"host/{op.op}", f"host/{op.family}", "host"):
+            if op.host_seconds <= 0.0:
+                continue
+            if op.family != "optimizer":
+                for name in (f"{HOST}/{op.op}", f"{HOST}/{op.family}", HOST):
                     seen.setdefault(name, []).append(op.host_seconds)
-    return {name: statistics.median(values) for name, values in seen.items()}
+            elif step.family == "optimizer":  # divided among its calls, which is right where all tensors are equal
+                for name in (op.op, op.family):
+                    updates.setdefault(name, []).append(op)
+    medians = {name: statistics.median(values) for name, values in seen.items()}
+    return medians | {
+        name: seconds
+        for op, probes in updates.items()
+        if len(probes) >= LEAST_UPDATES or op == "optimizer"
+        for name, seconds in _update_seconds(op, probes).items()
+    }
+
+
+def _update_seconds(name: str, probes: Sequence[OpObservation]) -> dict[str, float]:
+    """What an update takes the host whatever it updates, and what each tensor adds.
+
+    On a GPU one call updates all of them (``foreach``): a time per tensor alone is right for one number of tensors.
+    """
+    tensors = np.array([float(op.count) for op in probes])
+    seconds = np.array([op.host_seconds for op in probes]) * tensors
+    counts = np.column_stack([np.ones(len(probes)), tensors])
+    whole, each = positive_costs(counts, seconds, 1.0 / seconds, np.zeros(2), HOST_SPREAD).tolist()
+    return {f"{HOST_UPDATE}/{name}": whole, f"{HOST}/{name}": each}
+
+
+def _issued(step: StepObservation, issue: Mapping[str, float]) -> float:
+    return sum(host_seconds(op.work(), issue) * op.count for op in step.ops)
 
 
 def _between_ops(
@@ -88,13 +114,13 @@ def _between_ops(
     names = learnt(steps, host if steps else {})
     rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
     waits = _around(fit)
-    missing = [s.seconds - waits - sum(host_seconds(op.op, op.family, issue) * op.count for op in s.ops) for s in steps]
+    missing = [s.seconds - waits - _issued(s, issue) for s in steps]
     seconds, weights = np.array(missing), np.array([weight_of(s) for s in steps])
     there = np.array([host.get(name, 0.0) for name in names])
     pace = pace_shown(rows @ there, seconds, weights) if names else None
     if not names or (pace is None and len(steps) < 2 * len(names)):
         return {}
-    costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), FRAMEWORK_SPREAD)
+    costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), HOST_SPREAD)
     return dict(zip(names, costs.tolist(), strict=True))
 
 
@@ -109,7 +135,7 @@ def predict_alone(step: StepObservation, model: CostModel) -> tuple[float, float
     seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
     prices = [price * op.count for op, price in zip(step.ops, seconds, strict=True)]
     device = sum(prices)
-    host = sum(host_seconds(op.op, op.family, fit.framework) * op.count for op in step.ops)
+    host = _issued(step, fit.framework)
     host += framework_seconds(step.counts, fit.framework)
     total = max(host, device) + _around(fit)
     # While the device waits for the host, doubt about its kernels is none about the step.

@@ -24,6 +24,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 #: On an accelerator no tensor made here takes more than this share of its free memory.
 MEMORY_SHARE = 1 / 16
+#: Ops of one matrix whose kernels nothing has run before they are timed.
+FIRST_CALLS: tuple[Callable[[torch.Tensor], object], ...] = (
+    torch.exp, torch.sigmoid, torch.sum, torch.argmax, partial(torch.softmax, dim=1), partial(torch.cumsum, dim=1),
+    partial(torch.clamp, min=0.0), partial(torch.sort, dim=1),
+)  # fmt: skip
 #: A matrix product of this many seconds leaves nothing of the launch to see: a larger one runs at the same rate.
 LONG_PRODUCT = 5e-3
 
@@ -38,7 +43,8 @@ def measure_rates(
 ) -> tuple[dict[str, float], list[Timing]]:
     """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
 
-    On an accelerator also ``memory_bytes``, and ``context_seconds`` where this call was the process's first use of it.
+    On an accelerator also ``memory_bytes``, and where this call was the process's first use of it ``context_seconds``
+    and ``first_call_seconds``: what the first call of an op takes longer than later ones.
     """
     sync = synchronizer(device)
     share = seconds / 13
@@ -68,14 +74,29 @@ def measure_rates(
 
 
 def _first_use(device: str, sync: Callable[[], None], clock: Clock) -> dict[str, float]:
-    """Creates the device's context, if there is none yet, and asks for its memory, which needs one on most devices."""
+    """Creates the device's context, if there is none yet, and asks for its memory, which needs one on most devices.
+
+    A new context loads its library of matrix products, which most networks need, and each kernel when it is first run.
+    """
     new = not machine.has_context(device)
-    start = clock()
-    torch.ones(1, device=device)
-    sync()
-    took = clock() - start
+
+    def seconds(fn: Callable[[], object]) -> float:
+        start = clock()
+        fn()
+        sync()
+        return clock() - start
+
+    def product() -> None:
+        square = torch.ones(8, 8, device=device)
+        torch.mm(square, square)
+
+    took = seconds(product)
     rates = {"memory_bytes": float(machine.memory(device)[1])}
-    return {**rates, "context_seconds": took} if new else rates
+    if not new:
+        return rates
+    square = torch.ones(8, 8, device=device)
+    longer = [seconds(partial(op, square)) - seconds(partial(op, square)) for op in FIRST_CALLS]
+    return {**rates, "context_seconds": took, "first_call_seconds": max(sum(longer) / len(longer), 0.0)}
 
 
 def _most_elements(device: str, wanted: int) -> int:

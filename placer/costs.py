@@ -38,6 +38,9 @@ _ARITHMETIC, ARITHMETIC_TOLD = ("flops", f"{PER_CORE}flops"), "arithmetic_told"
 LEAST_SHARE, ARITHMETIC_SIGMA = 0.05, 0.1
 #: The same of loops that begin anew.
 _LOOPS, LOOPS_TOLD = frozenset(("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks")), "loops_told"
+#: What a fit calls the seconds that the host takes to issue a call, and to issue an update besides the calls in it, up
+#: to ``/`` and the op or family.
+HOST, HOST_UPDATE = "host", "host_update"
 #: Stands between an op's name and its variant.
 VARIANT = "/"
 
@@ -130,9 +133,20 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     return max(total, roofline_seconds(work, fit) / 3.0), share
 
 
-def host_seconds(op: str, family: str, framework: Mapping[str, float]) -> float:
-    """Seconds to issue one call: known of the op itself, else of its family, else of any op; 0.0 where nothing is."""
-    return framework.get(f"host/{op}", framework.get(f"host/{family}", framework.get("host", 0.0)))
+def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
+    """Seconds to issue one call: known of the op itself, else of its family, else of any op; 0.0 where nothing is.
+
+    An update is issued for all tensors at once: each call has its own time and its share of what the whole takes.
+    """
+    each = _of(work, HOST, framework, framework.get(HOST, 0.0))
+    if work.family != "optimizer":
+        return each
+    _, tensors, *_ = work.sizes
+    return each + _of(work, HOST_UPDATE, framework, 0.0) / tensors
+
+
+def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
+    return framework.get(f"{what}/{work.op}", framework.get(f"{what}/{work.family}", otherwise))
 
 
 class CostModel:
@@ -228,4 +242,4 @@ class CostModel:
     def _host_seconds(self, work: Work) -> float:
         if self.fit.device == "cpu":
             return 0.0
-        return host_seconds(work.op, work.family, self.fit.framework)
+        return host_seconds(work, self.fit.framework)

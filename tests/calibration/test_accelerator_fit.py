@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.accelerator_fit import fit_accelerator
-from placer.calibration.observation import StepObservation
+from placer.calibration.accelerator_fit import LEAST_UPDATES, fit_accelerator, issue_seconds
+from placer.calibration.observation import OpObservation, StepObservation
 from placer.framework import framework_seconds
+from placer.operators import feature_names
 
 from .test_fitting import RATES, steps
 
@@ -59,3 +60,26 @@ def test_too_few_steps_tell_nothing_by_themselves() -> None:
 
 def test_a_host_whose_clock_stands_still_between_ops_is_not_given_a_cpus_costs() -> None:
     assert max(between_ops(200, {name: 1e3 * cost for name, cost in ON_CPU.items()}).values()) < 1e-4
+
+
+def updated(optimizer: str, tensors: int, whole: float, each: float) -> StepObservation:
+    """A probe of equal tensors, whose update is divided evenly among them."""
+    features = (0.0,) * (2 + len(feature_names("optimizer")))
+    op = OpObservation("optimizer", optimizer, "float32", features, 1e-6, whole / tensors + each, 0.0, tensors)
+    return StepObservation("made-up", 2, "optimizer", f"{tensors}", 1e-3, 0.0, {}, (op,))
+
+
+def test_an_update_takes_the_host_a_time_of_its_own_and_one_per_tensor() -> None:
+    adam = [updated("optimizer::Adam", tensors, 9e-5, 2e-6) for tensors in (1, 4, 9, 60)]
+    sgd = [updated("optimizer::SGD", tensors, 3e-5, 1e-6) for tensors in (2, 30)]
+    assert len(adam) >= LEAST_UPDATES > len(sgd)
+    found = issue_seconds([*adam, *sgd])
+    assert found["host_update/optimizer::Adam"] == pytest.approx(9e-5)
+    assert found["host/optimizer::Adam"] == pytest.approx(2e-6)
+    assert 3e-5 < found["host_update/optimizer"] < 9e-5
+    assert not {"host", "host/optimizer::SGD", "host_update/optimizer::SGD"} & set(found)
+
+
+def test_a_network_says_nothing_of_its_update_whose_tensors_differ() -> None:
+    network = replace(updated("optimizer::Adam", 5, 9e-5, 2e-6), family="network")
+    assert issue_seconds([network]) == {}

@@ -30,6 +30,7 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
         "dispatch_seconds": SPEC.kernel,
         "sync_seconds": SPEC.sync,
         "context_seconds": SPEC.context,
+        "first_call_seconds": SPEC.first_call,
         "memory_bytes": SPEC.memory,
     }
     for (direction, memory), cost in SPEC.copies.items():

@@ -16,7 +16,7 @@ def copy_into(target: Tensor, source: Tensor, *, non_blocking: bool) -> Tensor:
     mine, theirs = getattr(target, "numbers", target), getattr(source, "numbers", source)
     mine.copy_(theirs)
     if mine is not target and theirs is not source:
-        DEVICE.launch((mine.nbytes + theirs.nbytes) / DEVICE.spec.bytes_per_second)
+        DEVICE.launch((mine.nbytes + theirs.nbytes) / DEVICE.spec.bytes_per_second, "copy_")
     elif mine is not target:
         _pay("h2d", theirs, non_blocking)
     else:

@@ -19,6 +19,7 @@ class Device:
         self.memory = Memory(spec.memory)
         self.contexts = 0
         self.initialized = False
+        self._loaded: set[str] = set()
         self._queue = Queue(RealClock(), spec.queue_depth)
 
     @property
@@ -37,8 +38,12 @@ class Device:
             self.contexts += 1
             self.clock.spend(self.spec.context)
 
-    def launch(self, seconds: float) -> None:
+    def launch(self, seconds: float, op: str) -> None:
         spec = self.spec
+        self.touch()
+        if op not in self._loaded:
+            self._loaded.add(op)
+            self.clock.spend(spec.first_call)
         self.queue.launch(spec.kernel + seconds, issue=spec.issue, latency=spec.launch)
 
     def synchronize(self) -> None:
@@ -49,6 +54,7 @@ class Device:
         """As in a new process."""
         self.initialized = False
         self.contexts = 0
+        self._loaded.clear()
 
     @contextmanager
     def on(self, clock: Clock) -> Iterator[Clock]:

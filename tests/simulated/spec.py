@@ -19,7 +19,8 @@ class Spec:
 
     ``issue`` is what the host needs to hand over a kernel, ``view`` what it needs for an op that launches none,
     ``launch`` passes from there until the kernel can start, ``kernel`` is what every kernel takes besides its work.
-    ``sync`` is the host's cost of waiting, beyond the wait itself.
+    ``sync`` is the host's cost of waiting, beyond the wait itself, ``first_call`` what an op takes the host longer when
+    the context runs it for the first time.
     """
 
     issue: float = 4e-6
@@ -28,6 +29,7 @@ class Spec:
     kernel: float = 3e-6
     sync: float = 8e-6
     context: float = 0.05
+    first_call: float = 1e-4
     flops: float = 2e11
     flops_float64: float = 5e10
     bytes_per_second: float = 4e10

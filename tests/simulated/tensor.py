@@ -108,7 +108,7 @@ def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) ->
         func, args, kwargs, inputs, out, flops=spec.flops, flops_float64=spec.flops_float64,
         bytes_per_second=spec.bytes_per_second,
     )  # fmt: skip
-    DEVICE.launch(seconds)
+    DEVICE.launch(seconds, func._overloadpacket.__name__)
 
 
 def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
