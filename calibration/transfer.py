@@ -41,7 +41,7 @@ KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
 #: deviation of the log of that.
 REGIMES, REGIME_SPREAD = 0.2, 0.25
 #: Steps of a calibration in a minute, roughly.
-MOMENTS_PER_MINUTE = 600
+MOMENTS_PER_MINUTE = 200
 #: Standard deviation of the log of the families' own paces from which on machines are strangers whatever they call
 #: themselves, and the fewest ops that tell a family's pace. Noise alone made 0.17 of it in a restless minute.
 UNLIKE, TELLING = 0.25, 20

@@ -25,7 +25,7 @@ from placer.calibration.benchmarks.parts import (
     SelfAttention,
     Tokens,
 )
-from placer.calibration.benchmarks.recurrent import CELLS, LAYERS, PER_STEP, Unrolled
+from placer.calibration.benchmarks.recurrent import BATCHED, CELLS, LAYERS, PER_STEP, Unrolled
 from placer.calibration.benchmarks.wrappers import wrap
 from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor, widths
 
@@ -231,6 +231,8 @@ def _recurrent(random: Random) -> tuple[Layers, Tensor]:
     both = random.random() < 0.2
     depth = random.choice((1, 1, 2))
     batch = 1 if random.random() < ALONE else log_int(random, 1, 64)
+    if random.random() < BATCHED:
+        batch, (hidden,) = log_int(random, 16, 256), widths(random, 32, 256, 1)
     x = tensor(batch, log_int(random, 4, 64), width)
     layers = Layers()
     rows = float(x.shape[0] * x.shape[1])
