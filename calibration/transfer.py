@@ -116,7 +116,7 @@ class Comparison:
     """How this machine differs from another over all.
 
     ``pace`` is the log of its times over the other's, ``likely`` what their beats alone make of that, and ``trust`` the
-    share of every difference seen from that which is believed to be there to stay.
+    share of what is left of the pace that is believed to be there to stay.
     """
 
     pace: float
@@ -128,11 +128,7 @@ class Comparison:
     @property
     def believed(self) -> float:
         """The log of the pace that is expected to stay."""
-        return float(self.staying(self.pace))
-
-    def staying(self, pace: float | Array) -> float | Array:
-        """What is expected to stay of the log of a pace that was seen."""
-        return self.likely + self.trust * (pace - self.likely)
+        return self.likely + self.trust * (self.pace - self.likely)
 
 
 def compared(
