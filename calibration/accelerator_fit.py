@@ -111,14 +111,16 @@ def _between_ops(
     """
     model = CostModel(fit)
     steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
-    names = learnt(steps, host if steps else {})
+    names = learnt(steps, host)
+    if not steps or not names:
+        return {}
     rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
     waits = _around(fit)
     missing = [s.seconds - waits - _issued(s, issue) for s in steps]
     seconds, weights = np.array(missing), np.array([weight_of(s) for s in steps])
     there = np.array([host.get(name, 0.0) for name in names])
-    pace = pace_shown(rows @ there, seconds, weights) if names else None
-    if not names or (pace is None and len(steps) < 2 * len(names)):
+    pace = pace_shown(rows @ there, seconds, weights)
+    if pace is None and len(steps) < 2 * len(names):
         return {}
     costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), HOST_SPREAD)
     return dict(zip(names, costs.tolist(), strict=True))

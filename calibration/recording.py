@@ -90,32 +90,25 @@ class RawEvent:
 
 
 def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
-    """The host events of each marked step, in order of their start, each with the device time of its kernels."""
-    kernels = kernel_seconds(raw)
-    host = [
-        RawEvent.of(event)
-        for event in raw
-        if event.device_type() == DeviceType.CPU and event.linked_correlation_id() == 0
-    ]
+    """The host events of each marked step, in order of their start, each with the device time of its kernels.
+
+    A range that the user named (an optimizer's step is one) has an event on the device too, from its first kernel
+    to the last: counted with them, all of that range would take twice its time (pytorch/pytorch#130730).
+    """
+    kernels: dict[int, float] = defaultdict(float)
+    host = []
+    for event in raw:
+        correlation = event.linked_correlation_id()
+        if event.device_type() == DeviceType.CPU:
+            if correlation == 0:
+                host.append(RawEvent.of(event))
+        elif correlation > 0 and not event.is_user_annotation():
+            kernels[correlation] += event.duration_ns() * 1e-9
     host.sort(key=lambda e: (e.start_ns, -e.end_ns))
     for position, mark in enumerate(host):
         if mark.name == STEP_MARK:
             following = takewhile(lambda e, end=mark.end_ns: e.start_ns < end, host[position + 1 :])  # type: ignore[misc]
             yield nest([e for e in following if e.name != STEP_MARK], kernels)
-
-
-def kernel_seconds(raw: Sequence[Any]) -> dict[int, float]:
-    """Device seconds of the kernels and copies, by the number of the host event that launched them.
-
-    A range that the user named (an optimizer's step is one) has an event on the device too, from its first kernel
-    to the last: counted with them, all of that range would take twice its time (pytorch/pytorch#130730).
-    """
-    seconds: dict[int, float] = defaultdict(float)
-    for event in raw:
-        launched_by = event.linked_correlation_id()
-        if event.device_type() != DeviceType.CPU and launched_by > 0 and not event.is_user_annotation():
-            seconds[launched_by] += event.duration_ns() * 1e-9
-    return seconds
 
 
 def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event]:

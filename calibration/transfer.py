@@ -123,7 +123,11 @@ class Comparison:
     trust: float
     kinship: Kinship
     likely: float = 0.0
-    kin: bool = False
+
+    @property
+    def kin(self) -> bool:
+        """Whether the two are of one kind."""
+        return self.kinship is not STRANGERS
 
     @property
     def believed(self) -> float:
@@ -145,14 +149,14 @@ def compared(
     kinship = Kinship(KIN.family_pace + (FAMILY_PER_BEAT * apart) ** 2, KIN.signals)
     likely = PER_BEAT * apart
     if not known:
-        return Comparison(likely, 1.0, kinship, likely, True) if expected.kin else Comparison(0.0, 1.0, STRANGERS)
+        return Comparison(likely, 1.0, kinship, likely) if expected.kin else Comparison(0.0, 1.0, STRANGERS)
     seconds = np.array([op.seconds for op in known])
     ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
     pace = float(np.median(ratios))
     odd = pace - likely
     if not expected.kin or abs(odd) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
         return Comparison(pace, 1.0, STRANGERS)
-    return Comparison(pace, _trust(odd, moments, PER_BEAT_DOUBT * apart), kinship, likely, kin=True)
+    return Comparison(pace, _trust(odd, moments, PER_BEAT_DOUBT * apart), kinship, likely)
 
 
 def _unlike(families: Sequence[str], departures: Array) -> bool:

@@ -95,17 +95,19 @@ def test_a_machine_of_the_same_kind_that_is_far_off_its_pace_is_believed(referen
     assert np.array_equal(taught.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
 
 
-def seen(factor: float, beat: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float) -> Comparison:
+def seen(
+    reference: DeviceFit, factor: float, beat: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float
+) -> Comparison:
     """A machine of the reference's kind that takes ``factor`` times as long, at this beat and that of the reference."""
-    fit = fitting.fit_device(steps(160, 0), {**RATES, USUAL_BEAT: there}, device="cpu", threads=2)
+    fit = replace(reference, rates={**RATES, USUAL_BEAT: there})
     factors = {"matmul": factor, "elementwise": factor, **own}
     ops = [op for step in slower(steps(60, 7), **factors) for op in step.ops]
     return compared(ops, Expectation(fit, kin=True), moments, {**RATES, USUAL_BEAT: beat})
 
 
-def test_the_further_off_a_minute_is_the_more_of_it_stays() -> None:
+def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) -> None:
     def trust(factor: float, moments: int) -> float:
-        found = seen(factor, moments=moments)
+        found = seen(reference, factor, moments=moments)
         assert found.kin
         assert found.believed == pytest.approx(found.trust * found.pace)
         return found.trust
@@ -115,25 +117,26 @@ def test_the_further_off_a_minute_is_the_more_of_it_stays() -> None:
     assert trust(1.25, 40) < trust(1.25, 400)  # a few seconds say less than a minute
 
 
-def test_what_the_beat_explains_of_a_pace_stays() -> None:
-    busy = seen(1.5, 1.4e-4, there=1e-4)
+def test_what_the_beat_explains_of_a_pace_stays(reference: DeviceFit) -> None:
+    busy = seen(reference, 1.5, 1.4e-4, there=1e-4)
     assert busy.kin
     assert busy.likely == pytest.approx(PER_BEAT * math.log(1.4))
     assert busy.believed == pytest.approx(math.log(1.5), abs=0.02)
-    assert busy.kinship.family_pace > seen(1.0).kinship.family_pace  # each family feels a neighbour in its own way
-    assert seen(1.5, 1.4e-4, there=1e-4, moments=5).trust < busy.trust
-    assert seen(2.4, 1.8e-4, there=1e-4).kin  # more than twice as long, but for a reason
-    assert not seen(2.4).kin
+    # Each family feels a neighbour in its own way.
+    assert busy.kinship.family_pace > seen(reference, 1.0).kinship.family_pace
+    assert seen(reference, 1.5, 1.4e-4, there=1e-4, moments=5).trust < busy.trust
+    assert seen(reference, 2.4, 1.8e-4, there=1e-4).kin  # more than twice as long, but for a reason
+    assert not seen(reference, 2.4).kin
 
 
-def test_families_that_each_have_a_pace_of_their_own_make_a_stranger() -> None:
-    found = seen(1.6, elementwise=1.0)
+def test_families_that_each_have_a_pace_of_their_own_make_a_stranger(reference: DeviceFit) -> None:
+    found = seen(reference, 1.6, elementwise=1.0)
     assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0, 1e6])
-def test_a_machine_far_faster_or_slower_is_a_stranger(factor: float) -> None:
-    found = seen(factor)
+def test_a_machine_far_faster_or_slower_is_a_stranger(reference: DeviceFit, factor: float) -> None:
+    found = seen(reference, factor)
     assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
 
 
