@@ -1,12 +1,15 @@
 """What calibration has measured so far, a line of JSON per probe, so that an interrupt loses nothing.
 
-The first line names the machine's fingerprint: a journal of another machine, or of other settings, is not resumed.
+The first line names the machine's fingerprint: a journal of another machine, or of other settings, is not resumed but
+put aside, until there is a calibration with these again.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ from placer.json_values import integer, json_object, number, numbers, text
 _VERSION = 3
 #: A journal is a few MB; a larger file is started anew.
 _MAX_BYTES = 256 * 2**20
+#: Characters of a first line: a fingerprint takes one or two thousand.
+_MOST_HEAD = 2**20
 #: What ended the process that was measuring is not known: it may have been this probe.
 _NEVER_SEEN_AGAIN = "the process ended while it ran"
 
@@ -37,13 +42,16 @@ class Failure:
 class Journal:
     """Observations, failures and rates in an append-only file.
 
-    Damaged lines (a crash mid-write) are dropped, the rest kept. What is no journal of this machine is started anew, or
-    refused where it has to be an ``existing`` one. Raises CalibrationError for that, and where the file cannot be
-    written or is a symbolic link.
+    Damaged lines (a crash mid-write) are dropped, the rest kept. What is no journal is started anew; that of another
+    machine or of other settings is put aside first, and this one's taken back from there. Where it has to be an
+    ``existing`` one, neither is touched, and CalibrationError raised; likewise where the file cannot be written or is a
+    symbolic link.
     """
 
     #: What was being measured when the file ended.
     _running: Failure | None = None
+    #: Where the journal is now that stood here, of another machine or other settings.
+    put_aside: Path | None = None
 
     def __init__(self, path: Path, fingerprint: Mapping[str, Any], *, existing: bool = False) -> None:
         self.path = path
@@ -54,6 +62,8 @@ class Journal:
         head = _head(fingerprint)
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
+        if not existing:
+            self._exchange(head)
         if not self._read(head):
             if existing:
                 raise CalibrationError(f"{path} is no journal of this machine with these settings")
@@ -61,6 +71,32 @@ class Journal:
             self._write(json.dumps(head) + "\n", mode="w")
         if self._running is not None:
             self.add_failure(self._running)
+
+    def _exchange(self, head: Mapping[str, Any]) -> None:
+        """Put another head's journal aside, and take back the one of ``head`` that was."""
+        found = self._head_found()
+        if found == head:
+            return
+        with suppress(OSError):  # what cannot be moved cannot be written either, which is told then
+            if found is not None and found.get("version") == _VERSION:
+                self.put_aside = self._aside(found)
+                self.path.replace(self.put_aside)
+            own = self._aside(head)
+            if own.is_file() and not own.is_symlink():
+                own.replace(self.path)
+
+    def _head_found(self) -> dict[str, Any] | None:
+        """The first line of the file that is there; None where there is none, or it is no journal."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                return json_object(json.loads(file.readline(_MOST_HEAD)), "a head", None)
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None
+
+    def _aside(self, head: Mapping[str, Any]) -> Path:
+        """Where the journal with this head is while others are written."""
+        digest = zlib.crc32(json.dumps(head, sort_keys=True).encode())
+        return self.path.with_stem(f"{self.path.stem}-{digest:08x}")
 
     def _read(self, head: Mapping[str, Any]) -> bool:
         try:

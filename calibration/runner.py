@@ -107,6 +107,8 @@ def _calibrate(
 ) -> Profile:  # fmt: skip
     journal = Journal(target_path.with_suffix(".journal"), fingerprint)
     interrupted = False
+    if journal.put_aside is not None:
+        shown.note(f"an interrupted calibration with other settings is kept in {journal.put_aside}")
     with shown:
         try:
             for target in targets:

@@ -68,7 +68,7 @@ FAMILIES: Mapping[str, Family] = {
     "view": Family((), (), readers.nothing),
     "matmul": Family(
         ("batch", "m", "n", "k", "left", "right", "product", "narrowest"),
-        ("a_transposed", "b_transposed", "row", "column"),
+        ("a_transposed", "b_transposed", "row", "column", "ragged"),
         readers.matmul,
         {"padding_flops": readers.product_padding_flops},
         cpu_amounts={
@@ -79,16 +79,16 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "convolution": Family(
         _GEOMETRY,
-        ("one_d", "three_d", "transposed", "strided", "dilated"),
+        ("one_d", "three_d", "transposed", "strided", "dilated", "ragged"),
         readers.convolution,
-        {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
+        readers.CONVOLVED,
         variant=readers.convolution_variant,
     ),
     "convolution_backward": Family(
         _GEOMETRY,
-        ("one_d", "three_d", "transposed", "strided", "dilated", "to_input"),
+        ("one_d", "three_d", "transposed", "strided", "dilated", "ragged", "to_input"),
         readers.convolution_backward,
-        {"padding_flops": readers.padding_flops, "unfolded_bytes": readers.unfolded_bytes},
+        readers.CONVOLVED,
         variant=readers.convolution_variant,
     ),
     "elementwise": Family(

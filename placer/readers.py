@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from placer.operators import Work
 
 
+#: float32 numbers in a vector register of AVX-512, and channels in a block of oneDNN's layouts.
+REGISTER = 16
+
+
 def operand_bytes(call: OpCall) -> float:
     """Bytes that all operands and results move, each once."""
     return float(sum(t.touched_bytes for t in call.inputs) + sum(t.touched_bytes for t in call.outputs))
@@ -39,7 +43,8 @@ def largest(specs: tuple[TensorSpec, ...]) -> int:
 def matmul(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """2 x batch x m x n x k; batch, m, n, k, elements of operands and product; operands transposed, one row or column.
 
-    One row or column runs in other kernels, and how thin the product is tells how well any of them does.
+    One row or column runs in other kernels, and how thin the product is tells how well any of them does. Rows of the
+    product that end within a vector register take some tenth longer (``ragged``), however little of it they miss.
     """
     # addmm, baddbmm and addmv carry the bias first.
     a, b = call.inputs[-2:]
@@ -47,9 +52,14 @@ def matmul(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     m = a.shape[-2] if len(a.shape) > 1 else 1
     k = a.shape[-1] if a.shape else 1
     n = b.shape[-1] if len(b.shape) > 1 else 1
-    flags = (float(_is_transposed(a)), float(_is_transposed(b)), float(m == 1), float(n == 1))
+    flags = (float(_is_transposed(a)), float(_is_transposed(b)), float(m == 1), float(n == 1), _ragged(n))
     elements = (batch * m * k, batch * k * n, batch * m * n)
     return 2.0 * batch * m * n * k, (batch, m, n, k, *elements, min(m, n, k)), flags
+
+
+def _ragged(*sizes: int) -> float:
+    """1.0 where one of these is no multiple of a vector register; 1, which has kernels of its own, does not count."""
+    return float(any(size % REGISTER for size in sizes if size > 1))
 
 
 def _is_transposed(spec: TensorSpec) -> bool:
@@ -74,10 +84,11 @@ def _convolution_geometry(call: OpCall, image: TensorSpec, weight: TensorSpec, o
     return image.shape[0], cin, cout, groups, kernel, spatial, math.prod(image.shape[2:]), weight.numel, out.numel
 
 
-def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec) -> tuple[float, ...]:
+def _convolution_flags(call: OpCall, image: TensorSpec, weight: TensorSpec, out: TensorSpec) -> tuple[float, ...]:
     dims = len(weight.shape) - 2
-    strided = float(not image.contiguous)
-    return float(dims == 1), float(dims == 3), float(_flag(call)), strided, float(_is_dilated(call))
+    strided, dilated = float(not image.contiguous), float(_is_dilated(call))
+    ragged = _ragged(image.shape[1], out.shape[1])
+    return float(dims == 1), float(dims == 3), float(_flag(call)), strided, dilated, ragged
 
 
 def _is_dilated(call: OpCall) -> bool:
@@ -92,10 +103,10 @@ def _is_dilated(call: OpCall) -> bool:
 
 def convolution(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """2 x batch x in x out x kernel x positions, with the channels of one group."""
-    image, weight = call.inputs[:2]
-    geometry = _convolution_geometry(call, image, weight, call.outputs[0])
+    image, weight, out = *call.inputs[:2], call.outputs[0]
+    geometry = _convolution_geometry(call, image, weight, out)
     n, cin, cout, groups, kernel, spatial = geometry[:6]
-    return 2.0 * n * cin * cout * groups * kernel * spatial, geometry, _convolution_flags(call, image, weight)
+    return 2.0 * n * cin * cout * groups * kernel * spatial, geometry, _convolution_flags(call, image, weight, out)
 
 
 def convolution_backward(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
@@ -105,7 +116,7 @@ def convolution_backward(call: OpCall) -> tuple[float, tuple[float, ...], tuple[
     n, cin, cout, groups, kernel, spatial = geometry[:6]
     to_input = any(o.shape == image.shape for o in call.outputs)
     flops = (4.0 if to_input else 2.0) * n * cin * cout * groups * kernel * spatial
-    return flops, geometry, (*_convolution_flags(call, image, weight), float(to_input))
+    return flops, geometry, (*_convolution_flags(call, image, weight, grad), float(to_input))
 
 
 #: Arithmetic per element of the ops that are not a single instruction (polynomial or table evaluations, in FLOPs).
@@ -371,7 +382,7 @@ def nothing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
 
 
 def padding_flops(work: Work) -> float:
-    """Arithmetic on channels that are only there to fill vector registers (16 float32 in oneDNN's blocked layouts)."""
+    """Arithmetic on channels that are only there to fill vector registers (oneDNN's blocked layouts)."""
     _, cin, cout, groups = work.sizes[:4]
     return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
 
@@ -411,7 +422,7 @@ def product_depth(work: Work) -> float:
 
 def _filled(size: float) -> float:
     """How much larger a dimension is once it is rounded up to whole vector registers."""
-    return math.ceil(size / 16) * 16 / size if size > 0 else 1.0
+    return math.ceil(size / REGISTER) * REGISTER / size if size > 0 else 1.0
 
 
 def unfolded_bytes(work: Work) -> float:
@@ -419,6 +430,19 @@ def unfolded_bytes(work: Work) -> float:
     n, cin, _, groups, kernel, positions = work.sizes[:6]
     return 4.0 * n * cin * groups * kernel * positions
 
+
+def activations(work: Work) -> float:
+    """Elements of image and result: laid out anew and written to fresh memory, they cost more than weights do."""
+    n, cin, _, groups, _, _, input_positions, _, result = work.sizes[:9]
+    return n * cin * groups * input_positions + result
+
+
+#: What a convolution's time is proportional to besides.
+CONVOLVED: Mapping[str, Callable[[Work], float]] = {
+    "padding_flops": padding_flops,
+    "unfolded_bytes": unfolded_bytes,
+    "activations": activations,
+}
 
 #: What the innermost loops cost beside their arithmetic: beginning anew, one or both, and elements that lie apart.
 LOOPS: Mapping[str, Callable[[Work], float]] = {

@@ -39,6 +39,8 @@ ALONE = 0.2
 IN_PARTS = 0.1
 #: Share of recurrent networks whose cell is called in a Python loop.
 LOOPED = 0.3
+#: Share of solvers that keep the time in tensors.
+CLOCKED = 0.5
 OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
 
 
@@ -128,7 +130,9 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
     activation = random.choice(ACTIVATIONS)
     normalized, bottleneck = random.random() < 0.5, random.random() < 0.3
     separable = 0.7 if random.random() < 0.2 else 0.1
-    for _ in range(log_int(random, 1, 8)):
+    # Channels double wherever the image is halved, until they are many on few positions.
+    staged = random.random() < 0.4
+    for _ in range(log_int(random, 1, 12 if staged else 8)):
         points = float(batch * side**dims)
         if bottleneck and channels == width:
             inner = max(width // 4, 1)
@@ -155,13 +159,13 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
             layers.add(
                 conv(channels, width, kernel, padding="same"),
                 flops=2.0 * points * channels * width * kernel**dims,
-                elements=points * width,
+                elements=points * width + channels * width * kernel**dims,
             )
         channels = width
         if normalized:
             layers.add(norm(channels), elements=points * width)
         layers.add(activation(), elements=points * width)
-        if side >= 8 and random.random() < 0.4:
+        if side >= (2 if staged else 8) and random.random() < (0.6 if staged else 0.4):
             if random.random() < 0.6:
                 layers.add(pool(2), elements=points * width / 2)
                 side = side // 2
@@ -171,7 +175,7 @@ def _cnn(random: Random) -> tuple[Layers, Tensor]:
                     conv(channels, channels, 3, stride=2, padding=1),
                     flops=2.0 * batch * side**dims * width * width * 3**dims,
                 )
-            if random.random() < 0.5:
+            if staged or random.random() < 0.5:
                 width = min(2 * width, 512)
     if random.random() < 0.3:
         layers.add(nn.Flatten(), nn.Linear(channels * side**dims, 10), flops=20.0 * batch * channels * side**dims)
@@ -286,7 +290,7 @@ def _solver(random: Random) -> tuple[Layers, Tensor]:
     layers = Layers()
     evaluations = float(steps * stages)
     layers.add(
-        Iterated(field, steps, stages, stacked=random.random() < 0.5),
+        Iterated(field, steps, stages, stacked=random.random() < 0.5, clocked=random.random() < CLOCKED),
         flops=evaluations * (4.0 * batch * width * hidden + PER_STEP),
         elements=evaluations * batch * (2 * hidden + 4 * width),
     )

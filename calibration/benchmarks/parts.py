@@ -111,22 +111,36 @@ class Pieces(nn.Module):
 class Iterated(nn.Module):
     """A field followed step by step, ``stages`` evaluations each, as solvers of differential equations do.
 
-    Slopes are put together one by one, or stacked and multiplied by their weights.
+    Slopes are put together one by one, or stacked and multiplied by their weights. ``clocked``: the time and the size
+    of a step are tensors of one number, which are compared and read before every step, as solvers do that choose it.
     """
 
-    def __init__(self, field: nn.Module, steps: int, stages: int, stacked: bool) -> None:
+    def __init__(self, field: nn.Module, steps: int, stages: int, stacked: bool, clocked: bool = False) -> None:
         super().__init__()
-        self.field, self.steps, self.stages, self.stacked = field, steps, stages, stacked
+        self.field, self.steps, self.stages, self.stacked, self.clocked = field, steps, stages, stacked, clocked
         self.register_buffer("weights", torch.full((stages,), 0.1 / stages))
+        self.register_buffer("points", torch.linspace(0.0, 1.0, steps + 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        weights = self.get_buffer("weights")
-        for _ in range(self.steps):
-            slopes = [self.field(x)]
-            while len(slopes) < self.stages:
-                slopes.append(self.field(x + 0.1 * slopes[-1]))
-            if self.stacked:
-                x = x + (torch.stack(slopes, -1) * weights).sum(-1)
-            else:
-                x = x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
+        points = self.get_buffer("points")
+        if not self.clocked:
+            for _ in range(self.steps):
+                x = self._step(x, 0.1)
+            return x
+        time, step = points[0], points[1] - points[0]
+        for point in points[1:]:
+            reached = (time + step >= point) & (step > 0)
+            if not reached:  # what rounding has left of the way
+                step = torch.minimum(abs(point - time), 2 * step)
+            x = self._step(x, step)
+            time = time + step
         return x
+
+    def _step(self, x: Tensor, step: float | Tensor) -> Tensor:
+        weights = self.get_buffer("weights")
+        slopes = [self.field(x)]
+        while len(slopes) < self.stages:
+            slopes.append(self.field(x + step * slopes[-1]))
+        if self.stacked:
+            return x + (torch.stack(slopes, -1) * weights).sum(-1)
+        return x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))

@@ -353,10 +353,14 @@ class Recorder(TorchDispatchMode):
         return result
 
 
+#: Whose frames stand between an op and the code that called for it.
+_BETWEEN = ("placer.tracing.", "torch.utils.", "torch._")
+
+
 def _asked_by_torch() -> bool:
     """Whether the Python code that reads the value is one of PyTorch's own modules."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("placer.", "torch.utils.", "torch._")):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.nn.")
 

@@ -84,12 +84,39 @@ def test_a_damaged_line_is_dropped(path: Path, line: str) -> None:
     assert [o.name for o in Journal(path, HERE).observations] == ["a"]
 
 
-def test_another_machines_journal_is_not_resumed(path: Path) -> None:
-    Journal(path, HERE).add(observation("a"), 0.25)
-    other = Journal(path, {**HERE, "cores": 4})
+def test_another_machines_journal_is_put_aside_and_resumed_there(path: Path) -> None:
+    there = {**HERE, "cores": 4}
+    first = Journal(path, HERE)
+    first.add(observation("a"), 0.25)
+    assert first.put_aside is None
+    other = Journal(path, there)
     assert other.observations == []
     assert other.seconds == {}
-    assert Journal(path, HERE).observations == []  # it was started anew
+    assert other.put_aside is not None
+    assert other.put_aside.parent == path.parent
+    other.add(observation("b"), 0.25)
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+    again = Journal(path, there)
+    assert [o.name for o in again.observations] == ["b"]
+    again.close()
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
+def test_a_journal_that_has_to_exist_moves_none(path: Path) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    with pytest.raises(CalibrationError, match="no journal of this machine"):
+        Journal(path, {**HERE, "cores": 4}, existing=True)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_was_put_aside_is_not_taken_back_through_a_link(path: Path) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    aside = Journal(path, {**HERE, "cores": 4}).put_aside
+    assert aside is not None
+    aside.replace(path.parent / "elsewhere")
+    aside.symlink_to(path.parent / "elsewhere")
+    assert Journal(path, HERE).observations == []
+    assert aside.is_symlink()
 
 
 def test_failures_come_back(path: Path) -> None:

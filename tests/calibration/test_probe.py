@@ -5,14 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks import PROPOSERS, networks, pooling
+from placer.calibration.benchmarks import PROPOSERS, convolution, networks, pooling
 from placer.calibration.benchmarks.losses import LOSSES, loss_named
-from placer.calibration.benchmarks.parts import InParts
+from placer.calibration.benchmarks.parts import InParts, Iterated
 from placer.calibration.measuring import _step
 from placer.calibration.probe import Apply, Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
 from placer.context import Context
@@ -163,6 +164,29 @@ def test_parts_of_a_batch_are_put_together_again() -> None:
     assert lengths.tolist() == [3, 2, 2]  # never one row beside larger parts: it has no variance to normalize by
     drawn = [networks.propose(Random(seed), LIMIT).build() for seed in range(60)]
     assert any(isinstance(module, InParts) for built in drawn for module in built.modules())
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_solver_that_keeps_the_time_in_tensors_follows_the_same_path(stacked: bool) -> None:
+    torch.manual_seed(0)
+    field, start = nn.Linear(3, 3), torch.randn(2, 3)
+    with torch.no_grad():
+        plain, clocked = (Iterated(field, 10, 3, stacked, clocked)(start) for clocked in (False, True))
+    torch.testing.assert_close(plain, clocked)
+    drawn = [networks.propose(Random(seed), LIMIT).build() for seed in range(200)]
+    solvers = [module for built in drawn for module in built.modules() if isinstance(module, Iterated)]
+    assert {module.clocked for module in solvers} == {False, True}
+
+
+def test_convolutions_are_drawn_as_networks_of_images_have_them() -> None:
+    random = Random(0)
+    with torch.device("meta"):
+        layers: list[Any] = [convolution._draw(random).build() for _ in range(500)]
+    assert {layer.kernel_size[0] for layer in layers} == {1, 2, 3, 4, 5, 7, 8, 16}
+    patches = [layer for layer in layers if layer.stride == layer.kernel_size != (1,) * len(layer.stride)]
+    assert {layer.transposed for layer in patches if set(layer.padding) == {0}} == {False, True}
+    # Deep in a network weights are most of what is read: a million of them is what 3x3 kernels of 340 channels have.
+    assert sum(layer.weight.numel() > 1e6 for layer in layers) > 25
 
 
 def test_log_draws_stay_in_range_and_reach_every_octave() -> None:

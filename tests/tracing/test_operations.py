@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from placer.calibration.benchmarks.parts import Iterated
 from placer.tracing import OpCall, Trace, trace
 from placer.tracing.layout import spec_of
 from placer.tracing.trace import CACHE_LINE, TensorSpec
@@ -73,6 +74,10 @@ MODELS = {
     "norms": (
         lambda: nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 12), nn.Softmax(-1), nn.PReLU(), nn.Linear(12, 2)),
         (3, 5, 12),
+    ),
+    "solver that reads its time": (
+        lambda: Iterated(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)), 4, 2, stacked=False, clocked=True),
+        (5, 3),
     ),
 }  # fmt: skip
 
