@@ -37,7 +37,7 @@ RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11
 
 def matmul(n: int, dtype: str = "float32", op: str = "aten::mm") -> Work:
     sizes = (1, n, n, n, n * n, n * n, n * n, n, 1e6, 1, 0, 0)
-    return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, sizes, (0,) * 9)
+    return Work("matmul", op, dtype, 2.0 * n**3, 12.0 * n * n, sizes, (0,) * 10)
 
 
 def device(families: Mapping[str, FamilyFit] | None = None, **rates: float) -> DeviceFit:
@@ -215,7 +215,7 @@ def test_the_residual_holds_for_what_is_not_loops_beginning_anew() -> None:
 
 def test_far_from_every_sample_only_the_floor_is_left() -> None:
     fit = device({"matmul": family([matmul(16)], [math.log(3.0)], FLAT)})
-    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (*(1e30,) * 8, 1e60, 1, 0, 0), (0,) * 9)
+    huge = Work("matmul", "aten::mm", "float32", 1e60, 1e60, (*(1e30,) * 8, 1e60, 1, 0, 0), (0,) * 10)
     (seconds,), (sigma,), (source,) = CostModel(fit).price_works([huge])
     assert source == "extrapolated"
     assert sigma > 0.9

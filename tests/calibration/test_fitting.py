@@ -30,7 +30,7 @@ def _op(random: np.random.Generator) -> OpObservation:
         m, k, n = np.exp(random.uniform(np.log(8), np.log(1024), 3)).tolist()
         flops, moved = 2 * m * k * n, 4 * (m * k + k * n + m * n)
         sizes = (1.0, m, n, k, m * k, k * n, m * n, min(m, n, k), 1e6, 1.0, 0.0, 0.0)
-        features = (flops, moved, *sizes, *(0.0,) * 9)
+        features = (flops, moved, *sizes, *(0.0,) * 10)
         seconds = (4e-6 + flops / 3e10 + moved / 2e10) * (1 + 0.5 * math.exp(-m / 100))
         family, op = "matmul", "aten::mm"
     else:
