@@ -143,4 +143,5 @@ class Iterated(nn.Module):
             slopes.append(self.field(x + step * slopes[-1]))
         if self.stacked:
             return x + (torch.stack(slopes, -1) * weights).sum(-1)
-        return x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
+        result: Tensor = x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
+        return result
