@@ -10,8 +10,9 @@ from torch import nn
 from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 #: Share of layers as they stand deep in networks of images: many channels on few positions, where most of the memory
-#: that is moved are weights. Of shapes drawn evenly, hardly any are.
-DEEP = 0.3
+#: that is moved are weights; and of short series and small images in large batches, as rows of a table are. Of shapes
+#: drawn evenly, hardly any are either.
+DEEP, MANY = 0.3, 0.1
 #: Share of layers that cut an image into patches, or put them together again; and of those that are transposed.
 PATCHES, TRANSPOSED = 0.1, 0.15
 #: Largest sides of other images, by dimensions.
@@ -27,9 +28,10 @@ def propose(random: Random, limit: Limit) -> Probe:
 def _draw(random: Random) -> Branch:
     dims = random.choice((1, 1, 1, 2, 2, 2, 2, 2, 3))
     depthwise, transposed = random.random() < 0.2, random.random() < TRANSPOSED
-    deep, patches = dims < 3 and random.random() < DEEP, random.random() < PATCHES
+    place, patches = random.random() if dims < 3 else 1.0, random.random() < PATCHES
+    deep, many = place < DEEP, DEEP <= place < DEEP + MANY
     kernel = random.choice((2, 2, 4, 8, 16) if patches else (1, 3, 3, 4) if deep else (1, 3, 3, 3, 4, 5, 7))
-    cin, cout = widths(random, 64 if deep else 2, 1024, 2)
+    cin, cout = widths(random, 64 if deep else 2, 64 if many else 1024, 2)
     if not deep and random.random() < 0.25:
         cin = random.choice((1, 1, 3))
     cout = cin if depthwise else cout
@@ -37,8 +39,8 @@ def _draw(random: Random) -> Branch:
     stride = kernel if patches else random.choice((2, 2, 1) if kernel == 4 else (1, 1, 1, 2))
     dilation = 1 if deep or patches else random.choice((1, 1, 1, 1, 2))
     padding = 0 if patches else dilation * ((kernel - 1) // 2)
-    side = log_int(random, max(dilation * (kernel - 1) + 1 - 2 * padding, 1), 32 if deep else LARGEST[dims])
-    batch = log_int(random, 1, 64 if deep else 4096 if dims == 1 else 128)
+    side = log_int(random, max(dilation * (kernel - 1) + 1 - 2 * padding, 1), 32 if deep or many else LARGEST[dims])
+    batch = log_int(random, 256 if many else 1, 64 if deep else 8192 if many else 4096 if dims == 1 else 128)
     bias = random.random() < 0.6
     out = (side * stride if transposed else max(side // stride, 1)) ** dims
     flops = 2.0 * batch * cin * cout / groups * kernel**dims * (side**dims if transposed else out)

@@ -119,16 +119,17 @@ class Iterated(nn.Module):
         super().__init__()
         self.field, self.steps, self.stages, self.stacked, self.clocked = field, steps, stages, stacked, clocked
         self.register_buffer("weights", torch.full((stages,), 0.1 / stages))
-        self.register_buffer("points", torch.linspace(0.0, 1.0, steps + 1))
+        self.register_buffer("interval", torch.tensor([0.0, 1.0 / steps]))
 
     def forward(self, x: Tensor) -> Tensor:
-        points = self.get_buffer("points")
         if not self.clocked:
             for _ in range(self.steps):
                 x = self._step(x, 0.1)
             return x
-        time, step = points[0], points[1] - points[0]
-        for point in points[1:]:
+        start, width = self.get_buffer("interval").unbind()
+        time, step = start, width
+        for number in range(1, self.steps + 1):
+            point = start + number * width
             reached = (time + step >= point) & (step > 0)
             if not reached:  # what rounding has left of the way
                 step = torch.minimum(abs(point - time), 2 * step)
