@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
-from placer.calibration.pulse import USUAL_BEAT, is_alike
+from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.transfer import Expectation
 from placer.costs import foreign_family
 from placer.profile import Profile
 
 #: Strangeness below which two machines are of one kind.
 SAME_KIND = 0.05
-#: Factor within which the beats of two machines of one kind are of one pace; and up to which what neighbours make of a
-#: pace is known (``transfer.PER_BEAT``): they leave half of a core.
-SAME_PACE, KNOWN_PACE = 1.15, 2.0
+#: Factors by which a beat may be shorter and longer than that of another machine of this kind and of its pace. Neighbours
+#: make beats longer, so a longer one may be of the same rest, felt in a restless minute. None makes them shorter: what
+#: does is the clock, as where the host has little else to do.
+SHORTER, LONGER = 1.05, 1.15
+#: Factor up to which what neighbours make of a pace is known (``transfer.PER_BEAT``): they leave half of a core.
+KNOWN_PACE = 2.0
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
@@ -61,7 +64,7 @@ def pace_of_kind(
         for found in known
         if device in found.devices() and _strangeness(found.fingerprint, fingerprint, device) < SAME_KIND
     ]
-    alike = [own for own in beats if own > 0.0 and is_alike(beat, own, SAME_PACE)]
+    alike = [own for own in beats if own / SHORTER <= beat <= own * LONGER and own > 0.0]
     return min(alike, key=lambda own: abs(math.log(beat / own)), default=None)
 
 
