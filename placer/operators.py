@@ -154,7 +154,12 @@ FAMILIES: Mapping[str, Family] = {
         ("backward",),
         readers.recurrent,
         {"steps": sharing.time_steps, "gated": sharing.gated},
-        cpu_amounts={"streamed_bytes": readers.streamed_bytes, "padding_flops": readers.step_padding_flops},
+        cpu_amounts={
+            "streamed_bytes": readers.streamed_bytes,
+            "padding_flops": readers.step_padding_flops,
+            "width_padding_flops": readers.width_padding_flops,
+            "left_over": readers.left_over,
+        },
         sharing=Sharing(sharing.state_pieces, {"gated": sharing.gated}, loops=sharing.time_steps),
     ),
     "linear_algebra": Family(

@@ -340,6 +340,23 @@ def step_padding_flops(work: Work) -> float:
     return work.flops * (_filled(work.sizes[1]) - 1.0)
 
 
+def width_padding_flops(work: Work) -> float:
+    """Arithmetic on numbers that only fill up the last vector register of a state's row."""
+    return work.flops * (_filled(work.sizes[3]) - 1.0)
+
+
+def left_over(work: Work) -> float:
+    """Numbers of a gate beyond the pairs of registers that its rows fill: their exponentials are taken one by one.
+
+    A gate is a part of the rows of one product, so each of its rows is a loop of its own (see ``loops.py``). Layers of
+    LSTMs are oneDNN's, which has none of that; plain ones have no gates; and gradients take no exponentials.
+    """
+    if work.op == "aten::lstm" or "rnn" in work.op or work.op.endswith("_backward"):
+        return 0.0
+    length, batch, _, hidden, stacked = work.sizes[:5]
+    return length * stacked * batch * (hidden % (2 * REGISTER))
+
+
 def linear_algebra(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """2 x batch x rows x columns x inner: the cube of a square matrix, up to a constant each op has of its own.
 
