@@ -14,12 +14,9 @@ from placer.profile import Profile
 
 #: Strangeness below which two machines are of one kind.
 SAME_KIND = 0.05
-#: Factors by which a beat may be shorter and longer than that of another machine of this kind and of its pace. Neighbours
-#: make beats longer, so a longer one may be of the same rest, felt in a restless minute. None makes them shorter: what
-#: does is the clock, as where the host has little else to do.
-SHORTER, LONGER = 1.05, 1.15
-#: Factor up to which what neighbours make of a pace is known (``transfer.PER_BEAT``): they leave half of a core.
-KNOWN_PACE = 2.0
+#: Factor by which a beat may be longer than that of another machine of this kind and of its pace; and up to which what
+#: neighbours make of a pace is known (``transfer.PER_BEAT``): they leave half of a core.
+SAME_PACE, KNOWN_PACE = 1.15, 2.0
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
@@ -57,14 +54,15 @@ def pace_of_kind(
 ) -> float | None:
     """Seconds of the beat that a machine of this kind was measured at at length, where ``beat`` is of that pace.
 
-    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go.
+    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go: they make beats
+    longer. None makes them shorter; what does is the clock, as where the host has little else to do.
     """
     beats = [
         found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
         for found in known
         if device in found.devices() and _strangeness(found.fingerprint, fingerprint, device) < SAME_KIND
     ]
-    alike = [own for own in beats if own / SHORTER <= beat <= own * LONGER and own > 0.0]
+    alike = [own for own in beats if 0.0 < own <= beat <= own * SAME_PACE]
     return min(alike, key=lambda own: abs(math.log(beat / own)), default=None)
 
 

@@ -99,7 +99,7 @@ def test_of_profiles_that_are_strange_alike_the_newest_is_taken_whatever_its_pac
 @pytest.mark.usefixtures("folder")
 def test_a_beat_of_the_pace_of_ones_kind_is_taken_for_that() -> None:
     known = [at_beat(profile, 1e-4) for profile in references()]
-    for beat, pace in ((1.1e-4, 1e-4), (0.96e-4, 1e-4), (1.2e-4, None), (0.94e-4, None), (0.0, None)):
+    for beat, pace in ((1.1e-4, 1e-4), (1e-4, 1e-4), (1.2e-4, None), (0.97e-4, None), (0.0, None)):
         assert pace_of_kind(known, "cpu", 2, MACHINE, beat) == pace
     assert pace_of_kind(known, "cpu", 2, {**MACHINE, "cpu": "Never Seen"}, 1e-4) is None
     assert pace_of_kind(known, "cuda", 2, MACHINE, 1e-4) is None
