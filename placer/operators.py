@@ -82,6 +82,7 @@ FAMILIES: Mapping[str, Family] = {
         ("one_d", "three_d", "transposed", "strided", "dilated", "ragged"),
         readers.convolution,
         readers.CONVOLVED,
+        earlier=readers.CONVOLVED_EARLIER,
         variant=readers.convolution_variant,
     ),
     "convolution_backward": Family(
@@ -89,6 +90,7 @@ FAMILIES: Mapping[str, Family] = {
         ("one_d", "three_d", "transposed", "strided", "dilated", "ragged", "to_input"),
         readers.convolution_backward,
         readers.CONVOLVED,
+        earlier=readers.CONVOLVED_EARLIER,
         variant=readers.convolution_variant,
     ),
     "elementwise": Family(

@@ -398,8 +398,22 @@ def nothing(call: OpCall) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     return 0.0, (), ()
 
 
-def padding_flops(work: Work) -> float:
-    """Arithmetic on channels that are only there to fill vector registers (oneDNN's blocked layouts)."""
+def filling_flops(work: Work) -> float:
+    """Arithmetic on channels that are only there to fill vector registers (oneDNN's blocked layouts).
+
+    An image of fewer channels than one register holds is read as it lies, by kernels of their own (oneDNN's
+    ``is_1stconv``); none write one so: its gradient is filled up like any.
+    """
+    _, cin, cout, groups = work.sizes[:4]
+    if groups > 1:
+        return 0.0
+    to_input = work.family == "convolution_backward" and work.flags[6] > 0.0
+    read = 1.0 if cin < REGISTER and not to_input else _filled(cin)
+    return work.flops * (read * _filled(cout) - 1.0)
+
+
+def padding_flops(work: Work, _: int) -> float:
+    """The same as it was taken for before: an image of few channels filled up, too, wherever it is read."""
     _, cin, cout, groups = work.sizes[:4]
     return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
 
@@ -454,12 +468,13 @@ def activations(work: Work) -> float:
     return n * cin * groups * input_positions + result
 
 
-#: What a convolution's time is proportional to besides.
+#: What a convolution's time is proportional to besides; and what only profiles fitted before know of it.
 CONVOLVED: Mapping[str, Callable[[Work], float]] = {
-    "padding_flops": padding_flops,
+    "filling_flops": filling_flops,
     "unfolded_bytes": unfolded_bytes,
     "activations": activations,
 }
+CONVOLVED_EARLIER: Mapping[str, Callable[[Work, int], float]] = {"padding_flops": padding_flops}
 
 #: What the innermost loops cost beside their arithmetic: beginning anew, one or both, and elements that lie apart.
 LOOPS: Mapping[str, Callable[[Work], float]] = {

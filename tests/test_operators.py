@@ -142,12 +142,23 @@ def test_a_convolution_in_the_middle_costs_two_gradients() -> None:
     assert [feature(w, "to_input") for w in backward] == [1, 0]
 
 
-def test_padded_channels_and_unfolded_patches() -> None:
+def test_filled_up_channels_and_unfolded_patches() -> None:
     found = traced(nn.Conv2d(3, 20, 3, padding=1), "aten::convolution", (1, 3, 4, 4), mode="infer")
     extra = amounts(found)
-    # 3 -> 16 and 20 -> 32 channels
-    assert extra["padding_flops"] == pytest.approx(2 * 16 * (16 * 32 - 3 * 20) * 9)
+    # 20 -> 32 channels; the three of the image are read as they lie
+    assert extra["filling_flops"] == pytest.approx(2 * 16 * 3 * (32 - 20) * 9)
     assert extra["unfolded_bytes"] == 4 * 16 * 3 * 9
+    assert amounts(traced(nn.Conv2d(32, 48, 3), "aten::convolution", (1, 32, 4, 4)))["filling_flops"] == 0
+    wide = traced(nn.Conv2d(20, 16, 1), "aten::convolution", (1, 20, 4, 4), mode="infer")
+    assert amounts(wide)["filling_flops"] == pytest.approx(2 * 16 * 16 * (32 - 20))
+
+
+def test_the_gradient_of_an_image_of_few_channels_is_filled_up() -> None:
+    step = trace(make_workload(nn.Sequential(nn.Conv2d(16, 3, 1), nn.Conv2d(3, 16, 1)), (1, 16, 4, 4), mode="train"))
+    to_both, to_weight = [describe(c, HERE) for c in step.calls if c.op == "aten::convolution_backward"]
+    one = 2 * 16 * 16 * 3  # FLOPs of each gradient
+    assert amounts(to_both)["filling_flops"] == pytest.approx(2 * one * (16 / 3 - 1))
+    assert amounts(to_weight)["filling_flops"] == pytest.approx(one * (16 / 3 - 1))
 
 
 class Attend(nn.Module):
@@ -169,6 +180,27 @@ def test_attention_is_two_products_forward_and_five_backward() -> None:
     assert forward.sizes[:4] == (6, 5, 5, 4)
     assert feature(forward, "causal") == 0
     assert feature(traced(Attend(True), "aten::scaled_dot_product_attention", (3, 5, 8)), "causal") == 1
+
+
+@pytest.mark.parametrize(
+    ("build", "op", "hidden", "left_over"),
+    [
+        (nn.GRU, "aten::gru", 32, 0),
+        (nn.GRU, "aten::gru", 40, 6 * 4 * 8),
+        (nn.GRU, "aten::gru_backward", 40, 0),  # takes no exponentials
+        (nn.LSTM, "aten::lstm", 40, 0),  # is oneDNN's
+        (nn.RNN, "aten::rnn_tanh", 40, 0),  # has no gates
+        (nn.GRUCell, "aten::gru_cell", 40, 4 * 8),
+        (nn.LSTMCell, "aten::lstm_cell", 40, 4 * 8),
+    ],
+)
+def test_rows_of_gates_that_fill_no_pairs_of_registers(
+    build: Callable[[int, int], nn.Module], op: str, hidden: int, left_over: int
+) -> None:
+    shape = (4, 5) if op.endswith("_cell") else (6, 4, 5)
+    found = traced(build(5, hidden), op, shape)
+    assert amounts(found)["left_over"] == left_over
+    assert amounts(found)["width_padding_flops"] == pytest.approx(found.flops * (48 / 40 - 1) if hidden == 40 else 0)
 
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], str, int]] = {
