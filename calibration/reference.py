@@ -54,8 +54,8 @@ def pace_of_kind(
 ) -> float | None:
     """Seconds of the beat that a machine of this kind was measured at at length, where ``beat`` is of that pace.
 
-    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go: they make beats
-    longer. None makes them shorter; what does is the clock, as where the host has little else to do.
+    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go: they make
+    beats longer. None makes them shorter; what does is the clock, as where the host has little else to do.
     """
     beats = [
         found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
