@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from placer.prediction import NOT_PREDICTED
 from placer.threads import ThreadOption
 from placer.units import format_bytes, format_seconds
 
@@ -215,11 +216,15 @@ def _times(prediction: Timed, steps: int | None) -> str:
 
 
 def _main_cost(chosen: Timed, other: Timed) -> str:
-    """What makes the other device slower: its largest component, if it alone explains half of the difference."""
+    """What makes the other device slower: the component that differs most, if it alone explains half of the difference.
+
+    What a measurement adds to the predicted ones explains nothing.
+    """
     gap = other.step_seconds - chosen.step_seconds
-    if gap <= 0.0 or not other.components:
+    known = {name: seconds for name, seconds in other.components.items() if name != NOT_PREDICTED}
+    if gap <= 0.0 or not known:
         return ""
-    name, seconds = max(other.components.items(), key=lambda item: item[1] - chosen.components.get(item[0], 0.0))
+    name, seconds = max(known.items(), key=lambda item: item[1] - chosen.components.get(item[0], 0.0))
     if seconds - chosen.components.get(name, 0.0) < 0.5 * gap:
         return ""
     return f", where {_NAMES.get(name, name)} alone takes {format_seconds(seconds)}"

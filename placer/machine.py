@@ -97,7 +97,10 @@ def accelerators() -> tuple[str, ...]:
 
     # The accelerator this torch build knows, present or not. Its module counts devices without a context (and, unlike
     # torch.cuda.is_available, through NVML whatever PYTORCH_NVML_BASED_CUDA_CHECK says).
-    built_for = torch.accelerator.current_accelerator()
+    try:
+        built_for = torch.accelerator.current_accelerator()
+    except RuntimeError:  # what torch 2.6 answers where none is present
+        return ()
     if built_for is None:
         return ()
     kind = built_for.type

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from placer import history, machine
-from placer.prediction import Prediction
+from placer.prediction import NOT_PREDICTED, Prediction
 from placer.tracing.trace import Trace
 from placer.workload import Workload
 
@@ -92,7 +92,7 @@ def corrected(
             low=real.low,
             high=real.high,
             total_seconds=total,
-            components={**old.components, "not predicted": missed},
+            components={**old.components, NOT_PREDICTED: missed},
         )
     return result
 

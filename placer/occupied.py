@@ -20,7 +20,8 @@ def occupied(devices: Iterable[str]) -> tuple[str, ...]:
     """
     found = []
     for device in devices:
-        if device == "cpu" or "@" in device or machine.has_context(device):  # "@": of another machine
+        elsewhere = "@" in device  # of another machine
+        if elsewhere or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
             continue
         share = machine.utilization(device)
         if share is not None and share >= BUSY:

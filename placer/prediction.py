@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
 Source = Literal["calibrated", "extrapolated", "floor"]
+#: The component by which a measured step is longer than the predicted ones add up to; shorter, where it is negative.
+NOT_PREDICTED = "not predicted"
 
 
 @dataclass(frozen=True)

@@ -68,14 +68,24 @@ def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-    sharded = fully_shard(net(), mesh=init_device_mesh("cpu", (1,)))
+    def sharded_net() -> nn.Module:
+        return fully_shard(net(), mesh=init_device_mesh("cpu", (1,)))
+
+    def runs(model: nn.Module) -> bool:
+        try:
+            model(torch.randn(3, 4)).sum().backward()
+        except AttributeError:  # torch 2.6: the CPU's streams lack what fully_shard asks of them
+            return False
+        return True
+
+    sharded, works = sharded_net(), runs(sharded_net())
     for model in (sharded, FullyShardedDataParallel(net(), device_id=torch.device("cpu"))):
         with pytest.warns(PlacerWarning) as caught:
             placement = placer.choose(model, (3, 4))
         assert len([w for w in caught if w.category is PlacerWarning]) == 1
         assert (placement.device, placement.confidence) == ("cpu", None)
         assert "not to be moved" in placement.reason
-        model(torch.randn(3, 4)).sum().backward()
+        assert runs(model) or (model is sharded and not works)
 
 
 def test_lazy_modules_fall_back_with_one_warning() -> None:

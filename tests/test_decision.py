@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from placer.decision import Z_90, break_even_steps, decide, probability_faster
-from placer.prediction import Prediction
+from placer.prediction import NOT_PREDICTED, Prediction
 
 Make = Callable[..., Prediction]
 
@@ -101,6 +101,13 @@ def test_the_reason_names_what_makes_the_other_slower(make_prediction: Make) -> 
     assert decide({"cpu": cpu, "cuda": cuda}, None).reason == (
         "cpu: a step takes 1.20 ms there and 3.40 ms on cuda, where launching its kernels alone takes 2.90 ms"
     )
+
+
+def test_what_a_measurement_adds_explains_nothing(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.0e-3, components={"compute": 1.5e-3, NOT_PREDICTED: -0.5e-3})
+    for missed in (-0.1e-3, 1.0e-3):
+        cuda = make_prediction("cuda", 1.4e-3, components={"compute": 1.4e-3 - missed, NOT_PREDICTED: missed})
+        assert decide({"cpu": cpu, "cuda": cuda}, None).reason == "cpu: a step takes 1.00 ms there and 1.40 ms on cuda"
 
 
 def test_no_predictions_are_refused() -> None:

@@ -95,6 +95,15 @@ def test_available_devices_start_with_the_cpu() -> None:
     assert machine.available_devices() == ("cpu", *machine.accelerators())
 
 
+def test_no_accelerator_however_torch_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> torch.device:  # torch 2.6
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    for answer in (refuse, lambda: None):
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", answer)
+        assert machine.available_devices() == ("cpu",)
+
+
 def test_machine_id_is_a_stable_file_name() -> None:
     name = machine.machine_id()
     assert name == machine.machine_id()

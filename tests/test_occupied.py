@@ -24,7 +24,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, float | None]:
 
 
 def test_accelerators_that_others_keep_busy_are_named(used: dict[str, float | None]) -> None:
-    assert [text.split(",")[0] for text in occupied(("cpu", "cuda@server", *used))] == [
+    assert [text.split(",")[0] for text in occupied(("cpu", "cpu:0", "cuda@server", *used))] == [
         "cuda is 90% busy with other jobs", "cuda:3 is 50% busy with other jobs",
     ]  # fmt: skip
 

@@ -13,12 +13,13 @@ from placer.explanation.explanation import Explanation
 from placer.explanation.parts import SpanRow
 from placer.explanation.sweep import Sweep
 from placer.explanation.tables import PARTS, shown_parts, step_parts
+from placer.prediction import NOT_PREDICTED
 from placer.units import format_seconds
 
 WIDTH = 820
 #: Colours of devices in order, of parts and of phases, by the names the style sheet gives them.
 DEVICE_COLOURS = tuple(f"var(--device-{n})" for n in range(4))
-_PARTS = ("arithmetic", "memory", "overhead", "optimizer", "dispatch", "copy", "sync", "compute", "not predicted")
+_PARTS = ("arithmetic", "memory", "overhead", "optimizer", "dispatch", "copy", "sync", "compute", NOT_PREDICTED)
 PART_COLOURS = {name: f"var(--part-{n})" for n, name in enumerate(_PARTS)}
 PHASE_COLOURS = {
     "forward": "var(--part-0)", "loss": "var(--part-6)", "backward": "var(--part-1)", "optimizer": "var(--part-3)",

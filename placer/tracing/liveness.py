@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.storage import UntypedStorage
 
@@ -68,6 +69,8 @@ class Liveness:
 
     def forget(self, tensor: Tensor) -> None:
         """Stop counting the storage of ``tensor``: it is a parameter's gradient, counted elsewhere."""
+        if tensor.layout is not torch.strided:  # a sparse gradient has no storage of its own
+            return
         storage = tensor.untyped_storage()
         for reference in weakref.getweakrefs(storage):
             if isinstance(reference, _Tracked) and self._live.pop(id(reference), None) is not None:

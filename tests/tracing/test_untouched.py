@@ -72,7 +72,10 @@ def test_everything_is_as_before(mode: str, fails: bool, reads: bool) -> None:
         traced = trace(workload)
         assert traced.calls
         assert traced.notes[-1] == "1 user hook was left out of the trace"
-        assert len(traced.notes) == 1 + reads
+        # torch 2.6 has no gradient of weight_norm without values: a real run even where nothing is read.
+        ran = traced.notes[0].startswith("traced a real run of a copy")
+        assert ran or not reads
+        assert len(traced.notes) == 1 + ran
     after = picture_of(model)
     assert {k for k in before if not same(before[k], after[k])} == set()
     assert seen == []
