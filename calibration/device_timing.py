@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
 from placer.calibration.in_place import StepTiming, Stopwatch
 from placer.calibration.matching import OpTiming, match
-from placer.calibration.recording import Event, RawEvent, nest
+from placer.calibration.recording import Event, RawEvent, nest, recorder_of
 from placer.calibration.timing import Clock
 from placer.calibration.waiting import OP_MARK, WaitAfterEachOp, waited_calls
 from placer.tracing.trace import Trace
@@ -90,7 +90,7 @@ def _structure(
     step: Callable[[], object], kind: str, synchronize: Callable[[], None], clock: Clock
 ) -> _Structure | None:
     with (
-        profile(activities=[ProfilerActivity.CPU]) as recorder,
+        recorder_of([ProfilerActivity.CPU]) as recorder,
         WaitAfterEachOp(kind, synchronize, clock, mark=True) as mode,
     ):
         step()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -62,7 +64,7 @@ def record(
 
     # Waiting for the usual pace is full of ops: it is over before they are recorded.
     before = None if pulse is None else pulse.settle()
-    with profile(activities=activities) as recorder:
+    with recorder_of(activities) as recorder:
         runs = watched(pulse, marked, rounds, before=before)
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
@@ -70,6 +72,20 @@ def record(
     # Should the recorder have lost the marks, nothing was recorded.
     events = itertools.chain(steps, itertools.repeat([]))
     return [(Recorded(seconds, found), beat) for (seconds, beat), found in zip(runs, events, strict=False)]
+
+
+@contextmanager
+def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
+    """torch's recorder, running; its results are there afterwards."""
+    recorder = profile(activities=activities)
+    with warnings.catch_warnings():
+        # Since torch 2.11 it warns that it forgets earlier cycles, of which there are none.
+        warnings.filterwarnings("ignore", message=".*Profiler clears events")
+        recorder.start()
+    try:
+        yield recorder
+    finally:
+        recorder.stop()
 
 
 @dataclass(frozen=True, slots=True)
