@@ -42,6 +42,20 @@ def test_the_figures_reached_are_held(name: str) -> None:
     assert reached.inside > 0.85
 
 
+def test_every_reference_system_is_priced_within_fifteen_percent() -> None:
+    folder = RECORDS / "cpu-intel-avx512-2-core"
+    profile = load_profile(folder / "reference_profile.json")
+    cells = replay(record.load(folder / "reference.json"), profile).cells
+    assert {cell.network for cell in cells} == {entry.name for entry in entries("reference")}
+    ratios = [cell.predicted / cell.measured for cell in cells if cell.predicted and cell.measured]
+    assert len(ratios) == len(cells)
+    # Where this process's heap stands moves some by a hundredth.
+    assert 0.85 < min(ratios) < max(ratios) < 1.15
+    reached = score(cells)
+    assert reached is not None
+    assert reached.median_error <= 0.08
+
+
 def test_the_decision_on_threads_is_held() -> None:
     folder = RECORDS / "cpu-avx512-2-core"
     cells = replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
