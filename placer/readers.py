@@ -404,7 +404,7 @@ def filling_flops(work: Work) -> float:
     An image of fewer channels than one register holds is read as it lies, by kernels of their own (oneDNN's
     ``is_1stconv``); none write one so: its gradient is filled up like any.
     """
-    _, cin, cout, groups = work.sizes[:4]
+    cin, cout, groups = work.sizes[1:4]
     if groups > 1:
         return 0.0
     to_input = work.family == "convolution_backward" and work.flags[6] > 0.0
@@ -414,7 +414,7 @@ def filling_flops(work: Work) -> float:
 
 def padding_flops(work: Work, _: int) -> float:
     """The same as it was taken for before: an image of few channels filled up, too, wherever it is read."""
-    _, cin, cout, groups = work.sizes[:4]
+    cin, cout, groups = work.sizes[1:4]
     return 0.0 if groups > 1 else work.flops * (_filled(cin) * _filled(cout) - 1.0)
 
 

@@ -201,6 +201,12 @@ def test_an_op_is_recovered_from_its_regression_inputs() -> None:
             assert op_label(work) == fit.ops[op]
 
 
+def test_sizes_are_recovered_to_the_last_register() -> None:
+    sizes = tuple(float(16 * n) for n in range(1, 1 + len(FAMILIES["matmul"].sizes) + len(CONTEXT_SIZES)))
+    work = Work("matmul", "aten::mm", "float32", 3.0, 7.0, sizes, (0.0,) * len(FAMILIES["matmul"].flags))
+    assert work_at("matmul", op_label(work), inputs_of(work)).sizes == sizes
+
+
 def test_a_variant_is_recovered_from_its_sizes() -> None:
     family = FAMILIES["convolution"]
     sizes = (8.0, 1.0, 1.0, 64.0, 9.0, *[100.0] * (len(family.sizes) + len(CONTEXT_SIZES) - 5))
