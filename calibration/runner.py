@@ -25,7 +25,7 @@ from placer.calibration.observation import StepObservation
 from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
 from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
-from placer.calibration.rates import measure_rates
+from placer.calibration.rates import counted_again, measure_rates
 from placer.calibration.reference import expectation, pace_of_kind, references
 from placer.calibration.timing import Clock, clock_resolution
 from placer.costs import foreign_family
@@ -215,6 +215,10 @@ def measure(
                 journal.seconds[key] = spent + took
             else:
                 journal.add(observation, took)
+        if target.device == "cpu":
+            start = clock()
+            rates = counted_again(journal.rates[key], seconds=seconds * RATES_SHARE, clock=clock)
+            journal.add_rates(*key, rates, clock() - start)
 
     with running_with(target.threads):
         run()
@@ -248,9 +252,7 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         expected = expectation(known, device, threads, fingerprint, beat)
         if device == "cpu":
             fits.append(
-                fitting.fit_device(
-                    observations, rates, device=device, threads=threads, tuned=tuned, expected=expected
-                )
+                fitting.fit_device(observations, rates, device=device, threads=threads, tuned=tuned, expected=expected)
             )
         else:
             host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
@@ -282,9 +284,7 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
     )
 
 
-def at_one_pace(
-    observations: Sequence[StepObservation], paces: Sequence[float]
-) -> tuple[list[StepObservation], float]:
+def at_one_pace(observations: Sequence[StepObservation], paces: Sequence[float]) -> tuple[list[StepObservation], float]:
     """Those taken at the first of ``paces`` (beats in seconds) that the machine had for long enough, and that beat.
 
     All of them, and the median of their beats, where it had none of them for long.
