@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.transfer import Comparison, Expectation
 from placer.costs import CostModel
-from placer.framework import BACKWARD, FORWARD, LEARNT, UPDATE
+from placer.framework import BACKWARD, CROWDED, FORWARD, LEARNT, UPDATE
 from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
@@ -69,9 +69,13 @@ def fit_framework(
 
 
 def learnt(observations: Iterable[StepObservation], elsewhere: Mapping[str, float]) -> list[str]:
-    """What of the framework ran in some step at all, or has a cost ``elsewhere``; nothing is learnt of the rest."""
+    """What of the framework ran in some step at all, or has a cost ``elsewhere``; nothing is learnt of the rest.
+
+    A profile fitted before has costs of counts that nothing new is learnt of; without them its others would be too few.
+    """
     counted = {name for step in observations for name, count in step.counts.items() if count}
-    return [name for name in LEARNT if name in counted or name in elsewhere]
+    before = [name for name in CROWDED if name in elsewhere]
+    return [*(name for name in LEARNT if name in counted or name in elsewhere), *before]
 
 
 def weight_of(step: StepObservation) -> float:
@@ -128,7 +132,7 @@ def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[
         beyond["update"] -= _priced([op for op in step.ops if op.family == "optimizer"], model)
     phases: list[tuple[Sequence[str], float]] = []
     torn: list[str] = []
-    for phase, names in (("forward", FORWARD), ("backward", BACKWARD), ("update", UPDATE)):
+    for phase, names in (("forward", (*FORWARD, *CROWDED)), ("backward", BACKWARD), ("update", UPDATE)):
         if phase in beyond:
             phases.append((names, beyond[phase]))
         else:

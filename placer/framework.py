@@ -12,10 +12,10 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from placer import parameter_updates
+from placer import layouts, parameter_updates
 from placer.context import since_last
 from placer.sharing import CORE_CACHE
-from placer.tracing.trace import Trace
+from placer.tracing.trace import OpCall, Trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches: orders of
 #: magnitude are enough. The update's code has waited for a whole step.
@@ -25,13 +25,13 @@ NEAR, FAR, SINCE_UPDATE = 50e-6, 2e-3, 5e-3
 SINCE = (4e-6, 50e-6, 600e-6, 8e-3)
 #: What the counts of code that has left as many caches are called after.
 AFTER = ("50us", "600us", "8ms")
-#: Forward ops of a step from which on the tensors and modules of one, and what the interpreter keeps of the functions
-#: around it, have left the nearest caches by the next step.
-CROWD = 30
+#: Ops of a step, those of all phases, from which on the tensors and modules of one, what the interpreter keeps of the
+#: functions around it, and what the core has learnt of their branches, are forgotten by the next step.
+MANY = 100
 #: What is counted of each phase of a step. Phases are timed apart, so what one of them costs cannot be taken for
 #: another's.
 FORWARD = (
-    "step", "forward_op", "crowded_op", "python_call", "crowded_call", "displaced_call",
+    "step", "forward_op", "op_among_many", "number_operand", "python_call", "call_among_many", "displaced_call",
     *(f"{what}_after_{after}" for what in ("op", "recorded_op", "call") for after in AFTER),
 )  # fmt: skip
 BACKWARD = (
@@ -42,8 +42,10 @@ UPDATE = (
 )  # fmt: skip
 #: All that calibration learns the cost of.
 LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
-#: Counted for profiles that were fitted before phases were timed apart; nothing new is learnt of these.
-EARLIER = ("cold_call", "long_op")
+#: Counted for profiles that were fitted before: nothing new is learnt of these. ``CROWDED`` is what forward was counted
+#: by when ops among many were told by forward's own number.
+CROWDED, CROWD = ("crowded_op", "crowded_call"), 30
+EARLIER = (*CROWDED, "cold_call", "long_op")
 
 
 def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
@@ -52,8 +54,9 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     ``host_seconds`` are what each of ``trace.calls`` keeps the host: the longer, the further out its caches have pushed
     the framework's code meanwhile.
 
-    - ``crowded_*``: forward ops and Python functions whose data the others displace, in shares; ``displaced_call``:
-      functions whose code other functions displace.
+    - ``*_among_many``: forward ops and Python functions that the other ops of the step make forgotten, in shares;
+      ``number_operand``: forward ops of a tensor and a number of Python's, which becomes a tensor before they begin;
+      ``displaced_call``: functions whose code other functions displace.
     - ``*_after_*``: ops, and the Python functions around them, that ran so long ago, in shares (see ``staleness``);
       ``recorded``: while autograd builds its graph, which runs code of its own for each kind of op.
     - ``cold_node``: autograd nodes that have to come back from beyond a core's own caches, in shares.
@@ -71,15 +74,17 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     kernels = [parameter_updates.kernels(call) for call in updates]
     walked = sum([parameter_updates.moved_bytes(call) for call in updates])
     stale_update = sum(_stale(before)) / len(AFTER) if updated else 0.0
+    many = min(len(trace.calls) / MANY, 1.0)
     crowd = min(forward.count / CROWD, 1.0)
     cold = (forward.near + backward.near) / max(forward.count + backward.count, 1.0)
     calls_per_op = trace.python_calls / max(forward.count, 1.0)
     return {
         "step": 1.0,
         "forward_op": forward.count,
-        "crowded_op": crowd * forward.count,
+        "op_among_many": many * forward.count,
+        "number_operand": float(sum(map(_is_forward_of_number, trace.calls))),
         "python_call": float(trace.python_calls),
-        "crowded_call": crowd * trace.python_calls,
+        "call_among_many": many * trace.python_calls,
         "displaced_call": trace.displaced_calls,
         **_after("op", forward.stale),
         **_after("recorded_op", forward.stale, float(training)),
@@ -96,9 +101,15 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
         "stale_kernel": stale_update * max(kernels, default=0.0),
         "stale_update_op": stale_update * sum(kernels),
         "displaced_update": stale_update * min(walked / CORE_CACHE, 1.0),
+        "crowded_op": crowd * forward.count,
+        "crowded_call": crowd * trace.python_calls,
         "cold_call": cold * trace.python_calls,
         "long_op": forward.far + backward.far,
     }
+
+
+def _is_forward_of_number(call: OpCall) -> bool:
+    return call.phase in ("forward", "loss") and layouts.is_of_number(call)
 
 
 class _Ops:

@@ -29,10 +29,15 @@ def kernel(call: OpCall) -> str:
     """
     if "batch_norm" in call.op and max((len(t.shape) for t in call.inputs), default=0) == 2:
         return f"{call.op}{LAYOUT}rows"
-    if len(call.inputs) == 1 and call.op.rstrip("_") in _OF_TWO:
+    if is_of_number(call):
         return f"{call.op}{LAYOUT}number"
     if call.op == "aten::sum" and any(t.dtype == "bool" for t in call.inputs):
         return f"{call.op}{LAYOUT}mask"
     if call.op in _BY_INDEX and any(t.dtype == "bool" for t in call.inputs[1:]) and call.inputs[0].dtype != "bool":
         return f"{call.op}{LAYOUT}mask"
     return call.op
+
+
+def is_of_number(call: OpCall) -> bool:
+    """Whether one of two operands is a number of Python's."""
+    return len(call.inputs) == 1 and call.op.rstrip("_") in _OF_TWO

@@ -13,6 +13,7 @@ from placer.framework import (
     EARLIER,
     FORWARD,
     LEARNT,
+    MANY,
     SINCE,
     UPDATE,
     framework_counts,
@@ -46,10 +47,36 @@ def test_what_the_framework_is_counted_by() -> None:
     })  # fmt: skip
     assert counts.pop("displaced_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
     assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "crowded_op": pytest.approx(0.3), "backward_op": 1,
-        "autograd_node": 6, "python_call": 14, "crowded_call": pytest.approx(1.4), "displaced_call": 2.5,
-        "update": 1, "updated_tensor": 1,
+        "step": 1, "training_step": 1, "forward_op": 3, "op_among_many": pytest.approx(0.15), "number_operand": 0,
+        "backward_op": 1, "autograd_node": 6, "python_call": 14, "call_among_many": pytest.approx(0.7),
+        "displaced_call": 2.5, "update": 1, "updated_tensor": 1,
+        "crowded_op": pytest.approx(0.3), "crowded_call": pytest.approx(1.4),
     }  # fmt: skip
+
+
+def test_ops_of_all_phases_make_a_step_of_many() -> None:
+    def counted(forward: int, backward: int) -> dict[str, float]:
+        phases: tuple[Any, ...] = ("forward",) * forward + ("backward",) * backward
+        calls = tuple(OpCall("aten::relu", (SPEC,), (), phase=phase) for phase in phases)
+        return framework_counts(Trace(calls, "train", (), (), (), (), python_calls=10), [0.0] * len(calls))
+
+    few, alone, many = counted(10, 0), counted(MANY, 0), counted(10, MANY)
+    assert few["op_among_many"] == pytest.approx(10 * 10 / MANY)
+    assert many["op_among_many"] == many["forward_op"] == 10
+    assert alone["call_among_many"] == many["call_among_many"] == 10
+    assert counted(10, 2 * MANY)["op_among_many"] == 10
+
+
+def test_numbers_among_the_operands_of_forward_are_counted() -> None:
+    def call(op: str, operands: int, phase: Any) -> OpCall:
+        return OpCall(op, (SPEC,) * operands, (), phase=phase)
+
+    calls = (
+        call("aten::mul", 1, "forward"), call("aten::add_", 1, "loss"), call("aten::mul", 2, "forward"),
+        call("aten::relu", 1, "forward"), call("aten::mul", 1, "backward"),
+    )  # fmt: skip
+    counts = framework_counts(Trace(calls, "train", (), (), (), ()), [0.0] * len(calls))
+    assert counts["number_operand"] == 2  # a kernel that autograd calls gets its number as it is
 
 
 def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
