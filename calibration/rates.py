@@ -70,15 +70,15 @@ def measure_rates(
         if pages is not None:
             pages.count()
     rates["bytes_per_second"] = _bandwidth(device, timed)
+    if sync is not None:
+        rates.update(measure_queue(device, sync, seconds=2.0 * share, clock=clock))
+        rates.update(_copies(device, timed))
     if pages is not None:
         tiny = torch.ones(8)
         out = torch.empty_like(tiny)
         rates["dispatch_seconds"] = timed(lambda: torch.neg(tiny, out=out), best=True)
         pages.count()
         rates["fresh_seconds_per_byte"] = pages.seconds_per_byte()
-    else:
-        rates.update(measure_queue(device, sync, seconds=2.0 * share, clock=clock))
-        rates.update(_copies(device, timed))
     return rates, timings
 
 
