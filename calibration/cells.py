@@ -32,7 +32,7 @@ from placer.tracing.trace import Trace
 from placer.workload import Data, Workload, make_workload
 
 #: A visit counts if its share of steps at the machine's usual pace is at least this much of the largest of any visit.
-LEAST_SHARE = 0.2
+LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 VISITS, QUICK_VISITS = 3, 1
 #: Visits more, for cells that on no visit had the machine at its usual pace for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
-MORE_VISITS, RARELY = 2, 0.2
+MORE_VISITS, RARELY = 3, 0.5
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL, QUICK_SECONDS_PER_CELL = 0.5, 0.8
 
