@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from placer.calibration import fitting
+from placer.calibration.framework_fit import learnt
 from placer.calibration.observation import OpObservation, StepObservation
 from placer.calibration.residual import most_points
 from placer.costs import CostModel
@@ -136,6 +137,14 @@ def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
 
     assert worst(apart=True) < 0.1
     assert worst(apart=False) > 0.2
+
+
+def test_what_a_profile_was_fitted_by_before_is_learnt_of_its_kin_too() -> None:
+    costs = {"python_call": 0.5e-6, "autograd_node": 2e-6, "backward_op": 1e-6}
+    steps = in_phases(80, costs, apart=True)
+    now = learnt(steps, {})
+    assert "crowded_op" not in now
+    assert learnt(steps, {"python_call": 1e-6, "crowded_op": 1e-6}) == [*now, "crowded_op"]
 
 
 def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> None:
