@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 VISITS, QUICK_VISITS = 3, 1
 #: Visits more, for cells that on no visit had the machine at its usual pace for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
-MORE_VISITS, RARELY = 3, 0.5
+MORE_VISITS, MOSTLY = 3, 0.5
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL, QUICK_SECONDS_PER_CELL = 0.5, 0.8
 
@@ -78,8 +78,8 @@ def validate(
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
     made before anything is measured. The suite is gone through ``visits`` times, and again for cells that the machine
-    was hardly at its usual pace for. No network is begun once ``clock()`` has passed ``deadline``: the next run goes
-    on.
+    was not mostly at its usual pace for. No network is begun once ``clock()`` has passed ``deadline``: the next run
+    goes on.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
@@ -116,7 +116,7 @@ def _visit(
 ) -> Report:  # fmt: skip
     """The report after all networks were visited once more; ``visit`` counts from 0.
 
-    ``unusual_only``: no cells but those that the machine hardly had its usual pace for.
+    ``unusual_only``: no cells but those that the machine did not mostly have its usual pace for.
     """
     for number, entry in enumerate(networks, 1):
         if run.effort.clock() >= deadline:
@@ -134,7 +134,7 @@ def _visit(
         # On the first visit, cells that failed in an earlier run are tried again; later ones only add to what is there.
         due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
         if unusual_only:
-            due = [cell for cell in due if cell.usual and max(cell.usual) < RARELY]
+            due = [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY]
         if due:
             again = f", visit {visit + 1}" if visit else ""
             run.progress(f"{number}/{len(networks)} {entry.name}: {len(due)} cells{again}")
