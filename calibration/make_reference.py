@@ -21,17 +21,18 @@ from pathlib import Path
 
 import numpy as np
 
-from placer import machine, profile
-from placer.calibration.fitting import LEAST_POINTS
-from placer.calibration.journal import Journal
-from placer.calibration.observation import StepObservation
+from placer.calibration.fitting.device import LEAST_POINTS
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.speed_probe import Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.progress import silent
-from placer.calibration.pulse import Pulse, is_alike, pacing_cores, usual_beat
 from placer.calibration.runner import build, measure, targets
+from placer.decision.threads import running_with
 from placer.errors import CalibrationError
-from placer.profile import Profile
-from placer.store import data_home
-from placer.threads import running_with
+from placer.machine import host as machine
+from placer.profile import profile
+from placer.profile.files import data_home
+from placer.profile.profile import Profile
 
 #: Seconds of measuring that a sitting is worth.
 BUDGET = 1500.0

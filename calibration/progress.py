@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from placer.load_rich import load_rich
+from placer.explanation.load_rich import load_rich
 
 
 class Progress:

@@ -13,25 +13,27 @@ from pathlib import Path
 
 import torch
 
-from placer import machine, malloc, profile
-from placer.calibration import fitting
-from placer.calibration.accelerator_fit import fit_accelerator
-from placer.calibration.alone import alone
-from placer.calibration.attempts import attempt
-from placer.calibration.interference import Load
-from placer.calibration.journal import Journal, infeasible
-from placer.calibration.measuring import Bench
-from placer.calibration.observation import StepObservation
+from placer.calibration.fitting import device as fitting
+from placer.calibration.fitting.accelerator import fit_accelerator
+from placer.calibration.fitting.references import expectation, pace_of_kind, references
+from placer.calibration.measuring.alone import alone
+from placer.calibration.measuring.attempts import attempt
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.interference import Load
+from placer.calibration.measuring.journal import Journal, infeasible
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.rates import counted_again, measure_rates
+from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
+from placer.calibration.measuring.timing import Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
-from placer.calibration.rates import counted_again, measure_rates
-from placer.calibration.reference import expectation, pace_of_kind, references
-from placer.calibration.timing import Clock, clock_resolution
-from placer.costs import foreign_family
+from placer.decision.threads import running_with
 from placer.errors import CalibrationError, ProfileError
-from placer.profile import DeviceFit, Profile, Sample
-from placer.threads import running_with
+from placer.machine import host as machine
+from placer.machine import malloc
+from placer.pricing.costs import foreign_family
+from placer.profile import profile
+from placer.profile.profile import DeviceFit, Profile, Sample
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0

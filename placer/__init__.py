@@ -43,7 +43,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from placer.api import calibrate, choose, explain, load_profile
-    from placer.decision import Decision
+    from placer.decision.decision import Decision
     from placer.errors import (
         CalibrationError,
         PlacerError,
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
         TraceError,
     )
     from placer.explanation import Explanation
-    from placer.placement import Placement
-    from placer.prediction import Prediction
-    from placer.profile import Profile
-    from placer.workload import Workload
+    from placer.placement.placement import Placement
+    from placer.pricing.prediction import Prediction
+    from placer.profile.profile import Profile
+    from placer.workload.workload import Workload
 
 #: Where each public name lives; names not listed live in ``placer.errors``.
 _HOMES = {
@@ -70,12 +70,12 @@ _HOMES = {
     "explain": "placer.api",
     "calibrate": "placer.api",
     "load_profile": "placer.api",
-    "Placement": "placer.placement",
-    "Prediction": "placer.prediction",
-    "Decision": "placer.decision",
+    "Placement": "placer.placement.placement",
+    "Prediction": "placer.pricing.prediction",
+    "Decision": "placer.decision.decision",
     "Explanation": "placer.explanation",
-    "Profile": "placer.profile",
-    "Workload": "placer.workload",
+    "Profile": "placer.profile.profile",
+    "Workload": "placer.workload.workload",
 }
 
 

@@ -13,23 +13,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer import history, machine, observed, planning, ranks
-from placer import profile as profiles
-from placer.advice import advise
-from placer.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
-from placer.asked import words
-from placer.batches import staging
-from placer.decision import Decision
+from placer.decision import history, observed, planning, ranks
+from placer.decision.advice import advise
+from placer.decision.asked import words
+from placer.decision.decision import Decision
+from placer.decision.occupied import with_occupied
+from placer.decision.plans import Plan, Plans
+from placer.decision.second_opinion import with_race, with_seen
 from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
-from placer.moving import move_optimizer, same_device
-from placer.occupied import with_occupied
-from placer.placement import Placement
-from placer.plans import Plan, Plans
-from placer.profile import Profile
-from placer.relocation import place, place_or_stay
-from placer.second_opinion import with_race, with_seen
-from placer.workload import Workload, make_workload
+from placer.machine import host as machine
+from placer.placement.batches import staging
+from placer.placement.moving import move_optimizer, same_device
+from placer.placement.placement import Placement
+from placer.placement.relocation import place, place_or_stay
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
+from placer.workload.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
+from placer.workload.workload import Workload, make_workload
 
 plans = Plans()
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from placer import api, machine, profile
-from placer.prediction import Prediction, PricedTrace
-from placer.profile import SCHEMA, DeviceFit, Profile
+from placer import api
+from placer.machine import host as machine
+from placer.pricing.prediction import Prediction, PricedTrace
+from placer.profile import profile
+from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 
 

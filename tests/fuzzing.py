@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
 from placer.errors import ProfileError
-from placer.profile_schema import decode, encode
+from placer.profile.schema import decode, encode
 
 _ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**53, 2**63, 10**400, 0.5, -0.0, 1e-320, 1e300, 1e999, -1e999, "", "cpu", "\x00",

@@ -19,10 +19,12 @@ import torch
 from torch import nn
 
 import placer
-from placer import history, machine, planning, profile
+from placer.decision import history, planning
 from placer.errors import PlacerWarning, ProfileMissing, ProfileStale, TraceError
-from placer.prediction import Prediction
-from placer.profile import Profile
+from placer.machine import host as machine
+from placer.pricing.prediction import Prediction
+from placer.profile import profile
+from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
 

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from placer import api
-from placer.calibration import record
-from placer.calibration.scoring import score
+from placer.calibration.validation import record
+from placer.calibration.validation.scoring import score
 from placer.cli import main
-from placer.context import CONTEXT_FLAGS, CONTEXT_SIZES
-from placer.operators import FAMILIES
-from placer.profile import Profile
+from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES
+from placer.pricing.operators import FAMILIES
+from placer.profile.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -18,8 +18,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import placer
-from placer import api, profile
-from placer.profile import Profile
+from placer import api
+from placer.profile import profile
+from placer.profile.profile import Profile
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_data_loader_workers_can_ask_and_use_a_placement(context: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_forked_in_the_middle_of_a_decision_is_not_stuck() -> None:
-    from placer import planning
+    from placer.decision import planning
 
     held, done = threading.Event(), threading.Event()
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import placer
 from placer import api
 from placer.errors import PlacerWarning
-from placer.profile import Profile
+from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
 

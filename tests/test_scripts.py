@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from placer import api
-from placer.profile import Profile
+from placer.profile.profile import Profile
 
 FOLDER = Path(__file__).parent / "scripts"
 SCRIPTS = sorted(FOLDER.glob("*.py"))

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from torch import nn
 
 import placer
-from placer import history
-from placer import profile as profiles
-from placer.calibration import record
-from placer.calibration.journal import Journal
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.validation import record
 from placer.cli import main
+from placer.decision import history
 from placer.errors import PlacerError
-from placer.profile import Profile
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((*(ROOT / "placer").rglob("*.py"), *(ROOT / "calibration").rglob("*.py")))
@@ -90,7 +90,7 @@ def test_exported_programs_are_loaded_where_the_user_names_one_only() -> None:
     asking = [
         path.relative_to(ROOT).as_posix()
         for path in SOURCES
-        if {"placer.exported", "placer.exported.load"} & set(imported(ast.parse(path.read_text(encoding="utf-8"))))
+        if {"placer.workload.exported", "placer.workload.exported.load"} & set(imported(ast.parse(path.read_text(encoding="utf-8"))))
     ]
     assert asking == ["placer/cli/explain.py"]
 

@@ -22,11 +22,11 @@ from torch import nn
 
 import placer
 from placer import api
-from placer import profile as profiles
 from placer.calibration.suite import Entry
-from placer.calibration.validation import validate
+from placer.calibration.validation.run import validate
 from placer.errors import PlacerWarning
-from placer.profile import Profile
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
 
 #: Faults that are tried in each function for each kind of workload and of fault. `make soak` tries very many more.
 POINTS = {"choose": 15, "explain": 15, "validate": 4}

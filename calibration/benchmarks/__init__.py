@@ -20,7 +20,7 @@ from placer.calibration.benchmarks import (
     recurrent,
     reduction,
 )
-from placer.calibration.probe import Limit, Probe
+from placer.calibration.benchmarks.probe import Limit, Probe
 
 #: Generators of probes by family, and the share of the budget each starts with.
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
 
 
 class Attention(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 #: Share of layers as they stand deep in networks of images: many channels on few positions, where most of the memory
 #: that is moved are weights; and of short series and small images in large batches, as rows of a table are. Of shapes

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
 
 
 def _windows(length: int) -> Callable[[Tensor], Tensor]:

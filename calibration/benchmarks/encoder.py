@@ -6,7 +6,7 @@ from random import Random
 
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
 
 
 class SelfAttention(nn.Module):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int
 
 
 def _expanded(index: Tensor, table: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from placer.calibration.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
 
 
 def _definite(x: Tensor) -> Tensor:

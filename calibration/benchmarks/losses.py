@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placer.calibration.step import default_loss
+from placer.calibration.measuring.step import default_loss
 
 
 def _cross_entropy(x: Tensor) -> Tensor:

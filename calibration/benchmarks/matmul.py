@@ -7,7 +7,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 #: float32 is what most steps run; the others only where their rate differs.
 DTYPES = (torch.float32,) * 24 + (torch.bfloat16, torch.bfloat16, torch.float64, torch.float16)

@@ -25,9 +25,9 @@ from placer.calibration.benchmarks.parts import (
     SelfAttention,
     Tokens,
 )
+from placer.calibration.benchmarks.probe import Limit, Probe, log_int, log_uniform, tensor, widths
 from placer.calibration.benchmarks.recurrent import BATCHED, CELLS, LAYERS, PER_STEP, Unrolled
 from placer.calibration.benchmarks.wrappers import wrap
-from placer.calibration.probe import Limit, Probe, log_int, log_uniform, tensor, widths
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU, nn.ReLU, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Mish, nn.ELU, nn.Sigmoid, nn.LeakyReLU,

@@ -8,7 +8,7 @@ from random import Random
 from torch import nn
 
 from placer.calibration.benchmarks.parts import InParts
-from placer.calibration.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
 
 #: Share of layers that take one part of the batch after the other.
 IN_PARTS = 0.2

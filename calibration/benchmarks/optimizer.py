@@ -7,7 +7,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.probe import Limit, Probe, log_int
+from placer.calibration.benchmarks.probe import Limit, Probe, log_int
 
 #: By how often training scripts use them.
 NAMES = (

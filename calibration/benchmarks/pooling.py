@@ -7,7 +7,7 @@ from random import Random
 
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
 
 #: Share of the maxima that are taken of what has passed a rectifier, as in most networks: a maximum is found by
 #: comparing one by one, and where many are zero the processor guesses right more often, and takes up to a third less.

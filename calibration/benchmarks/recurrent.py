@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from placer.calibration.probe import Branch, Limit, Probe, block, log_int, tensor, widths
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor, widths
 
 LAYERS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from placer.calibration.benchmarks.losses import LOSSES
-from placer.calibration.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
     "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1),

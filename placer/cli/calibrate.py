@@ -19,9 +19,9 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
 
     Afterwards a workload can be priced without running it.
     """
-    from placer.arguments import check_available, check_devices
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render
+    from placer.workload.arguments import check_available, check_devices
 
     with usage_errors():
         names = check_devices(devices or None)

@@ -43,7 +43,7 @@ class Seen:
 
 def last_decisions() -> list[Seen]:
     """The decisions in the history, newest first. Raises PlacerError if there is none."""
-    from placer import history
+    from placer.decision import history
     from placer.errors import PlacerError
 
     found: list[Seen] = []

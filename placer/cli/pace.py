@@ -6,7 +6,7 @@ import statistics
 
 import torch
 
-from placer.profile import Profile
+from placer.profile.profile import Profile
 
 #: Beats to feel: some fifteen milliseconds of work.
 BEATS = 64
@@ -20,7 +20,7 @@ def warning(profile: Profile, *, beat: float | None = None) -> str | None:
     ``profile`` is this machine's; ``beat``: seconds of a beat just now (``calibration/pulse.py``), None: it is felt. A
     profile of another number of threads, or of a machine whose pulse was not felt, says nothing.
     """
-    from placer.calibration.pulse import USUAL_BEAT, Pulse, is_alike
+    from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse, is_alike
 
     threads = torch.get_num_threads()
     usual = profile.fit("cpu", threads).rates.get(USUAL_BEAT) if threads in profile.threads("cpu") else None

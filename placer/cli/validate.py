@@ -24,7 +24,7 @@ def command(
 
     Runs real networks; with --against, compares with an earlier record instead.
     """
-    from placer.calibration import validation
+    from placer.calibration.validation import run as validation
 
     with usage_errors():
         counts = None if threads is None else parse_counts(threads)

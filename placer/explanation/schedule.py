@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placer import timeline
 from placer.explanation.parts import SpanRow
-from placer.prediction import Prediction, PricedTrace
-from placer.profile import DeviceFit
-from placer.timeline import Span
+from placer.pricing import timeline
+from placer.pricing.prediction import Prediction, PricedTrace
+from placer.pricing.timeline import Span
+from placer.profile.profile import DeviceFit
 
 #: Neighbouring ops of one layer are merged; layers are looked at as deep as this many spans of a device allow.
 MOST_SPANS = 160

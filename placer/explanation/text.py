@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from placer.explanation import breakdown, tables
 from placer.explanation.explanation import Explanation
+from placer.explanation.load_rich import load_rich
 from placer.explanation.printable import printable
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
-from placer.load_rich import load_rich
 
 if TYPE_CHECKING:
     from rich.text import Text

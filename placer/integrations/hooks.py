@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from placer.placement import Placement
+from placer.placement.placement import Placement
 
 
 class StepHooks:

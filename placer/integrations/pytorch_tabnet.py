@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import placer
-from placer.measure import same_randomness
-from placer.placement import Placement
+from placer.decision.race import same_randomness
+from placer.placement.placement import Placement
 
 
 def choose(

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 import placer
 from placer.integrations.hooks import StepHooks
-from placer.placement import Placement
+from placer.placement.placement import Placement
 
 
 def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **workload: Any) -> Placement:

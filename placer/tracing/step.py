@@ -23,7 +23,7 @@ from placer.tracing.trace import Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload import Workload
+    from placer.workload.workload import Workload
 
 
 class Step:

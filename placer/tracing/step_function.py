@@ -29,7 +29,7 @@ from placer.tracing.trace import TensorSpec, Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload import Workload
+    from placer.workload.workload import Workload
 
 _NOTE = "traced a real run of the step function, and put back all tensors it wrote"
 

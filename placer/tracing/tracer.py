@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from placer import machine
 from placer.errors import TraceError
+from placer.machine import host as machine
 from placer.tracing.copying import unwrap
 from placer.tracing.failures import Unfollowed, ValueUnknown
 from placer.tracing.isolation import isolated
@@ -20,7 +20,7 @@ from placer.tracing.trace import Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload import Workload
+    from placer.workload.workload import Workload
 
 
 def trace(

@@ -17,14 +17,14 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
-from placer import planning
-from placer.advice import LARGER, advise
 from placer.calibration.suite import entries
-from placer.changes import SUBSTITUTES
+from placer.decision import planning
+from placer.decision.advice import LARGER, advise
+from placer.decision.changes import SUBSTITUTES
+from placer.decision.race import same_randomness, step_on
+from placer.decision.threads import running_with
 from placer.explanation import Advice
-from placer.measure import same_randomness, step_on
-from placer.threads import running_with
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 NETWORKS = (
     ("conv1d_regressor", 16),

@@ -58,7 +58,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import placer
-    from placer import api, history
+    from placer import api
+    from placer.decision import history
 
     profile = placer.load_profile()
     with tempfile.TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
     net = network(name)
     model, other = net.build().train(), net.build().train()
     import placer
-    from placer import profile
+    from placer.profile import profile
 
     def choose(model: nn.Module) -> float:
         started = time.perf_counter()
@@ -87,8 +87,8 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
 
 
 def step_seconds(model: nn.Module, net: Network) -> float:
-    from placer.calibration.step import Step, make_optimizer
-    from placer.workload import make_workload
+    from placer.calibration.measuring.step import Step, make_optimizer
+    from placer.workload.workload import make_workload
 
     workload = make_workload(model, example=net.example, loss=net.loss, mode="train", optimizer="adam")
     step = Step(workload, "cpu", make_optimizer(model, "adam"))

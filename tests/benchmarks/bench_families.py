@@ -20,15 +20,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from placer import load_profile, malloc
-from placer.calibration.cells import _build, _workload, cells_of
-from placer.calibration.in_place import recorder_cost, time_step
-from placer.calibration.pulse import USUAL_BEAT, Pulse
-from placer.calibration.step import Step, make_optimizer
+from placer import load_profile
+from placer.calibration.measuring.in_place import recorder_cost, time_step
+from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse
+from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
+from placer.calibration.validation.cells import _build, _workload, cells_of
 from placer.errors import PlacerError
-from placer.operators import describe_step
-from placer.predict import predict
+from placer.machine import malloc
+from placer.pricing.operators import describe_step
+from placer.pricing.predict import predict
 from placer.tracing import trace
 
 #: Seconds of steps per cell, and the longest step that is timed.

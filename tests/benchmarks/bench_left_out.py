@@ -20,16 +20,16 @@ from pathlib import Path
 
 import torch
 
-from placer import machine
-from placer.calibration import record
-from placer.calibration.fitting import fit_device
-from placer.calibration.journal import Journal
-from placer.calibration.observation import StepObservation
+from placer.calibration.fitting.device import fit_device
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.speed_probe import usual_beat
 from placer.calibration.progress import silent
-from placer.calibration.pulse import usual_beat
 from placer.calibration.runner import Target, at_one_pace, build, measure
-from placer.calibration.scoring import score
-from placer.calibration.validation import replay
+from placer.calibration.validation import record
+from placer.calibration.validation.run import replay
+from placer.calibration.validation.scoring import score
+from placer.machine import host as machine
 
 #: Kinds of generated networks, and the families of the suite that are made like them.
 KINDS = {

@@ -11,9 +11,9 @@ from torch import nn
 
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
-from placer.calibration.observation import OpObservation, StepObservation
+from placer.calibration.benchmarks.probe import Limit, Probe
+from placer.calibration.measuring.observation import OpObservation, StepObservation
 from placer.calibration.plan import Planner, too_few
-from placer.calibration.probe import Limit, Probe
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}
 

@@ -11,16 +11,17 @@ import pytest
 import torch
 
 import placer
-from placer import machine, profile
 from placer.calibration import runner
-from placer.calibration.interference import Load
-from placer.calibration.journal import Journal
-from placer.calibration.measuring import Bench
-from placer.calibration.observation import StepObservation
-from placer.calibration.probe import Probe
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.interference import Load
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.speed_probe import USUAL_BEAT
 from placer.calibration.progress import Progress
-from placer.calibration.pulse import USUAL_BEAT
 from placer.calibration.runner import calibrate
+from placer.machine import host as machine
+from placer.profile import profile
 
 #: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
 TIME_ENOUGH = 15.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placer.calibration.summary import render
-from placer.profile import Profile
+from placer.profile.profile import Profile
 
 
 def test_every_device_with_its_data_sheet(handmade_profile: Profile) -> None:

@@ -11,12 +11,12 @@ from click.testing import Result
 from torch import nn
 
 import placer
-from placer import profile
-from placer.calibration.pulse import USUAL_BEAT
+from placer.calibration.measuring.speed_probe import USUAL_BEAT
 from placer.cli.pace import warning
 from placer.cli.shapes import Range, parse_batch, parse_sweep
-from placer.profile import Profile
-from placer.step_times import StepTimes
+from placer.placement.step_times import StepTimes
+from placer.profile import profile
+from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
 

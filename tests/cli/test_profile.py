@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from placer import profile
-from placer.profile import Profile
+from placer.profile import profile
+from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
 

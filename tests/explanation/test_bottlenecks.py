@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from placer.explanation.bottlenecks import find
 from placer.explanation.explanation import Bottleneck
-from placer.prediction import Prediction
+from placer.pricing.prediction import Prediction
 from placer.tracing.trace import OpCall, TensorSpec
 
 Make = Callable[..., Prediction]

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from placer.decision.planning import trace_workload
 from placer.explanation.bounds import BOUNDS, bound, bounds
 from placer.explanation.schedule import MOST_SPANS, schedule
-from placer.operators import describe_step
-from placer.planning import trace_workload
-from placer.predict import predict
-from placer.prediction import Prediction
-from placer.profile import Profile
-from placer.workload import Data, make_workload
+from placer.pricing.operators import describe_step
+from placer.pricing.predict import predict
+from placer.pricing.prediction import Prediction
+from placer.profile.profile import Profile
+from placer.workload.workload import Data, make_workload
 
 
 def predictions(

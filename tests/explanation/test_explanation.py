@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import placer
-from placer.decision import decide
+from placer.decision.decision import decide
 from placer.errors import PlacerError
 from placer.explanation import Explanation, build
-from placer.prediction import Prediction
+from placer.pricing.prediction import Prediction
 
 WORKLOAD = {
     "target": "Net", "mode": "train", "inputs": ["32×84 float32"], "optimizer": "adam", "loss": None, "steps": None,

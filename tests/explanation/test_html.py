@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from placer.decision import decide
+from placer.decision.decision import decide
 from placer.errors import PlacerError
 from placer.explanation import Advice, Explanation, build
 from placer.explanation.verdict import verdict
-from placer.prediction import Prediction
+from placer.pricing.prediction import Prediction
 
 
 @pytest.fixture

@@ -10,15 +10,16 @@ import chromium
 import pytest
 import torch
 
-from placer import planning, profile
-from placer.advice import advise
 from placer.calibration.suite import entries
-from placer.changes import with_batch
+from placer.decision import planning
+from placer.decision.advice import advise
+from placer.decision.changes import with_batch
 from placer.explanation import Explanation, build
 from placer.explanation.html import render
 from placer.explanation.sweep import Sweep
-from placer.profile import Profile
-from placer.workload import make_workload
+from placer.profile import profile
+from placer.profile.profile import Profile
+from placer.workload.workload import make_workload
 
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 

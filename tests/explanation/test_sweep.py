@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from placer.decision import decide
+from placer.decision.decision import decide
 from placer.explanation import build
 from placer.explanation.sweep import Sweep
 from placer.explanation.sweep_text import render, turns
-from placer.prediction import Prediction
+from placer.pricing.prediction import Prediction
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from placer.decision import decide
+from placer.decision.decision import decide
 from placer.explanation import Advice, Explanation, LayerRow, build
 from placer.explanation.text import render
 from placer.explanation.verdict import sureness
-from placer.prediction import Prediction
+from placer.pricing.prediction import Prediction
 
 GOLDEN = Path(__file__).parent / "golden"
 WORKLOAD = {

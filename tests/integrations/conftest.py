@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.profile import Profile
+from placer.profile.profile import Profile
 
 
 @pytest.fixture(autouse=True)

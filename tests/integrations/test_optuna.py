@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer import planning
+from placer.decision import planning
 from placer.integrations import optuna as integration
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")

@@ -15,7 +15,7 @@ from simulated.entry_point import FLAG
 
 from placer.calibration import plan
 from placer.calibration.runner import calibrate
-from placer.profile import DeviceFit, Profile
+from placer.profile.profile import DeviceFit, Profile
 
 collect_ignore_glob = [] if os.environ.get(FLAG) else ["test_*.py"]
 
@@ -61,6 +61,6 @@ def with_cpu(calibrated_sim: Profile) -> Profile:
 @pytest.fixture
 def profile_file(with_cpu: Profile, tmp_path: Path) -> Path:
     """That profile on disk."""
-    from placer import profile
+    from placer.profile import profile
 
     return profile.save(with_cpu, tmp_path / "both.json")

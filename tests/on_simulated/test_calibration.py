@@ -7,13 +7,13 @@ import torch
 from simulated.device import Device
 from simulated.spec import SPEC
 
-from placer.calibration.measuring import Bench
-from placer.calibration.probe import Probe
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.bench import Bench
 from placer.calibration.summary import render
-from placer.context import CONTEXT_FLAGS
-from placer.costs import CostModel
-from placer.operators import FAMILIES, Work
-from placer.profile import Profile
+from placer.pricing.context import CONTEXT_FLAGS
+from placer.pricing.costs import CostModel
+from placer.pricing.operators import FAMILIES, Work
+from placer.profile.profile import Profile
 
 TENTH = 0.1
 

@@ -14,11 +14,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import PlacerWarning, api, history, machine
-from placer.measure import race
-from placer.moving import synchronize
-from placer.profile import DeviceFit, Profile
-from placer.workload import make_workload
+from placer import PlacerWarning, api
+from placer.decision import history
+from placer.decision.race import race
+from placer.machine import host as machine
+from placer.placement.moving import synchronize
+from placer.profile.profile import DeviceFit, Profile
+from placer.workload.workload import make_workload
 
 
 def small() -> nn.Module:

@@ -10,11 +10,13 @@ import torch
 from simulated.device import DEVICE
 from torch import nn
 
-from placer import profile
-from placer.calibration import collect, fitting, plan, record
+from placer.calibration import collect, plan
+from placer.calibration.fitting import device as fitting
 from placer.calibration.suite import Entry
+from placer.calibration.validation import record
+from placer.profile import profile
 from placer.tracing import trace
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 def entry(name: str, width: int) -> Entry:

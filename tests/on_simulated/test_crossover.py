@@ -10,11 +10,11 @@ from simulated.device import DEVICE, Device
 from simulated.slow_cpu import SlowCpu
 from torch import nn
 
-from placer.calibration.step import Step, make_optimizer
-from placer.predict import predict
-from placer.profile import Profile
+from placer.calibration.measuring.step import Step, make_optimizer
+from placer.pricing.predict import predict
+from placer.profile.profile import Profile
 from placer.tracing import trace
-from placer.workload import Workload, make_workload
+from placer.workload.workload import Workload, make_workload
 
 Network = tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor], str]
 

@@ -16,12 +16,14 @@ from simulated.spec import SPEC
 from torch import nn
 
 import placer
-from placer import PlacerWarning, machine, profile
-from placer.calibration.attempts import TOO_LARGE, attempt
-from placer.calibration.journal import Journal
-from placer.calibration.measuring import Bench
-from placer.calibration.probe import Probe
-from placer.profile import Profile
+from placer import PlacerWarning
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.attempts import TOO_LARGE, attempt
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.journal import Journal
+from placer.machine import host as machine
+from placer.profile import profile
+from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
 

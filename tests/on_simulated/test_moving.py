@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import ranks
-from placer.batches import MovedBatches, Staging, staging
-from placer.profile import Profile
+from placer.decision import ranks
+from placer.placement.batches import MovedBatches, Staging, staging
+from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("device")
 SIM = torch.device("sim")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from placer import machine
-from placer.store import replace_file
+from placer.machine import host as machine
+from placer.profile.files import replace_file
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "reliability.json"
 SHARE = float(os.environ.get("PLACER_SOAK_SHARE", "1"))

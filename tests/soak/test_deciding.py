@@ -12,14 +12,15 @@ from random import Random
 import psutil
 import pytest
 import torch
+from pricing.test_price_properties import NETWORKS, RECORD, check, pairs_of_batches, priced, real_profiles
 from random_modules import random_module
-from test_price_properties import NETWORKS, RECORD, check, pairs_of_batches, priced, real_profiles
 from test_untouched_by_failures import FUNCTIONS, functions_entered, inject, workload
 
 import placer
-from placer import api, machine
-from placer import profile as profiles
-from placer.profile import Profile
+from placer import api
+from placer.machine import host as machine
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 CALLS, CALLS_PER_NETWORK = 100_000, 50

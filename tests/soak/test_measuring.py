@@ -15,21 +15,21 @@ import pytest
 import torch
 from torch import nn
 
-from placer import profile as profiles
-from placer.calibration.attempts import attempt
-from placer.calibration.cells import _build, _workload, cells_of
-from placer.calibration.journal import Journal
-from placer.calibration.measuring import Bench
-from placer.calibration.probe import Probe
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.attempts import attempt
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.watchdog import HungError, run_limited
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import entries
 from placer.calibration.suite.entry import Suite
-from placer.calibration.validation import validate
-from placer.calibration.watchdog import HungError, run_limited
-from placer.decision import decide
+from placer.calibration.validation.cells import _build, _workload, cells_of
+from placer.calibration.validation.run import validate
+from placer.decision.decision import decide
 from placer.errors import TraceError
-from placer.predict import predict
-from placer.profile import DeviceFit, Profile
+from placer.pricing.predict import predict
+from placer.profile import profile as profiles
+from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.tracing.trace import Trace
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from fuzzing import Outcome, fuzz
 
-from placer import profile as profiles
-from placer.profile import Profile, Sample
-from placer.profile_schema import encode
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile, Sample
+from placer.profile.schema import encode
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 INPUTS = 1_000_000

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer.tracing import Trace, trace
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,7 +15,7 @@ from placer.calibration.benchmarks.parts import Iterated
 from placer.tracing import OpCall, Trace, trace
 from placer.tracing.layout import spec_of
 from placer.tracing.trace import CACHE_LINE, TensorSpec
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 class Real(TorchDispatchMode):

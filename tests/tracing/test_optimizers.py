@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer.tracing import OpCall, Trace, trace
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 def updates(traced: Trace) -> list[OpCall]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from placer.tracing import trace
 from placer.tracing.python_calls import AROUND, FAR, NEAR, PythonCalls, Recency, Uncounted
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 def entered(model: nn.Module, *args: Tensor) -> int:

@@ -18,7 +18,7 @@ from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
 from placer.tracing.arguments import READS
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 class Reading(nn.Module):
@@ -244,6 +244,6 @@ def test_a_model_without_values_cannot_run() -> None:
 
 
 def test_a_model_larger_than_memory_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placer.machine.memory", lambda device: (100, 1000))
+    monkeypatch.setattr("placer.machine.host.memory", lambda device: (100, 1000))
     with pytest.raises(TraceError, match="GB of memory"):
         trace(make_workload(Reading(nn.Linear(40, 40)), (3, 40), mode="infer"))

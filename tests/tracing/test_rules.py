@@ -234,7 +234,7 @@ def test_common_networks_do_not_import_the_compiler() -> None:
 import sys, torch
 from torch import nn
 from placer.tracing import trace
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
     nn.GELU(),
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.LayerNorm(8), nn.Linear(8, 10), nn.LogSoftmax(1))

@@ -16,9 +16,9 @@ from torch.distributions import Categorical
 
 import placer
 from placer.errors import TraceError
-from placer.profile import Profile
+from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 def traced_untouched(step: Callable[..., Any], shape: Any, *watched: Any, **kwargs: Any) -> Trace:

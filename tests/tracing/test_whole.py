@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from placer.tracing import Trace, trace
 from placer.tracing.layout import spec_of
-from placer.workload import make_workload
+from placer.workload.workload import make_workload
 
 
 def ops(traced: Trace, phase: str) -> list[str]:

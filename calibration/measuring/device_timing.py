@@ -1,0 +1,105 @@
+"""Device time of ops on accelerators whose kernels no profiler reports: the device is waited for after every op.
+
+Such a backend (MPS, XPU, backends from outside torch) still lets one wait for its queue. From the moment an op was
+issued to an idle device until a wait for it returns, the launch delay, the op's kernels and the wait itself pass.
+Delay and wait are known from ``queueing`` and taken off. The time until it was issued is the host's share.
+
+Which op of the trace a timed call belongs to is found as on the CPU: one more step runs under the recorder, whose
+events nest, so that a whole op (attention, an optimizer's step) gets what the ops inside it took.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.profiler import ProfilerActivity
+
+from placer.calibration.measuring.in_place import StepTiming, Stopwatch
+from placer.calibration.measuring.matching import OpTiming, match
+from placer.calibration.measuring.recording import Event, RawEvent, nest, recorder_of
+from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.waiting import OP_MARK, WaitAfterEachOp, waited_calls
+from placer.tracing.trace import Trace
+
+#: Undisturbed steps on either side of the waited ones.
+LEAST_WHOLE, MOST_WHOLE = 3, 20
+
+
+def time_step_waiting(
+    step: Callable[[], object],
+    trace: Trace,
+    *,
+    device: str,
+    synchronize: Callable[[], None],
+    overhead: float,
+    seconds: float = 0.1,
+    clock: Clock = time.perf_counter,
+) -> StepTiming | None:
+    """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each).
+
+    ``overhead``: seconds between an op's issue and the end of the wait for it besides its kernels. None where steps do
+    not repeat the same ops.
+    """
+    kind = torch.device(device).type
+    synchronize()
+    undisturbed = Stopwatch(step, synchronize, clock, pulse=None).seconds
+    whole = [undisturbed()]
+    rounds = int(min(max(seconds / 4 / max(whole[0], 1e-6), LEAST_WHOLE), MOST_WHOLE))
+    whole += [undisturbed() for _ in range(rounds)]
+    calls = waited_calls(step, kind, synchronize, seconds=seconds / 2, clock=clock)
+    structure = _structure(step, kind, synchronize, clock)
+    if calls is None or structure is None or [call.name for call in calls] != structure.names:
+        return None
+    whole += [undisturbed() for _ in range(rounds)]
+    waits = structure.sums([max(call.wait - overhead, 0.0) for call in calls])
+    issues = structure.sums([call.issue for call in calls])
+    # Both lists hold the same events in the same order, so they match the trace alike.
+    pairs = list(zip(match(trace, waits), match(trace, issues), strict=True))
+    ops = tuple(OpTiming(d.call, h.device_seconds, 0, d.device_seconds) for d, h in pairs if d and h)
+    whole.sort()
+    median = statistics.median(whole)
+    return StepTiming(
+        seconds=median,
+        spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
+        recorded_seconds=median,
+        events=len(calls),
+        ops=ops,
+        matched=len(ops) / max(len(pairs), 1),
+    )
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """The recorder's events of one step in order of their start, and the ops timed in it by name and event number."""
+
+    raw: tuple[RawEvent, ...]
+    names: list[str]
+    numbers: list[int]
+
+    def sums(self, seconds: list[float]) -> list[Event]:
+        """The events, each with the sum of ``seconds`` (one number per timed op) inside it as its device time."""
+        nested = nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
+        return [event for event in nested if event.name != OP_MARK]
+
+
+def _structure(
+    step: Callable[[], object], kind: str, synchronize: Callable[[], None], clock: Clock
+) -> _Structure | None:
+    with (
+        recorder_of([ProfilerActivity.CPU]) as recorder,
+        WaitAfterEachOp(kind, synchronize, clock, mark=True) as mode,
+    ):
+        step()
+    assert recorder.profiler is not None
+    assert recorder.profiler.kineto_results is not None
+    events = map(RawEvent.of, recorder.profiler.kineto_results.events())
+    raw = sorted(events, key=lambda e: (e.start_ns, -e.end_ns))
+    numbers = [event.number for event in raw if event.name == OP_MARK]
+    names = [call.name for call in mode.calls]
+    # The mode notes a call when it is done, the recorder orders events by their start: the same for ops in a row, not
+    # for an op that runs others through the mode again. Such a step is left to its whole time.
+    return _Structure(tuple(raw), names, numbers) if len(numbers) == len(names) else None

@@ -1,0 +1,254 @@
+"""Feels at which pace the machine runs just now, so that what is timed at another than its usual one can be left out.
+
+A virtual machine shares its cores with neighbours that none of its own counters shows. While one keeps the other half
+of a core busy, whatever is bound by instructions (Python, dispatch, additions) takes twice its time, a matrix product a
+sixth more, a large copy not more at all: no single factor describes that, and it comes and goes within milliseconds. So
+a small, fixed amount of such work on all cores, a *beat*, is timed before and after whatever is measured. The usual
+beat is the one around which most time was spent: a machine that is mostly disturbed is measured as it mostly is. (With
+neighbours on one core or another, or on both, a median falls between the paces, where hardly any time is spent.)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+
+from placer.calibration.measuring.timing import Clock
+
+T = TypeVar("T")
+
+#: What the usual beat is called among a profile's rates. Older ones have ``beat_seconds``, of beats made of other work.
+USUAL_BEAT = "pulse_seconds"
+
+#: A beat in three parts of 15 to 30 microseconds: additions in Python, on the first core; exponentials on all cores, of
+#: numbers that stay in their caches; and short sums, before and after which the cores wait for each other. A neighbour
+#: on the first core makes all of them half as long again, one on another core the exponentials; and where the host runs
+#: this machine's cores far from each other, only the sums take longer, nearly twice their time.
+ADDITIONS, EXPONENTIALS, SUMS = 500, 1, 6
+#: Numbers for each thread, no fewer than PyTorch gives one; and in a row that is summed, again and again the same one.
+GRAIN, ROW = 32768, 1024
+#: Of the last two parts, untimed before: what ran last has displaced the numbers, and threads may have gone to sleep.
+UNTIMED = 1
+#: Seconds of these, else some 40 microseconds, from which on a beat is over at once: another program has a core, and
+#: every pass waits for a thread that waits for its turn.
+HOPELESS = 1e-3
+#: Factor by which a beat may differ from the usual one: nine in ten of one pace are within a twentieth.
+ALIKE = 1.1
+#: Most seconds that one beat stands for, and steps of the histogram of beats to a factor of e.
+LASTING, BINS = 0.1, 50
+#: Seconds between two beats at least; what is timed in them takes longer than they do.
+STRETCH = 2e-3
+#: Steps run untimed after a beat, and seconds of them after which that is over. A beat displaces code and data of what
+#: is timed: of networks whose steps take 0.3 to 1 ms, the first step after one takes 1.23 times a plain loop's median,
+#: the second 1.08, the third 1.05; a first one of less than 0.1 ms takes 1.6 times as long, one of 2 ms hardly longer.
+MOST_RESUMING, RESUMED = 3, 5e-4
+#: Share of the time that a machine may run faster than at a beat that is one of its rest all the same: beats scatter.
+FASTER = 0.1
+#: Seconds to wait for the usual pace at once, and the share of all time that may be spent so.
+PATIENCE, WAITING = 0.2, 0.25
+#: Times of what was wanted that are measured at most, where some of it was at another pace.
+MOST = 2
+
+
+class Pulse:
+    """The beats of one process that runs on ``threads`` cores.
+
+    ``usual``: seconds of the usual beat, where another process found that out. ``work`` is what a beat does.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        usual: float | None = None,
+        work: Callable[[], object] | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._clock = clock
+        self._known = usual
+        self._numbers = torch.linspace(0.0, 1.0, GRAIN * threads, dtype=torch.float32)
+        self._powers = torch.empty_like(self._numbers)
+        self._rows = self._numbers[:ROW].expand(GRAIN // ROW * threads, ROW)
+        self._sums = self._rows.sum(1)
+        self._work = work or self._instructions
+        #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
+        self._spent: dict[int, float] = defaultdict(float)
+        self._born = self._last = clock()
+        self._waited = 0.0
+
+    def beat(self) -> float:
+        """Seconds of one beat: the faster of two, since the first may find its code displaced by what ran last."""
+        seconds = self._once()
+        if seconds < HOPELESS:
+            seconds = min(seconds, self._once())
+        now = self._clock()
+        self._spent[binned(seconds)] += min(now - self._last, LASTING)
+        self._last = now
+        return seconds
+
+    def _once(self) -> float:
+        before = self._clock()
+        self._on_all_cores(UNTIMED, UNTIMED)
+        start = self._clock()
+        if start - before >= HOPELESS:
+            return start - before
+        self._work()
+        return max(self._clock() - start, 1e-9)
+
+    def _instructions(self) -> None:
+        """Work that waits for nothing but the cores: in Python, then in all threads."""
+        total = 0
+        for number in range(ADDITIONS):
+            total += number * number
+        self._on_all_cores(EXPONENTIALS, SUMS)
+
+    def _on_all_cores(self, exponentials: int, sums: int) -> None:
+        for _ in range(exponentials):
+            torch.exp(self._numbers, out=self._powers)
+        for _ in range(sums):
+            torch.sum(self._rows, 1, out=self._sums)
+
+    @property
+    def usual(self) -> float:
+        """Seconds of a beat at the machine's usual pace: as known, or over the time so far."""
+        return densest(self._spent) if self._known is None else self._known
+
+    def is_usual(self, beat: float) -> bool:
+        """Whether a beat was about as fast as the usual one."""
+        return is_alike(beat, self.usual)
+
+    def is_rest(self, beat: float) -> bool:
+        """Whether the machine was hardly ever faster than at this beat: what disturbs it then can only lengthen."""
+        least = binned(beat / ALIKE)
+        faster = sum(seconds for step, seconds in self._spent.items() if step < least)
+        return faster <= FASTER * sum(self._spent.values())
+
+    def usual_ones(self, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
+        """Those of ``found``, answers with their beats, that were timed at the usual pace."""
+        usual = self.usual
+        return [(answer, beat) for answer, beat in found if is_alike(beat, usual)]
+
+    def settle(self) -> float:
+        """Wait for the usual pace, as long as that is worth it; the last beat (seconds)."""
+        start = self._clock()
+        while True:
+            beat = self.beat()
+            now = self._clock()
+            waited = now - start
+            out_of_patience = waited >= PATIENCE or self._waited + waited > WAITING * (now - self._born)
+            if out_of_patience or self.is_usual(beat):
+                self._waited += waited
+                return beat
+
+    def fastest(self, seconds: float) -> float:
+        """Seconds of the beat of a machine at rest: what most of the fastest tenth of ``seconds`` of beats are like."""
+        end = self._clock() + seconds
+        beats = [self.beat()]
+        while self._clock() < end:
+            beats.append(self.beat())
+        return densest(Counter(map(binned, sorted(beats)[: math.ceil(len(beats) * FASTER)])))
+
+    def watch(
+        self,
+        timed: Callable[[], T],
+        count: int,
+        *,
+        before: float | None = None,
+        resume: Callable[[], object] | None = None,
+    ) -> list[tuple[T, float]]:
+        """What ``timed`` answered, with the less usual of the beats around it: ``count`` at the usual pace if possible.
+
+        Waits for that pace first, unless ``before`` is the beat just before. ``resume`` runs untimed after each beat.
+        """
+        found: list[tuple[T, float]] = []
+        good = 0
+        before = self.settle() if before is None else before
+        self._resume(resume)
+        since = self._clock()
+        stretch: list[T] = []
+        while good < count and len(found) < MOST * count:
+            stretch.append(timed())
+            enough = good + len(stretch) >= count or len(found) + len(stretch) >= MOST * count
+            if enough or self._clock() - since >= STRETCH:
+                after, usual = self.beat(), self.usual
+                beat = max(before, after, key=lambda beat: abs(math.log(beat / usual)))
+                found += [(answer, beat) for answer in stretch]
+                good += len(stretch) if is_alike(beat, usual) else 0
+                if not enough:
+                    self._resume(resume)
+                before, since, stretch = after, self._clock(), []
+        return found
+
+    def _resume(self, resume: Callable[[], object] | None) -> None:
+        """Bring back what a beat displaced."""
+        if resume is None:
+            return
+        start = self._clock()
+        for _ in range(MOST_RESUMING):
+            resume()
+            if self._clock() - start >= RESUMED:
+                break
+
+
+def binned(beat: float) -> int:
+    """The step of a histogram of beats that a beat of so many seconds falls in."""
+    return round(BINS * math.log(beat))
+
+
+def densest(spent: Mapping[int, float]) -> float:
+    """Seconds of the beat that most others are like: the mean of the fullest window of the histogram ``spent``.
+
+    ``spent`` holds what counts (time, beats) by step of the histogram, and must not be empty.
+    """
+    steps = sorted(spent)
+    width = 2.0 * BINS * math.log(ALIKE)
+    most, fullest, total, low = 0.0, range(1), 0.0, 0
+    for high, step in enumerate(steps):
+        total += spent[step]
+        while step - steps[low] > width:
+            total -= spent[steps[low]]
+            low += 1
+        if total > most:
+            most, fullest = total, range(low, high + 1)
+    inside = [steps[i] for i in fullest]
+    return math.exp(sum(step * spent[step] for step in inside) / sum(spent[step] for step in inside) / BINS)
+
+
+def usual_beat(beats: Iterable[float]) -> float | None:
+    """The beat that most of ``beats`` (seconds) are like; None of none, and where the pulse was not felt everywhere."""
+    seen = list(beats)
+    return densest(Counter(map(binned, seen))) if seen and all(beat > 0.0 for beat in seen) else None
+
+
+def pacing_cores(device: str, threads: int) -> int:
+    """Cores whose pace a step depends on: one issues the ops of an accelerator."""
+    return threads if device == "cpu" else 1
+
+
+def is_alike(beat: float, usual: float, within: float = ALIKE) -> bool:
+    """Whether two beats differ by no more than a factor, if not given that of one pace."""
+    return usual / within <= beat <= usual * within
+
+
+def watched(
+    pulse: Pulse | None,
+    timed: Callable[[], T],
+    count: int,
+    *,
+    before: float | None = None,
+    resume: Callable[[], object] | None = None,
+) -> list[tuple[T, float]]:
+    """``pulse.watch``, or ``count`` answers with beats of 0 seconds where the pulse is not felt."""
+    if pulse is None:
+        return [(timed(), 0.0) for _ in range(count)]
+    return pulse.watch(timed, count, before=before, resume=resume)
+
+
+def at_usual_pace(pulse: Pulse | None, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
+    """Those of ``found`` that were timed at the usual pace; all where none were, or where the pulse is not felt."""
+    return (pulse.usual_ones(found) if pulse is not None else []) or list(found)

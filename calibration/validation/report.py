@@ -1,0 +1,217 @@
+"""A validation report as tables: drawn by rich on a terminal, plain aligned text in a pipe."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.reference_rows import COLUMNS, reference_rows
+from placer.calibration.validation.scoring import (
+    DecisionScore,
+    Score,
+    anyhow_score,
+    baseline_scores,
+    batch_band,
+    decisions,
+    error_of,
+    group_by,
+    repeatability_score,
+    score,
+    thread_decisions,
+    time_band,
+)
+from placer.explanation.load_rich import load_rich
+from placer.units import format_seconds
+
+#: Columns of words, beside the first.
+_TEXT_COLUMNS = ("why", "where", "variant", "reported")
+#: How many of the worst predictions are listed.
+WORST = 10
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, column names and rows of text; columns of numbers are right-aligned."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def render(report: Report, stream: TextIO) -> None:
+    """Print every table and note of the report."""
+    rich = stream.isatty()
+    for item in contents(report):
+        if isinstance(item, str):
+            stream.write(f"{item}\n")
+        elif rich:
+            _rich(item, stream)
+        else:
+            stream.write(plain(item) + "\n")
+
+
+def contents(report: Report) -> Iterator[Table | str]:
+    """What a report says, in order: tables, and lines of text."""
+    yield f"profile: {report.profile}"
+    for title, rows in reference_rows(report.cells).items():
+        yield Table(title, COLUMNS, rows)
+    devices = group_by(report.cells, lambda cell: cell.device)
+    yield _scores("Prediction error by device", "device", devices)
+    for device, cells in devices.items():
+        yield _beside(device, cells)
+        yield from _left_out_steps(cells)
+        # Bands in ascending order, the rest in the suite's own.
+        by_batch = sorted(cells, key=lambda cell: cell.batch)
+        by_time = sorted(cells, key=lambda cell: cell.measured or math.inf)
+        yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
+        yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
+        yield _scores(f"{device}, by batch", "batch", group_by(by_batch, batch_band))
+        yield _scores(f"{device}, by measured step", "measured step", group_by(by_time, time_band))
+    yield _worst(report.cells)
+    yield from _decision_tables(report.cells)
+    yield from _left_out(report)
+
+
+def _scores(title: str, label: str, groups: dict[str, list[Cell]]) -> Table:
+    columns = (
+        label, "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "in interval",
+        "log bias", "not predicted", "failed",
+    )  # fmt: skip
+    rows = [(name, *_score_row(found)) for name, cells in groups.items() if (found := score(cells)) is not None]
+    return Table(title, columns, tuple(rows))
+
+
+#: What the baselines are called in tables.
+BASELINES = {
+    "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
+}  # fmt: skip
+
+
+def _beside(device: str, cells: Sequence[Cell]) -> Table:
+    """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
+    rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
+    rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
+    rows.append(("the measurement itself, last against first", repeatability_score(cells)))
+    rows.append(("placer, by all steps at whatever pace", anyhow_score(cells)))
+    return Table(
+        f"{device}, beside simpler models",
+        ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
+        tuple((name, *_score_row(found)[:6], _score_row(found)[7]) for name, found in rows if found is not None),
+    )
+
+
+def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
+    """How much of what was timed does not count, since the machine was faster or slower than it usually is."""
+    shares = [statistics.fmean(cell.usual) for cell in cells if cell.usual]
+    never = sum(bool(cell.usual) and not any(cell.usual) for cell in cells)
+    if shares and min(shares) < 1.0:
+        left_out = _percent(1.0 - statistics.fmean(shares))
+        yield f"left out: {left_out} of the timed steps, at another pace than this machine's usual one"
+    if never:
+        yield f"{never} cells had no others: what they say of a prediction is worth less"
+
+
+def _score_row(found: Score) -> tuple[str, ...]:
+    return (
+        str(found.cells), _percent(found.median_error), _percent(found.p90_error), _percent(found.within_10),
+        _percent(found.within_25), _percent(found.beyond_2x), _percent(found.inside),
+        "-" if math.isnan(found.bias) else f"{found.bias:+.2f}", str(found.unpredicted), str(found.failed),
+    )  # fmt: skip
+
+
+def _worst(cells: Sequence[Cell]) -> Table:
+    ranked = sorted(
+        (cell for cell in cells if error_of(cell) is not None),
+        # By factor, so that half and double are equally bad.
+        key=lambda cell: -abs(math.log((cell.predicted or 1.0) / (cell.measured or 1.0))),
+    )
+    rows = tuple(
+        (
+            cell.title, format_seconds(cell.predicted or 0.0), format_seconds(cell.measured or 0.0),
+            f"{(cell.predicted or 0.0) / (cell.measured or 1.0):.2f}", _percent(cell.coverage or 0.0),
+            f"{cell.repeatability or 1.0:.2f}",
+        )
+        for cell in ranked[:WORST]
+    )  # fmt: skip
+    columns = ("cell", "predicted", "measured", "ratio", "coverage", "repeatability")
+    return Table(f"The {len(rows)} worst predictions", columns, rows)
+
+
+def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
+    for question, table in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
+        if not table:
+            continue
+        yield Table(
+            f"Decisions on the {question} over {table[0].scenarios} scenarios",
+            ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"),
+            tuple(_decision_row(row) for row in table),
+        )
+        confusion = table[0].confusion
+        places = sorted({place for pair in confusion for place in pair})
+        yield Table(
+            f"What placer chose, by the {question} that was best",
+            ("best", *(f"chose {place}" for place in places)),
+            tuple((best, *(str(confusion.get((best, chosen), 0)) for chosen in places)) for best in places),
+        )
+
+
+def _decision_row(row: DecisionScore) -> tuple[str, ...]:
+    share = f"{row.wrong} ({_percent(row.wrong / row.scenarios)})"
+    return row.rule, share, _percent(row.mean_regret), _percent(row.worst_regret), row.worst or "-"
+
+
+def _left_out(report: Report) -> Iterator[Table]:
+    """Nothing is dropped silently: skipped networks, steps that failed, steps without a prediction."""
+    if report.skipped:
+        yield Table("Skipped networks", ("network", "why"), tuple(report.skipped.items()))
+    failed = tuple((cell.title, cell.error or "") for cell in report.cells if cell.measured is None)
+    if failed:
+        yield Table("Not measured", ("cell", "why"), failed)
+    reasons: dict[tuple[str, str], int] = {}
+    for cell in report.cells:
+        if cell.predicted is None:
+            expected = "" if cell.traceable else "as expected: "
+            reason = cell.network, expected + (cell.prediction_error or "")
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        rows = tuple((network, str(count), why) for (network, why), count in reasons.items())
+        yield Table("Not predicted", ("network", "cells", "why"), rows)
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def plain(table: Table) -> str:
+    """Aligned text, two blanks between columns, no line ever wrapped."""
+    lines = [table.columns, *table.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
+    texts = [
+        "  ".join(
+            cell.ljust(width) if _left(table, i) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(["", table.title, *texts])
+
+
+def _left(table: Table, column: int) -> bool:
+    return column == 0 or table.columns[column] in _TEXT_COLUMNS
+
+
+def _rich(table: Table, stream: TextIO) -> None:
+    load_rich()
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(title=table.title, title_justify="left")
+    for i, name in enumerate(table.columns):
+        drawn.add_column(name, justify="left" if _left(table, i) else "right")
+    for row in table.rows:
+        drawn.add_row(*row)
+    Console(file=stream, markup=False, highlight=False).print(drawn)

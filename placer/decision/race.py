@@ -1,0 +1,140 @@
+"""Time the real step on copies of a model: the second opinion behind ``measure="unsure"``.
+
+The user's model, its optimizer and every random number generator are as before afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median, quantiles
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from placer.decision.observed import Seen
+from placer.nest import map_nest, tensors
+from placer.placement.moving import move, move_optimizer, synchronize
+from placer.workload.workload import Workload, optimizer_classes
+
+#: Untimed steps on each device: allocation, kernel selection, lazy loading.
+WARM_UP = 3
+#: Timed rounds, one step per device each; interleaved, so that a slow moment hits all devices alike.
+ROUNDS = 15
+
+
+def race(
+    workload: Workload,
+    devices: Sequence[str],
+    *,
+    limit_seconds: float = 10.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Seen]:
+    """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
+
+    The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises.
+    """
+    with same_randomness(devices):
+        steps = {device: step_on(workload, device) for device in devices}
+        deadline = clock() + limit_seconds
+        for step in steps.values():
+            for _ in range(WARM_UP):
+                step()
+                if clock() > deadline:
+                    break
+        seconds: dict[str, list[float]] = {device: [] for device in devices}
+        for _ in range(ROUNDS):
+            for device, step in steps.items():
+                start = clock()
+                step()
+                seconds[device].append(clock() - start)
+            if clock() > deadline:
+                break
+    return {device: _summary(values) for device, values in seconds.items()}
+
+
+def step_on(workload: Workload, device: str) -> Callable[[], None]:
+    """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
+    target = torch.device(device)
+    given = workload.optimizer
+    # Copied in one go, so that the copied optimizer holds the copied parameters.
+    model, optimizer = copy.deepcopy((cast(nn.Module, workload.target), None if isinstance(given, str) else given))
+    model.to(target)
+    if model.training != (workload.mode == "train"):
+        model.train(workload.mode == "train")
+    if isinstance(given, str):
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[given])
+        optimizer = factory(parameters) if parameters else None
+    elif optimizer is not None:
+        move_optimizer(optimizer, target)
+    batch = map_nest(_real, (workload.args, workload.kwargs))
+    if workload.data == "device":
+        batch = move(batch, target)
+    elif workload.data == "pinned" and target.type != "cpu":
+        batch = map_nest(lambda x: x.pin_memory(), batch)
+    autocast = workload.autocast
+
+    def step() -> None:
+        args, kwargs = move(batch, target, non_blocking=workload.data == "pinned")
+        context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(target.type, dtype=autocast)
+        if workload.mode == "infer":
+            with torch.no_grad(), context:
+                move(model(*args, **kwargs), torch.device("cpu"))
+            synchronize(device)
+            return
+        with context:
+            loss = _loss(workload, model(*args, **kwargs))
+        if loss.requires_grad:
+            loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+        synchronize(device)
+
+    return step
+
+
+@contextlib.contextmanager
+def same_randomness(devices: Sequence[str]) -> Iterator[None]:
+    """Leave the generators of torch, numpy and Python as they were."""
+    python, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
+    found = [torch.device(device) for device in devices if torch.device(device).type != "cpu"]
+    kind = found[0].type if found else "cuda"
+    indices = [device.index or 0 for device in found if device.type == kind]
+    try:
+        with torch.random.fork_rng(devices=indices, device_type=kind):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def _real(leaf: Any) -> Any:
+    """Meta tensors become real ones: random numbers, as zeros make some kernels faster than life; indices are 0."""
+    if not isinstance(leaf, Tensor):
+        return copy.deepcopy(leaf)
+    if leaf.device.type != "meta":
+        return leaf.detach().clone()
+    if leaf.is_floating_point() or leaf.is_complex():
+        return torch.randn(leaf.shape, dtype=leaf.dtype)
+    return torch.zeros(leaf.shape, dtype=leaf.dtype)
+
+
+def _loss(workload: Workload, output: Any) -> Tensor:
+    if workload.loss is not None:
+        return cast(Tensor, workload.loss(output))
+    floating = [t for t in tensors(output) if t.is_floating_point() and t.requires_grad]
+    return torch.stack([t.float().sum() for t in floating]).sum() if floating else torch.zeros(())
+
+
+def _summary(values: list[float]) -> Seen:
+    if len(values) < 2:
+        return Seen(values[0], values[0], values[0])
+    cuts = quantiles(values, n=20, method="inclusive")
+    return Seen(median(values), cuts[0], cuts[-1])

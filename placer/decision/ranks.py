@@ -1,0 +1,122 @@
+"""One answer for all ranks of a distributed run: gradients cannot be exchanged between a CPU and a GPU.
+
+The first rank that decides for a model writes its answer into the run's key-value store, all others take it from there.
+Nobody waits for anybody, so a rank that never asks cannot hang the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from placer.decision.decision import Decision
+from placer.machine import host as machine
+from placer.workload.workload import Workload
+
+log = logging.getLogger(__name__)
+
+#: Seconds to reach the launcher's store when the process group does not exist yet.
+_PATIENCE = 5.0
+
+_launcher: list[Any] = []
+
+
+def distributed() -> bool:
+    """Whether this process is one of several of a run."""
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        return True
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return False
+    return torch.distributed.get_world_size() > 1
+
+
+def own_devices() -> tuple[str, ...] | None:
+    """In a distributed run the CPU and this rank's own accelerator; else None: all of the machine's."""
+    local = os.environ.get("LOCAL_RANK", "")
+    if not local.isdecimal() or not distributed():
+        return None
+    found = machine.accelerators()
+    return ("cpu", found[int(local) % len(found)]) if found else None
+
+
+def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *, tuned: bool = False) -> Decision:
+    """The decision, with the device that the first rank chose for this model in this run; ``tuned``: its threads too.
+
+    ``candidates`` are the devices this rank can drive. Without a store (no process group yet, not started by torchrun)
+    every rank keeps its own answer: equal ones, as long as they read the same profile and find the same memory free.
+    """
+    if not distributed():
+        return decision
+    try:
+        known = _first_answer(f"{decision.device} {decision.threads}", _name(workload))
+    except RuntimeError as error:  # torch.distributed's own errors are: the store is gone, or too slow
+        log.debug("ranks could not agree: %s", error)
+        return decision
+    if known is None:
+        return decision
+    device, threads = known
+    reachable = tuple(candidates) or machine.available_devices()
+    return _with_device(decision, device, threads if tuned else decision.threads, reachable)
+
+
+def _first_answer(own: str, name: str) -> tuple[str, int] | None:
+    """What the first rank wrote under this name, which may be this one's own answer; None without a store."""
+    store = _store()
+    if store is None:
+        return None
+    # Written if nothing stands there yet; what stands there in any case.
+    device, threads = store.compare_set(name, "", own).decode().split(" ")
+    return device, int(threads)
+
+
+def _with_device(decision: Decision, device: str, threads: int, candidates: tuple[str, ...]) -> Decision:
+    """Ranks drive accelerators of their own: what is common to them is the kind."""
+    kind = device.split(":")[0]
+    own = next((name for name in (decision.device, *candidates) if name.split(":")[0] == kind), None)
+    if own is None or (own, threads) == (decision.device, decision.threads):
+        # Nothing of that kind here: better to fail where gradients meet, in torch's own words, than to guess.
+        return decision
+    confidence = decision.confidence if own == decision.device else None  # it was in another answer
+    reason = f"{own}: as the first rank chose for all (here: {decision.reason})"
+    return replace(decision, device=own, threads=threads, confidence=confidence, reason=reason)
+
+
+def _name(workload: Workload) -> str:
+    """The same on every rank, for one model: not its batch, which may differ from rank to rank."""
+    kind = type(workload.target)
+    parameters = sum(p.numel() for module in workload.modules for p in module.parameters() if not is_lazy(p))
+    name = getattr(workload.target, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")
+    return f"placer/{name}/{parameters}/{workload.mode}"
+
+
+def _store() -> Any:
+    """The default group's store, else the launcher's, else None."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.distributed_c10d._get_default_store()
+    if not _launcher:
+        _launcher.append(_launchers_store())
+    return _launcher[0]
+
+
+def _launchers_store() -> Any:
+    """torchrun keeps a store of its own for its workers, there before they start."""
+    environment = os.environ
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    stores: Any = torch.distributed  # which does not say that it exports them
+    with contextlib.suppress(RuntimeError, ValueError, KeyError):
+        store = stores.TCPStore(
+            environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), is_master=False,
+            timeout=timedelta(seconds=_PATIENCE),
+        )  # fmt: skip
+        attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return stores.PrefixStore(f"placer/attempt_{attempt}", store)
+    return None

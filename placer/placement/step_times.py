@@ -1,0 +1,130 @@
+"""Real step times, seen through ``Placement.step``: kept in memory, written to the history now and then."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from statistics import median, quantiles
+from types import TracebackType
+
+import torch
+
+from placer.decision import observed
+from placer.errors import PlacerWarning
+from placer.placement.drift import Drift
+from placer.placement.moving import synchronize
+
+#: Step times kept in memory.
+RECENT_STEPS = 1000
+#: On an accelerator every this many steps waits for the device, so that the time of the steps between is real.
+SYNC_EVERY = 32
+#: The first steps warm up (allocation, kernel selection) and are not recorded.
+WARM_UP_STEPS = 3
+#: Seconds of stepping before the first write of observed step times into the history file, and between later ones.
+FIRST_RECORD_SECONDS = 1.0
+RECORD_EVERY_SECONDS = 30.0
+
+
+class StepTimes:
+    """Real step times on one device, in seconds.
+
+    ``workload`` is the key under which later decisions find them (see ``observed.py``), ``drift`` says when they have
+    left the predicted interval. ``clock`` is injectable for tests.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        predicted_seconds: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        workload: str | None = None,
+        threads: int | None = None,
+        drift: Drift | None = None,
+    ) -> None:
+        self.device = device
+        self.predicted_seconds = predicted_seconds
+        self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.seen = 0
+        self._clock = clock
+        self._asynchronous = torch.device(device).type != "cpu"
+        self._next_record: float | None = None
+        self._workload = workload
+        self._threads = threads
+        self._drift = drift
+
+    def median(self) -> float | None:
+        """Median seconds of the recent steps, None before any were recorded."""
+        return median(self.recent) if self.recent else None
+
+    def step(self) -> AbstractContextManager[None]:
+        """Time the body. An accelerator is waited for before and after, so only one step in ``SYNC_EVERY`` is."""
+        self.seen += 1
+        if self.seen <= WARM_UP_STEPS or (self._asynchronous and self.seen % SYNC_EVERY):
+            return _UNTIMED
+        return _Timed(self)
+
+    def add(self, seconds: float, now: float) -> None:
+        """A step that ended at ``now`` by the clock."""
+        self.recent.append(seconds)
+        if self._next_record is None:
+            self._next_record = now + FIRST_RECORD_SECONDS
+        if now >= self._next_record:
+            self._next_record = now + RECORD_EVERY_SECONDS
+            self._record()
+        if self._drift is not None and (message := self._drift.add(seconds, now)):
+            self._drift = None
+            warnings.warn(PlacerWarning(message), stacklevel=3)
+
+    def _record(self) -> None:
+        times = list(self.recent)
+        cuts = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 2
+        observed.record({
+            "workload": self._workload, "device": self.device, "threads": self._threads,
+            "step_seconds": median(times), "low": cuts[0], "high": cuts[-1],
+            "predicted_seconds": self.predicted_seconds, "steps_timed": len(times), "steps_seen": self.seen,
+        })  # fmt: skip
+
+
+class _Timed:
+    """One step that is timed; an object of its own, so that steps of several threads do not mix."""
+
+    __slots__ = ("_start", "_times")
+
+    def __init__(self, times: StepTimes) -> None:
+        self._times = times
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        if self._times._asynchronous:
+            synchronize(self._times.device)
+        self._start = self._times._clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            return
+        times = self._times
+        if times._asynchronous:
+            synchronize(times.device)
+        now = times._clock()
+        times.add(now - self._start, now)
+
+
+class _Untimed:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+_UNTIMED = _Untimed()

@@ -1,0 +1,136 @@
+"""Evaluates the fitted residuals: Gaussian-process regression in plain numpy.
+
+Calibration chooses the hyperparameters (``calibration/fitting.py``, with scikit-learn); here they are only used, so
+that pricing needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for
+Machine Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.pricing.context import CONTEXT_SIZES
+from placer.profile.profile import FamilyFit
+
+Array = NDArray[np.float64]
+#: Op indices; the scikit-learn kernel keeps them in a column of floats.
+Indices = NDArray[np.int64] | NDArray[np.float64]
+
+#: Index given to an op that calibration never saw: as far from each known op as they are from one another.
+UNKNOWN_OP = -1
+
+#: Rows of a triangular matrix that is inverted as any other.
+_DIRECT = 48
+
+#: Points that a variance is taken from, at most: it costs far more than a mean, and need not be known as well. Points
+#: are kept in random order; fewer of them leave more doubt, never less.
+_DOUBTED = 200
+
+#: How far outside the samples an input still counts as in range: one octave, since inputs are log2 of amounts.
+MARGIN = 1.0
+
+
+def covariance(distance: Array, signal: float) -> Array:
+    """Matern-3/2 covariance of scaled distances."""
+    scaled = -math.sqrt(3.0) * distance
+    result: Array = np.exp(scaled)
+    # In place: fresh memory for every term would take longer than the arithmetic.
+    np.subtract(signal, np.multiply(scaled, signal, out=scaled), out=scaled)
+    result *= scaled
+    return result
+
+
+def distances(
+    left: Array, left_ops: Indices, right: Array, right_ops: Indices, length_scales: Array, op_scale: float
+) -> Array:
+    """Scaled Euclidean distances, n x m; two different ops are ``sqrt(2) / op_scale`` apart in any case."""
+    a, b = left / length_scales, right / length_scales
+    squared: Array = (-2.0 * a) @ b.T
+    squared += (a * a).sum(1)[:, None]
+    squared += (b * b).sum(1)[None, :]
+    squared += (left_ops[:, None] != right_ops[None, :]) * (2.0 / op_scale**2)
+    np.maximum(squared, 0.0, out=squared)
+    return np.sqrt(squared, out=squared)
+
+
+def lower_inverse(lower: Array) -> Array:
+    """The inverse of a lower triangular matrix, half by half: numpy's own does not see the zeros and takes 5 x as long.
+
+    [[A, 0], [B, C]] has the inverse [[A', 0], [-C' B A', C']].
+    """
+    n = len(lower)
+    if n <= _DIRECT:
+        return np.asarray(np.linalg.inv(lower))
+    half = n // 2
+    result = np.zeros_like(lower)
+    first = result[:half, :half] = lower_inverse(lower[:half, :half])
+    last = result[half:, half:] = lower_inverse(lower[half:, half:])
+    result[half:, :half] = -last @ (lower[half:, :half] @ first)
+    return result
+
+
+def with_weights(fit: FamilyFit) -> FamilyFit:
+    """The fit with the weights of its posterior mean, ``K^-1 (y - mean)``, so that pricing need not solve for them."""
+    return replace(fit, weights=Residual(replace(fit, weights=np.empty(0))).weights)
+
+
+class Residual:
+    """The posterior of one family's log residual, factorised on first use."""
+
+    def __init__(self, fit: FamilyFit) -> None:
+        self.fit = fit
+        self._x = fit.x.astype(np.float64)
+        self._scales = np.asarray(fit.length_scales, dtype=np.float64)
+        self._index = {op: i for i, op in enumerate(fit.ops)}
+
+    def op_index(self, op: str) -> int:
+        return self._index.get(op, UNKNOWN_OP)
+
+    @cached_property
+    def weights(self) -> Array:
+        """The weight of every point's covariance in the posterior mean."""
+        if len(self.fit.weights) == len(self._x):
+            return self.fit.weights.astype(np.float64)
+        aims = self.fit.y.astype(np.float64) - self.fit.mean
+        return np.asarray(np.linalg.solve(self._noisy(len(self._x)), aims), dtype=np.float64)
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """The inverse of the Cholesky factor of the first points."""
+        return lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
+
+    def _noisy(self, most: int) -> Array:
+        """The covariance of the first ``most`` points as they were observed."""
+        k = covariance(self._distances(self._x[:most], self.fit.op_index[:most], most), self.fit.signal)
+        k[np.diag_indices_from(k)] += self.fit.point_noise[:most].astype(np.float64) + 1e-9 * self.fit.signal
+        return k
+
+    def _distances(self, x: Array, ops: Indices, most: int | None = None) -> Array:
+        """From ``x`` to the first ``most`` points."""
+        points, theirs = self._x[:most], self.fit.op_index[:most]
+        return distances(x, ops, points, theirs, self._scales, self.fit.op_scale)
+
+    def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
+        """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples.
+
+        Where an op stands in its step does not count: what no cache holds is as far away as what ten of them do not.
+        None is where no sample of the family was taken on this very machine.
+        """
+        if not self.fit.measured:
+            return np.zeros(len(x), dtype=bool)
+        own = [name not in CONTEXT_SIZES for name in self.fit.feature_names]
+        low, high = self._x.min(0) - MARGIN, self._x.max(0) + MARGIN
+        inside = ((x >= low) & (x <= high))[:, own].all(axis=1)
+        return np.asarray(inside & (ops != UNKNOWN_OP))
+
+    def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
+        """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
+        k = covariance(self._distances(x, ops), self.fit.signal)
+        mean = self.fit.mean + k @ self.weights
+        variance = self.fit.signal - ((k[:, : len(self._inverse)] @ self._inverse.T) ** 2).sum(1)
+        return mean, np.maximum(variance, 0.0)

@@ -1,0 +1,168 @@
+"""Trace x Profile -> one Prediction per device: the stages after tracing, in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from placer.errors import ProfileError
+from placer.machine import host as machine
+from placer.machine import malloc
+from placer.pricing import timeline
+from placer.pricing.allocator import HeapState
+from placer.pricing.costs import CostModel
+from placer.pricing.framework import framework_seconds
+from placer.pricing.prediction import Prediction, PricedTrace
+from placer.profile.profile import DeviceFit, Profile
+from placer.tracing.trace import Trace
+
+#: Half width of a 90 % interval of a normal variable, in standard deviations.
+Z90 = 1.645
+
+#: No step takes 30 years: a profile that says so was not measured.
+_LONGEST_STEP = 1e9
+
+#: The cost models last used: their factorised residuals are worth keeping, but not for ever.
+_recent: list[CostModel] = []
+_RECENT = 8
+
+
+def predict(
+    trace: Trace,
+    profile: Profile,
+    *,
+    devices: Sequence[str],
+    threads: int | None = None,
+    data: str = "host",
+    steps: int | None = None,
+    heap: HeapState | None = None,
+) -> dict[str, Prediction]:
+    """Price ``trace`` on every device, by name, in the order given.
+
+    ``threads`` is the number of CPU threads the step will run with (None: as the process has now), ``heap`` where its
+    memory stands (None: as this process's does). Raises ProfileError where the profile knows nothing of a device.
+    """
+    heap = heap or malloc.state()
+    return {
+        device: predict_on(device, trace, profile, threads=threads, data=data, steps=steps, heap=heap)
+        for device in devices
+    }
+
+
+def predict_on(
+    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
+    heap: HeapState | None = None,
+) -> Prediction:  # fmt: skip
+    """The Prediction of one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
+    try:
+        with np.errstate(all="ignore"):  # a foreign profile may hold anything finite: the result is looked at below
+            found = _priced(cost_model(profile, device, threads), device, trace, data=data, steps=steps, heap=heap)
+    except (ArithmeticError, np.linalg.LinAlgError) as error:
+        raise _senseless(profile, device, str(error)) from error
+    times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
+    ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
+    if not ordered or not all(map(math.isfinite, times)):
+        raise _senseless(profile, device, f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s")
+    return found
+
+
+def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
+    return ProfileError(
+        f"the numbers of profile {profile.name or 'in memory'} for {device} make no sense ({found}); "
+        "run: placer calibrate"
+    )
+
+
+def _priced(
+    model: CostModel, device: str, trace: Trace, *, data: str, steps: int | None, heap: HeapState | None
+) -> Prediction:
+    priced = model.price(trace, heap)
+    fit = model.fit
+    step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
+    sigma = log_sigma(priced, fit)
+    one_time = one_time_seconds(trace, fit)
+    free = free_memory(device, fit)
+    return Prediction(
+        device=device,
+        threads=fit.threads,
+        step_seconds=step.seconds,
+        low=step.seconds * math.exp(-Z90 * sigma),
+        high=step.seconds * math.exp(Z90 * sigma),
+        one_time_seconds=one_time,
+        total_seconds=None if steps is None else one_time + steps * step.seconds,
+        components=step.components,
+        peak_memory_bytes=trace.peak_bytes,
+        fits=free is None or trace.peak_bytes <= free,
+        coverage=coverage(priced),
+        priced=priced,
+    )
+
+
+def free_memory(device: str, fit: DeviceFit) -> int | None:
+    """Free bytes; all there is (as calibration saw it) where only a context could tell; None of a device elsewhere."""
+    if device not in machine.available_devices():
+        return None
+    free = machine.known_free_memory(device)
+    if free is None and "memory_bytes" in fit.rates:
+        return int(fit.rates["memory_bytes"])
+    return free
+
+
+def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
+    """The cost model of a device, built once per fit; ``threads`` None takes the number this process runs with.
+
+    Raises ProfileError, which names the profile, where the fit cannot price.
+    """
+    fit = profile.fit(device, threads or torch.get_num_threads())
+    for model in tuple(_recent):
+        if model.fit is fit:
+            _recent[:] = [model, *(other for other in _recent if other is not model)]
+            return model
+    try:
+        model = CostModel(fit)
+    except ProfileError as error:  # which of several profiles it was is known here
+        raise ProfileError(f"{profile.name or 'in memory'}: {error}") from error
+    _recent.insert(0, model)
+    del _recent[_RECENT:]
+    return model
+
+
+def coverage(priced: PricedTrace) -> float:
+    """Share of the priced op time that rests on calibrated, in-range ops (1.0 for a step without ops)."""
+    total = sum(priced.seconds)
+    sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if s == "calibrated")
+    return sure / total if total else 1.0
+
+
+def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
+    """Standard deviation of log(step seconds).
+
+    The errors of one op repeat wherever it stands, so they add up linearly within a family and as squares between
+    families; what composition adds on top was measured on generated networks (``fit.interval``).
+    """
+    total = sum(priced.seconds) + framework_seconds(priced.counts, fit.framework)
+    if total <= 0.0:
+        return fit.interval.get("base", 0.0)
+    ops = doubt(priced.families, priced.seconds, priced.sigma) / total
+    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops)
+
+
+def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:
+    """Seconds by which the sum of ops may be off (one standard deviation): linear in a family, squares between them."""
+    by_family: dict[str, float] = {}
+    for family, price, error in zip(families, seconds, sigma, strict=True):
+        by_family[family] = by_family.get(family, 0.0) + price * error
+    return math.sqrt(sum(v * v for v in by_family.values()))
+
+
+def one_time_seconds(trace: Trace, fit: DeviceFit) -> float:
+    """What is paid once: on an accelerator its context, the move of the weights and first-call warm-up."""
+    if fit.device == "cpu":
+        return 0.0
+    sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))
+    move = timeline.copy_seconds(sizes, fit, "h2d", "pageable")
+    distinct = len({call.op for call in trace.calls})
+    return fit.rates.get("context_seconds", 0.0) + move + distinct * fit.rates.get("first_call_seconds", 0.0)

@@ -1,0 +1,132 @@
+"""TARGET of the command line -> a model: ``package.module:attribute`` or ``file.py:attribute``.
+
+The attribute is an ``nn.Module`` instance, a class or a factory; the last two are called without arguments. Importing
+the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large tensors are
+drawn late, if at all: a model is priced by its shapes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from placer.errors import TargetError
+from placer.workload.late_draws import LateDraws
+
+_FORM = "TARGET is package.module:attribute or file.py:attribute"
+
+
+def load_target(target: str) -> tuple[nn.Module, Callable[[], None]]:
+    """The model a target names, and what draws the random numbers that it was built without.
+
+    Code that raises where numbers are drawn late runs a second time as it would on its own. Raises TargetError, with
+    the reason in one line.
+    """
+    late = LateDraws()
+    try:
+        with late:
+            return _loaded(target), late.draw
+    except TargetError:
+        if not late:
+            raise
+    return _loaded(target), lambda: None
+
+
+def _loaded(target: str) -> nn.Module:
+    source, _, attribute = target.rpartition(":")
+    if not source or not attribute or attribute.endswith(".py"):
+        raise TargetError(f"{target!r} names no attribute; {_FORM}")
+    module = _import_file(Path(source)) if _is_file(source) else _import_module(source)
+    value: Any = module
+    for part in attribute.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise TargetError(f"{source} has no attribute {attribute!r}{_offer(module)}") from None
+    return _as_model(value, target)
+
+
+def _is_file(source: str) -> bool:
+    return source.endswith(".py") or "/" in source or "\\" in source
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetError(f"there is no file {path}; {_FORM}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is not a Python file; {_FORM}")
+    module = importlib.util.module_from_spec(spec)
+    _search_first(path.resolve().parent)  # its neighbours are importable, as they are for ``python file.py``
+    sys.modules[path.stem] = module  # dataclasses and pickling look their module up there
+    loader = spec.loader
+    _guarded(lambda: loader.exec_module(module), str(path))
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    _search_first(Path.cwd())
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise TargetError(f"there is no module {name!r} on the Python path or in this folder; {_FORM}")
+    module: ModuleType = _guarded(lambda: importlib.import_module(name), name)
+    return module
+
+
+def _search_first(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _as_model(value: Any, target: str) -> nn.Module:
+    if isinstance(value, nn.Module):
+        return value
+    if not callable(value):
+        raise TargetError(f"{target} is {_a(value)}, not an nn.Module, a class or a factory of one")
+    try:
+        inspect.signature(value).bind()
+    except TypeError as error:
+        raise TargetError(f"{target} needs arguments ({error}); name a factory that takes none") from None
+    except ValueError:
+        pass  # no signature to be had (a builtin): the call itself will tell
+    made = _guarded(value, target)
+    if not isinstance(made, nn.Module):
+        raise TargetError(f"{target} returned {_a(made)}, not an nn.Module")
+    return made
+
+
+def _guarded(run: Any, what: str) -> Any:
+    """Run the user's code. Whatever it raises becomes one line: it is theirs to fix, and no bug of placer."""
+    try:
+        return run()
+    except SystemExit as error:
+        raise TargetError(f"{what} ended the interpreter (exit code {error.code}) while it was imported") from error
+    except Exception as error:  # the boundary to code placer knows nothing of
+        lines = str(error).strip().splitlines() or ["no message"]
+        raise TargetError(f"{what} raised {type(error).__name__}: {lines[0]}") from error
+
+
+def _offer(module: ModuleType) -> str:
+    names = sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+        and (isinstance(value, nn.Module) or callable(value))
+    )
+    return f" (it has: {', '.join(names[:8])})" if names else ""
+
+
+def _a(value: object) -> str:
+    return f"a {type(value).__name__}"

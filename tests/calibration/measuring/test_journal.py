@@ -1,0 +1,159 @@
+"""What calibration measured survives a crash, and is not mistaken for another machine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placer.calibration.measuring.journal import Failure, Journal
+from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.errors import CalibrationError
+from placer.pricing.operators import feature_names
+
+HERE = {"cpu": "a", "cores": 2, "accelerators": []}
+FEATURES = tuple(float(n) for n in range(2 + len(feature_names("matmul"))))
+OP = OpObservation("matmul", "aten::mm", "float32", FEATURES, 1.25e-6, 0.0, 0.1, 3)
+MISSED = OpObservation("matmul", "aten::mm", "float32", FEATURES[::-1], None, 0.0, 0.0, 1)
+
+
+def observation(name: str, device: str = "cpu") -> StepObservation:
+    return StepObservation(device, 2, "matmul", name, 1e-3, 0.02, {"step": 1.0}, (OP, MISSED), 7e-5, {"forward": -1e-6})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deeper" / "machine.journal"
+
+
+def test_everything_comes_back(path: Path) -> None:
+    first = Journal(path, HERE)
+    first.add_rates("cpu", 2, {"bytes_per_second": 1e10}, 0.5)
+    first.add(observation("a"), 0.25)
+    first.add(observation("b", "cuda"), 1.0)
+    again = Journal(path, HERE)
+    assert again.observations == first.observations == [observation("a"), observation("b", "cuda")]
+    assert again.rates == {("cpu", 2): {"bytes_per_second": 1e10}}
+    assert again.seconds == {("cpu", 2): 0.75, ("cuda", 2): 1.0}
+    assert again.of("cuda", 2) == [observation("b", "cuda")]
+    assert again.of("cuda", 1) == []
+
+
+def test_a_crash_in_the_middle_of_a_line_loses_that_line_only(path: Path) -> None:
+    journal = Journal(path, HERE)
+    journal.add(observation("a"), 0.25)
+    journal.add(observation("b"), 0.25)
+    whole = path.read_text()
+    path.write_text(whole[:-40])
+    crashed = Journal(path, HERE)
+    assert [o.name for o in crashed.observations] == ["a"]
+    crashed.add(observation("c"), 0.25)
+    crashed.add(observation("d"), 0.25)
+    assert [o.name for o in Journal(path, HERE).observations] == ["a", "c", "d"]
+
+
+RATES = '{"device": "cpu", "threads": 2, "took": 1, "rates": '
+#: A line as it is written, with one value that nobody writes.
+WRONG = [
+    ("1.25e-06", "NaN"), ("1.25e-06", "1e999"), ("1.25e-06", '"fast"'), ('"count": 3', '"count": 0'),
+    ('"family": "matmul", "op"', '"family": "none", "op"'), ('"took": 0.25', '"took": -1'), ("[0.0, ", "["),
+    ('"threads": 2', '"threads": 2.5'), ('"spread"', '"surprise"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong"), WRONG)
+def test_a_line_with_a_wrong_value_is_dropped(path: Path, right: str, wrong: str) -> None:
+    journal = Journal(path, HERE)
+    journal.add(observation("a"), 0.5)
+    journal.add(observation("b"), 0.25)
+    head, first, second = path.read_text().splitlines()
+    assert right in second
+    path.write_text("\n".join((head, first, second.replace(right, wrong))) + "\n")
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "nonsense", '{"device": "cpu", "threads": 2, "step": {}, "took": 1}', "1", "[" * 100_000,
+             RATES + "[]}", RATES + '{"flops/float32": -1}}', RATES + '{"flops/float32": NaN}}', '{"failed": 3}',
+             '{"starting": {}}'],
+)  # fmt: skip
+def test_a_damaged_line_is_dropped(path: Path, line: str) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    with path.open("a") as file:
+        file.write(line + "\n")
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
+def test_another_machines_journal_is_put_aside_and_resumed_there(path: Path) -> None:
+    there = {**HERE, "cores": 4}
+    first = Journal(path, HERE)
+    first.add(observation("a"), 0.25)
+    assert first.put_aside is None
+    other = Journal(path, there)
+    assert other.observations == []
+    assert other.seconds == {}
+    assert other.put_aside is not None
+    assert other.put_aside.parent == path.parent
+    other.add(observation("b"), 0.25)
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+    again = Journal(path, there)
+    assert [o.name for o in again.observations] == ["b"]
+    again.close()
+    assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
+def test_a_journal_that_has_to_exist_moves_none(path: Path) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    with pytest.raises(CalibrationError, match="no journal of this machine"):
+        Journal(path, {**HERE, "cores": 4}, existing=True)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_was_put_aside_is_not_taken_back_through_a_link(path: Path) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    aside = Journal(path, {**HERE, "cores": 4}).put_aside
+    assert aside is not None
+    aside.replace(path.parent / "elsewhere")
+    aside.symlink_to(path.parent / "elsewhere")
+    assert Journal(path, HERE).observations == []
+    assert aside.is_symlink()
+
+
+def test_failures_come_back(path: Path) -> None:
+    failure = Failure("cpu", 2, "matmul", "p", "it did not fit in memory")
+    journal = Journal(path, HERE)
+    journal.starting("cpu", 2, "matmul", "p")
+    journal.add_failure(failure)
+    journal.starting("cpu", 2, "matmul", "q")
+    journal.add(observation("q"), 0.25)
+    again = Journal(path, HERE)
+    assert again.failures == [failure]
+    assert again.attempts("cpu", 2) == 2
+
+
+def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path, HERE)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(CalibrationError, match=r"No space left on device.*--output FILE"):
+        journal.add(observation("a"), 0.25)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"not json\n", b"{}\n", b"[" * 100_000])
+def test_a_file_that_is_no_journal_is_started_anew(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    journal = Journal(path, HERE)
+    assert journal.observations == []
+    journal.add(observation("a"), 0.25)
+    assert Journal(path, HERE).observations == [observation("a")]
+
+
+def test_closing_removes_the_file_once(path: Path) -> None:
+    journal = Journal(path, HERE)
+    journal.close()
+    assert not path.exists()
+    journal.close()

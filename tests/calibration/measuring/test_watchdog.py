@@ -1,0 +1,115 @@
+"""What hangs is ended, with everything it started, and the caller goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from placer.calibration.measuring.watchdog import HungError, run_limited, time_limit
+from placer.errors import CalibrationError
+
+#: A process that starts another one and waits for it, for ever.
+FAMILY = """
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+child.wait()
+"""
+#: A process that is done while the one it started lives on, with the same standard output.
+ORPHAN = FAMILY.replace("child.wait()", "print('done')")
+
+posix = pytest.mark.skipif(os.name != "posix", reason="alarms and process groups are POSIX's")
+
+
+def gone(pid: int) -> bool:
+    """Ended: reaped, or a zombie that nobody has waited for yet."""
+    for _ in range(200):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@posix
+@pytest.mark.parametrize("hangs", [lambda: time.sleep(1000), lambda: threading.Event().wait(1000)])
+def test_what_hangs_in_this_process_is_left(hangs: object) -> None:
+    with pytest.raises(HungError, match=r"the loop did not come back within 0\.1 s"), time_limit(0.1, "the loop"):
+        hangs()  # type: ignore[operator]
+
+
+@posix
+def test_a_loop_that_swallows_the_error_once_is_stopped_all_the_same() -> None:
+    def stubborn() -> None:
+        with contextlib.suppress(HungError):
+            time.sleep(1000)
+        time.sleep(1000)
+
+    with pytest.raises(HungError), time_limit(0.05, "the loop"):
+        stubborn()
+
+
+@posix
+def test_an_alarm_of_somebody_else_is_put_back() -> None:
+    rang: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
+    theirs = signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with time_limit(10.0, "quick"):
+            pass
+        assert 0.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.2
+        with time_limit(10.0, "as long as the alarm"):
+            time.sleep(0.3)  # theirs is due earlier: it rings, and the limit stays away
+        assert rang == [1]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *theirs)
+
+
+def test_other_threads_run_without_a_limit() -> None:
+    done: list[bool] = []
+
+    def run() -> None:
+        with time_limit(0.01, "elsewhere"):
+            time.sleep(0.05)
+        done.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert done == [True]
+
+
+def test_a_command_gives_its_output() -> None:
+    assert run_limited([sys.executable, "-c", "print('out')"], seconds=60.0).strip() == "out"
+
+
+def test_a_command_that_fails_says_its_last_line() -> None:
+    code = "import sys; sys.exit('first\\nlast')"
+    with pytest.raises(CalibrationError, match="ended with code 1: last"):
+        run_limited([sys.executable, "-c", code], seconds=60.0)
+
+
+@posix
+def test_a_hung_command_and_its_child_are_killed(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    with pytest.raises(HungError, match="within 1 s"):
+        run_limited([sys.executable, "-c", FAMILY, str(pid)], seconds=1.0)
+    assert gone(int(pid.read_text()))
+
+
+@posix
+def test_a_child_that_outlives_its_parent_holds_nobody_up(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert run_limited([sys.executable, "-c", ORPHAN, str(pid)], seconds=60.0).strip() == "done"
+    assert gone(int(pid.read_text()))

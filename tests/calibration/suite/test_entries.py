@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.suite import SUITES, Entry, entries
+from placer.calibration.suite.reference import Reference
+from placer.nest import tensors
+from placer.tracing import trace
+from placer.workload.workload import make_workload
+
+FULL = entries("full")
+#: Hundreds of MB of random weights: built and run by the validation itself, too heavy here.
+HEAVY = {"bert_base", "gpt2_small"}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def by_name(name: str) -> Entry:
+    return next(entry for entry in FULL if entry.name == name)
+
+
+def test_names_are_unique_and_sizes_as_promised() -> None:
+    assert max(Counter(entry.name for entry in FULL).values()) == 1
+    assert len(FULL) >= 40
+    assert 6 <= len(entries("quick")) <= 10
+    for entry in FULL:
+        # An account of one batch size is one cell.
+        assert (1 if isinstance(entry, Reference) else 2) <= len(entry.batches) <= 4, entry.name
+        assert list(entry.batches) == sorted(set(entry.batches)), entry.name
+
+
+def test_every_suite_is_a_part_of_the_full_one() -> None:
+    for suite in SUITES:
+        assert set(entries(suite)) <= set(FULL)
+
+
+def test_an_unknown_suite_says_which_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'fast'.*quick, reference, full"):
+        entries("fast")  # type: ignore[arg-type]
+
+
+def test_listing_imports_none_of_the_packages() -> None:
+    code = (
+        "import sys; from placer.calibration.suite import entries\n"
+        "assert [e.missing() for e in entries('full')]\n"
+        "loaded = {'transformers', 'torch_geometric', 'pytorch_tabnet', 'torchdiffeq'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_missing_package_is_named() -> None:
+    entry = Entry("x", "x", nn.Identity, lambda n: torch.zeros(n), (1, 2), needs=("torch", "no_such_package_here"))
+    assert entry.missing() == ("no_such_package_here",)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in FULL])
+def test_every_network_needs_only_declared_packages(name: str) -> None:
+    assert by_name(name).missing() == (), "install placer[suite] to run these tests"
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in FULL if entry.name not in HEAVY])
+def test_every_network_infers_and_trains_one_step(name: str) -> None:
+    entry = by_name(name)
+    model = entry.build()
+    for mode in entry.modes:
+        workload = make_workload(
+            model, example=entry.example(entry.batches[0]), mode=mode, loss=entry.loss, optimizer=entry.optimizer
+        )
+        step = Step(workload, "cpu", make_optimizer(model, entry.optimizer) if mode == "train" else None)
+        step.prepare()
+        assert model.training == (mode == "train")
+        step()
+    trained = [p for p in model.parameters() if p.grad is not None]
+    assert trained or "train" not in entry.modes
+    assert all(torch.isfinite(p).all() for p in trained)
+
+
+@pytest.mark.parametrize("name", sorted(HEAVY))
+def test_heavy_networks_trace_without_weights(name: str) -> None:
+    entry = by_name(name)
+    with torch.device("meta"):
+        model = entry.build()
+    workload = make_workload(model, example=entry.example(1), mode="infer")
+    assert trace(workload).parameter_bytes > 4e8
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in FULL])
+def test_examples_are_real_cpu_tensors_whose_first_batch_is_smaller(name: str) -> None:
+    entry = by_name(name)
+    sizes = []
+    for batch in entry.batches[:2]:
+        found = list(tensors(entry.example(batch)))
+        assert found
+        assert all(tensor.device.type == "cpu" for tensor in found)
+        sizes.append(sum(tensor.numel() for tensor in found))
+    assert sizes == sorted(set(sizes))
+
+
+def test_conv1d_regressor_loads_as_a_file() -> None:
+    path = Path(__file__).parents[3] / "calibration" / "suite" / "conv1d.py"
+    code = (
+        "import runpy, torch\n"
+        f"model = runpy.run_path({str(path)!r})['Conv1dRegressor']()\n"
+        "assert model(torch.randn(5, 84)).shape == (5, 1)\n"
+        "assert sum(p.numel() for p in model.parameters()) == 84*16+16 + 8*3+8 + 16*8*3+16 + 16+1"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_network_can_be_traced() -> None:
+    assert [entry.name for entry in FULL if not entry.traceable] == []

@@ -1,0 +1,194 @@
+"""Advice is what pricing the changed workload says; some of it is applied to real networks and measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import placer
+from placer.decision import planning
+from placer.decision.advice import LEAST_GAIN, advise
+from placer.decision.race import step_on
+from placer.explanation import Advice
+from placer.profile import profile
+from placer.profile.profile import DeviceFit, Profile
+from placer.workload.workload import Workload, make_workload
+
+RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Profile:
+    return profile.load(RECORD, samples=False)
+
+
+def advice(model: nn.Module, shape: Any, known: Profile, **values: Any) -> dict[str, Advice]:
+    workload = make_workload(model, shape, **values)
+    comparison = planning.compare(known, devices=None, here=False)
+    found = advise(workload, planning.make_plan(workload, comparison), comparison)
+    assert [row.gain for row in found] == sorted((row.gain for row in found), reverse=True)
+    assert all(row.gain >= LEAST_GAIN for row in found)
+    return {row.kind: row for row in found}
+
+
+def net(width: int = 64) -> nn.Module:
+    return nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 1))
+
+
+def with_rates(known: Profile, device: str, **rates: float) -> Profile:
+    def changed(fit: DeviceFit) -> DeviceFit:
+        if fit.device != device:
+            return fit
+        return dataclasses.replace(fit, rates={**fit.rates, **{k.replace("__", "/"): v for k, v in rates.items()}})
+
+    return dataclasses.replace(known, fits=tuple(map(changed, known.fits)))
+
+
+def test_a_larger_batch_is_what_explain_says_of_it(handmade_profile: Profile) -> None:
+    found = advice(net(), (8, 84), handmade_profile)["batch"]
+    assert found.change == "a batch of 32 instead of 8"
+    before = placer.explain(net(), (8, 84), profile=handmade_profile)
+    after = placer.explain(net(), (32, 84), profile=handmade_profile)
+    assert found.before == pytest.approx(before.devices[before.decision.device].step_seconds / 8)
+    assert found.after == pytest.approx(after.devices[after.decision.device].step_seconds / 32)
+    assert found.gain == pytest.approx(1.0 - found.after / found.before)
+
+
+def test_resident_data_is_what_explain_says_of_it(handmade_profile: Profile) -> None:
+    wide = nn.Linear(4096, 4)
+    found = advice(wide, (65536, 4096), handmade_profile)["data"]
+    after = placer.explain(wide, (65536, 4096), profile=handmade_profile, data="device")
+    assert found.after == pytest.approx(after.devices["cuda"].step_seconds)
+    assert (found.device, found.how) == ("cuda", 'data="device"')
+
+
+def test_pinned_memory_is_proposed_only_where_it_was_measured(handmade_profile: Profile) -> None:
+    def pinned(known: Profile) -> bool:
+        workload = make_workload(nn.Linear(4096, 4), (65536, 4096))
+        comparison = planning.compare(known, devices=None, here=False)
+        found = advise(workload, planning.make_plan(workload, comparison), comparison)
+        return any("pinned" in row.change for row in found)
+
+    assert not pinned(handmade_profile)
+    rates = {"copy__h2d__pinned__bytes_per_second": 5e10, "copy__h2d__pinned__seconds_per_tensor": 1e-6}
+    assert pinned(with_rates(handmade_profile, "cuda", **rates))
+
+
+def test_autocast_is_proposed_only_where_the_lower_precision_is_faster(handmade_profile: Profile) -> None:
+    big = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048))
+    assert "autocast" not in advice(big, (4096, 2048), handmade_profile)
+    faster = with_rates(handmade_profile, "cuda", flops__bfloat16=2e14)
+    found = advice(big, (4096, 2048), faster)["autocast"]
+    assert found.changes_results
+    again = placer.explain(big, (4096, 2048), profile=faster, autocast=True)
+    assert found.after == pytest.approx(again.devices["cuda"].step_seconds)
+
+
+def test_fewer_syncs(handmade_profile: Profile) -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2048, 2048)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.layer(x)
+            for _ in range(3):
+                y = y + y.mean().item()
+            return y
+
+    slow = with_rates(handmade_profile, "cuda", sync_seconds=5e-3)
+    found = advice(Reads(), (2048, 2048), slow)["sync"]
+    assert "now 3 times" in found.change
+
+
+def test_fewer_threads_where_they_are_faster(handmade_profile: Profile) -> None:
+    cpu = handmade_profile.fits[0]
+    now = torch.get_num_threads()
+    other = dataclasses.replace(cpu, threads=now + 1, rates={**cpu.rates, "dispatch_seconds": 1e-7})
+    found = advice(net(), (8, 84), dataclasses.replace(handmade_profile, fits=(cpu, other)))["threads"]
+    assert found.how == f"torch.set_num_threads({now + 1})"
+
+
+def test_the_best_is_never_told_to_change(handmade_profile: Profile) -> None:
+    """Nothing that costs as much as before is advice."""
+    found = advice(nn.Linear(4096, 4096), (4096, 4096), handmade_profile, data="device", mode="infer")
+    assert set(found) <= {"batch"}
+
+
+def test_a_batch_that_cannot_grow_is_left_out(handmade_profile: Profile) -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x.view(8, 4))
+            return out
+
+    assert "batch" not in advice(Fixed(), (8, 4), handmade_profile)
+
+
+def test_pricing_advice_leaves_the_model_untouched(handmade_profile: Profile) -> None:
+    from pictures import picture, same
+
+    model = net()
+    before = picture(model)
+    placer.explain(model, (8, 84), profile=handmade_profile)
+    assert same(before, picture(model))
+
+
+# Applied: the direction of what is predicted from a real machine's record holds on whatever machine this is.
+
+
+class Activated(nn.Module):
+    """As many elementwise ops as it takes for them to be most of the step."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.function = nn.Linear(16, 256), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for _ in range(6):
+            x = self.function(x)
+        return x
+
+
+def seconds(workloads: list[Workload], rounds: int = 15) -> list[float]:
+    """The shortest step of each, by turns: what a machine can do when nothing disturbs it."""
+    steps = [step_on(workload, "cpu") for workload in workloads]
+    for step in steps:
+        step()
+    best = [float("inf")] * len(steps)
+    for _ in range(rounds):
+        for number, step in enumerate(steps):
+            start = time.perf_counter()
+            step()
+            best[number] = min(best[number], time.perf_counter() - start)
+    return best
+
+
+def test_a_larger_batch_takes_less_time_per_row(recorded: Profile) -> None:
+    found = advice(net(), (16, 84), recorded, mode="train")["batch"]
+    small, large = seconds([make_workload(net(), (n, 84), mode="train") for n in (16, 64)])
+    assert found.gain > 0.3
+    assert large / 64 < small / 16
+
+
+def test_another_activation_takes_less_time(recorded: Profile) -> None:
+    found = advice(Activated(nn.functional.mish), (512, 16), recorded, mode="train")["op"]
+    assert found.change == "silu in place of mish"
+    functions = (nn.functional.mish, nn.functional.silu)
+    before, after = seconds([make_workload(Activated(f), (512, 16), mode="train") for f in functions])
+    assert after < before
+
+
+def test_resident_batches_and_pinned_ones_change_nothing_on_the_cpu(recorded: Profile) -> None:
+    assert "data" not in advice(net(), (16, 84), recorded)

@@ -1,0 +1,136 @@
+"""Exact arithmetic on hand-made predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from placer.decision.decision import Z_90, break_even_steps, decide, probability_faster
+from placer.pricing.prediction import NOT_PREDICTED, Prediction
+
+Make = Callable[..., Prediction]
+
+
+def test_one_device_is_certain(make_prediction: Make) -> None:
+    decision = decide({"cpu": make_prediction("cpu", 1.24e-3)}, None)
+    assert (decision.device, decision.confidence, decision.speedup, decision.break_even_steps) == (
+        "cpu",
+        1.0,
+        None,
+        None,
+    )
+    assert decision.reason == "cpu: there is no other device to choose; a step takes 1.24 ms"
+
+
+def test_a_long_run_is_decided_by_the_step_alone(make_prediction: Make) -> None:
+    cpu, cuda = make_prediction("cpu", 2e-3), make_prediction("cuda", 1e-3, one_time_seconds=1e6)
+    decision = decide({"cpu": cpu, "cuda": cuda}, None)
+    assert (decision.device, decision.speedup) == ("cuda", 2.0)
+
+
+def test_one_time_cost_counts_for_a_number_of_steps(make_prediction: Make) -> None:
+    devices = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=3.0)}
+    assert decide(devices, 3000).device == "cpu"  # 6.0 s against 3.0 + 3.0 s: equal, so the CPU
+    assert decide(devices, 3001).device == "cuda"
+    decision = decide(devices, 1000)
+    assert decision.device == "cpu"
+    assert decision.speedup == pytest.approx(4.0 / 2.0)
+    assert decision.reason == "cpu: 1,000 steps take 2.00 s there and 4.00 s on cuda, which needs 3.00 s to start"
+
+
+def test_break_even_is_the_first_step_that_is_ahead(make_prediction: Make) -> None:
+    cpu, cuda = make_prediction("cpu", 2e-3), make_prediction("cuda", 1e-3, one_time_seconds=2.5e-3)
+    assert break_even_steps(cuda, cpu) == 3
+    assert decide({"cpu": cpu, "cuda": cuda}, None).break_even_steps == 3
+    assert break_even_steps(make_prediction("cuda", 1e-3), cpu) == 1
+    assert break_even_steps(make_prediction("cuda", 2e-3), cpu) is None
+    slower = decide({"cpu": cpu, "cuda": make_prediction("cuda", 3e-3, one_time_seconds=1.0)}, None)
+    assert slower.break_even_steps is None
+    # Another machine's CPU was chosen: only what is faster than that one is ever repaid.
+    beside = {"cpu": cpu, "cuda": cuda, "cpu@other": make_prediction("cpu@other", cuda.step_seconds / 2)}
+    assert decide(beside, None).device == "cpu@other"
+    assert decide(beside, None).break_even_steps is None
+
+
+def test_equal_times_go_to_the_cpu_in_any_order(make_prediction: Make) -> None:
+    cpu, cuda = make_prediction("cpu", 1e-3), make_prediction("cuda", 1e-3)
+    assert decide({"cpu": cpu, "cuda": cuda}, None).device == "cpu"
+    assert decide({"cuda": cuda, "cpu": cpu}, None).device == "cpu"
+    assert decide({"cuda": cuda, "cpu": cpu}, None).confidence == 0.5
+
+
+def test_confidence_is_the_log_normal_probability(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1e-3, low=0.5e-3, high=2e-3)
+    cuda = make_prediction("cuda", 2e-3, low=1e-3, high=4e-3)
+    sigma = math.log(4.0) / (2 * Z_90)
+    expected = 0.5 * (1 + math.erf(math.log(2.0) / (sigma * math.sqrt(2)) / math.sqrt(2)))
+    assert decide({"cpu": cpu, "cuda": cuda}, None).confidence == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_uncertainty_confidence_is_certainty(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1e-3, low=1e-3, high=1e-3)
+    cuda = make_prediction("cuda", 2e-3, low=2e-3, high=2e-3)
+    assert probability_faster(cpu, cuda) == 1.0
+    assert probability_faster(cuda, cpu) == 0.0
+
+
+def test_a_device_without_room_is_left_out_and_named(make_prediction: Make) -> None:
+    cuda = make_prediction("cuda", 1e-3, fits=False, peak_memory_bytes=12_100_000_000)
+    decision = decide({"cpu": make_prediction("cpu", 2e-3), "cuda": cuda}, None)
+    assert decision.device == "cpu"
+    assert decision.reason == (
+        "cpu: cuda would be faster (1.00 ms a step against 2.00 ms a step), but does not fit: "
+        "it needs 12.1 GB of memory"
+    )
+
+
+def test_where_nothing_fits_the_fastest_is_taken_with_a_word_of_warning(make_prediction: Make) -> None:
+    devices = {name: make_prediction(name, s, fits=False) for name, s in (("cpu", 2e-3), ("cuda", 1e-3))}
+    decision = decide(devices, None)
+    assert decision.device == "cuda"
+    assert "no device has that much free" in decision.reason
+
+
+def test_the_reason_names_what_makes_the_other_slower(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.2e-3)
+    cuda = make_prediction("cuda", 3.4e-3, components={"compute": 0.1e-3, "dispatch": 2.9e-3, "copy": 0.4e-3})
+    assert decide({"cpu": cpu, "cuda": cuda}, None).reason == (
+        "cpu: a step takes 1.20 ms there and 3.40 ms on cuda, where launching its kernels alone takes 2.90 ms"
+    )
+
+
+def test_what_a_measurement_adds_explains_nothing(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.0e-3, components={"compute": 1.5e-3, NOT_PREDICTED: -0.5e-3})
+    for missed in (-0.1e-3, 1.0e-3):
+        cuda = make_prediction("cuda", 1.4e-3, components={"compute": 1.4e-3 - missed, NOT_PREDICTED: missed})
+        assert decide({"cpu": cpu, "cuda": cuda}, None).reason == "cpu: a step takes 1.00 ms there and 1.40 ms on cuda"
+
+
+def test_no_predictions_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one device"):
+        decide({}, None)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    times=st.lists(st.floats(1e-6, 1e2), min_size=1, max_size=4),
+    once=st.lists(st.floats(0, 1e2), min_size=4, max_size=4),
+    steps=st.one_of(st.none(), st.integers(1, 10**7)),
+)
+def test_never_slower_than_any_other(
+    make_prediction: Make, times: list[float], once: list[float], steps: int | None
+) -> None:
+    names = ["cpu", "cuda", "cuda:1", "mps"]
+    found = {n: make_prediction(n, t, one_time_seconds=o) for n, t, o in zip(names, times, once, strict=False)}
+    cost = {
+        n: p.step_seconds if steps is None else p.one_time_seconds + steps * p.step_seconds for n, p in found.items()
+    }
+    decision = decide(found, steps)
+    assert cost[decision.device] <= min(cost.values()) * (1 + 1e-8)
+    assert decision.confidence is not None
+    assert 0.5 - 1e-6 <= decision.confidence <= 1.0
+    assert decision.reason.startswith(f"{decision.device}: ")

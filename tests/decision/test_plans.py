@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from placer.decision import plans as plans_module
+from placer.decision.decision import decide
+from placer.decision.plans import Plan, Plans
+from placer.pricing.prediction import Prediction
+from placer.profile.profile import Profile
+
+
+@pytest.fixture
+def plan(make_prediction: Callable[..., Prediction], handmade_profile: Profile) -> Plan:
+    predictions = {"cpu": make_prediction("cpu")}
+    return Plan(decide(predictions, None), predictions, {}, handmade_profile)
+
+
+def net(width: int = 8) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def test_the_same_model_and_question_are_recognised(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    assert plans.get(model, "q") is None
+    plans.put(model, "q", plan)
+    assert plans.get(model, "q") is plan
+    assert plans.get(model, "another question") is None
+
+
+def test_another_instance_of_the_architecture_is_recognised(plan: Plan) -> None:
+    plans = Plans()
+    plans.put(net(), "q", plan)
+    assert plans.get(net(), "q") is plan
+    assert plans.get(net(16), "q") is None
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: m.eval(),
+    lambda m: m[0].eval(),
+    lambda m: m[0].requires_grad_(False),
+    lambda m: m.half(),
+    lambda m: m.append(nn.Tanh()),
+    lambda m: m.__setitem__(1, nn.Tanh()),
+    lambda m: m.__setattr__("steps", 3),
+])  # fmt: skip
+def test_a_changed_model_is_noticed(plan: Plan, change: Callable[[nn.Sequential], object]) -> None:
+    plans, model = Plans(), net()
+    plans.put(model, "q", plan)
+    change(model)
+    assert plans.get(model, "q") is None
+
+
+def test_a_layer_that_reuses_a_dead_ones_address_is_noticed(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    for width in range(9, 46):  # never a width again
+        plans.put(model, "q", plan)
+        del model[2], model[0]  # their addresses are free now
+        model.insert(0, nn.Linear(4, width))
+        model.append(nn.Linear(width, 2))
+        assert plans.get(model, "q") is None
+
+
+def test_models_are_not_kept_alive(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    plans.put(model, "q", plan)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    assert len(plans._by_model) == 0
+
+
+def test_a_known_model_can_still_be_moved_by_swapping(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    plans.put(model, "q", plan)
+    parameters = list(model.parameters())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.to("meta")
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+
+
+def test_memory_is_bounded(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    for question in range(3 * plans_module.PER_PROCESS):
+        plans.put(model, question, plan)
+    assert len(plans._by_signature) == plans_module.PER_PROCESS
+    assert len(plans._by_model[model].plans) == plans_module.PER_MODEL
+
+
+def test_the_device_is_known_only_when_it_is_one(plan: Plan) -> None:
+    plans, model = Plans(), net()
+    plans.put(model, "q", plan)
+    assert plans.device_of(model) == torch.device("cpu")
+    model[0].to("meta")
+    assert plans.get(model, "q") is plan  # the device is no part of the architecture
+    assert plans.device_of(model) is None

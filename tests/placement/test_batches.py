@@ -1,0 +1,79 @@
+"""Batches arrive whole, in order, once; staging through pinned memory only where it was measured to be faster."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from placer.machine import host as machine
+from placer.placement.batches import MovedBatches, Staging, staging
+from placer.profile.profile import Profile
+
+META = torch.device("meta")
+
+
+def test_nothing_is_fetched_ahead_of_time() -> None:
+    drawn: list[int] = []
+
+    def loader() -> Any:
+        for number in range(3):
+            drawn.append(number)
+            yield torch.ones(1)
+
+    for position, _ in enumerate(MovedBatches(loader(), META)):
+        assert drawn == list(range(position + 1))
+
+
+def test_the_rest_of_the_loader_stays_reachable() -> None:
+    loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
+    batches = MovedBatches(loader, META)
+    assert len(batches) == 2
+    assert batches.batch_size == 2
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = batches.no_such
+    assert len(pickle.loads(pickle.dumps(batches))) == 2
+
+
+def with_copies(profile: Profile, **rates: float) -> Profile:
+    cpu, cuda = profile.fits
+    named = {f"copy/h2d/{key.replace('__', '/')}": value for key, value in rates.items()}
+    return dataclasses.replace(profile, fits=(cpu, dataclasses.replace(cuda, rates={**cuda.rates, **named})))
+
+
+def test_staging_is_decided_by_what_was_measured(handmade_profile: Profile) -> None:
+    assert staging(handmade_profile, "cuda") is None  # copies from pinned memory were not measured
+    assert staging(handmade_profile, "mps") is None
+    slow_pageable = with_copies(
+        handmade_profile, pageable__bytes_per_second=1e9, pinned__bytes_per_second=2e10, pinned__seconds_per_tensor=1e-5
+    )
+    found = staging(slow_pageable, "cuda")
+    assert found is not None
+    assert found.pays(10**8, 1)
+    slow_pinning = with_copies(
+        handmade_profile, pageable__bytes_per_second=9e9, pinned__bytes_per_second=9e9, pinned__seconds_per_tensor=1e-3
+    )
+    found = staging(slow_pinning, "cuda")
+    assert found is not None
+    assert not found.pays(1000, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pin", [False, True])
+def test_copies_beside_the_computation_arrive_unharmed(pin: bool) -> None:
+    device = torch.device(machine.accelerators()[0])
+    data = TensorDataset(torch.arange(64 * 5000, dtype=torch.float32).view(64, 5000), torch.arange(64))
+    always = Staging((1.0, 1.0), (0.0, 0.0), 0.0, 0.0)
+    rows = 0
+    work = torch.randn(1500, 1500, device=device)
+    for x, y in MovedBatches(DataLoader(data, batch_size=8, pin_memory=pin), device, always):
+        work = work @ work / work.norm()  # keeps the device busy while the next batch comes
+        assert x.device.type == y.device.type == device.type
+        assert torch.equal(x.cpu(), data.tensors[0][rows : rows + 8])
+        assert y.tolist() == list(range(rows, rows + 8))
+        rows += 8
+    assert rows == 64

@@ -1,0 +1,140 @@
+"""What of the framework's own work is counted, and when its code counts as gone from the caches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from placer.pricing.framework import (
+    AFTER,
+    BACKWARD,
+    EARLIER,
+    FORWARD,
+    LEARNT,
+    MANY,
+    SINCE,
+    UPDATE,
+    framework_counts,
+    framework_seconds,
+    staleness,
+)
+from placer.pricing.sharing import CORE_CACHE
+from placer.tracing.trace import OpCall, TensorSpec, Trace
+
+SPEC = TensorSpec((1024,), (1,), "float32")
+PHASES: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
+
+
+def trained(**totals: Any) -> Trace:
+    names = {"optimizer": "optimizer::Adam"}
+    calls = tuple(OpCall(names.get(phase, "aten::relu"), (SPEC,), (), phase=phase) for phase in PHASES)
+    return Trace(calls, "train", (), (), (), (), **totals)
+
+
+def test_what_the_framework_is_counted_by() -> None:
+    trace = trained(python_calls=14, displaced_calls=2.5, autograd_nodes=6)
+    # One op of the four before the update empties a core's own caches, and half of all the others.
+    counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 0.0])
+    after = {name: counts.pop(name) for name in list(counts) if "_after_" in name}
+    assert not any(after.values())  # one op of this name follows another
+    cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_", "stale_"))}
+    stale = (2 + math.log(1e-3 / SINCE[2]) / math.log(SINCE[3] / SINCE[2])) / 3
+    assert cold == pytest.approx({
+        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "stale_update": stale,
+        "stale_kernel": 8 * stale, "stale_update_op": 8 * stale,
+    })  # fmt: skip
+    assert counts.pop("displaced_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
+    assert counts == {
+        "step": 1, "training_step": 1, "forward_op": 3, "op_among_many": pytest.approx(0.15), "number_operand": 0,
+        "backward_op": 1, "autograd_node": 6, "python_call": 14, "call_among_many": pytest.approx(0.7),
+        "displaced_call": 2.5, "update": 1, "updated_tensor": 1,
+        "crowded_op": pytest.approx(0.3), "crowded_call": pytest.approx(1.4),
+    }  # fmt: skip
+
+
+def test_ops_of_all_phases_make_a_step_of_many() -> None:
+    def counted(forward: int, backward: int) -> dict[str, float]:
+        phases: tuple[Any, ...] = ("forward",) * forward + ("backward",) * backward
+        calls = tuple(OpCall("aten::relu", (SPEC,), (), phase=phase) for phase in phases)
+        return framework_counts(Trace(calls, "train", (), (), (), (), python_calls=10), [0.0] * len(calls))
+
+    few, alone, many = counted(10, 0), counted(MANY, 0), counted(10, MANY)
+    assert few["op_among_many"] == pytest.approx(10 * 10 / MANY)
+    assert many["op_among_many"] == many["forward_op"] == 10
+    assert alone["call_among_many"] == many["call_among_many"] == 10
+    assert counted(10, 2 * MANY)["op_among_many"] == 10
+
+
+def test_numbers_among_the_operands_of_forward_are_counted() -> None:
+    def call(op: str, operands: int, phase: Any) -> OpCall:
+        return OpCall(op, (SPEC,) * operands, (), phase=phase)
+
+    calls = (
+        call("aten::mul", 1, "forward"), call("aten::add_", 1, "loss"), call("aten::mul", 2, "forward"),
+        call("aten::relu", 1, "forward"), call("aten::mul", 1, "backward"),
+    )  # fmt: skip
+    counts = framework_counts(Trace(calls, "train", (), (), (), ()), [0.0] * len(calls))
+    assert counts["number_operand"] == 2  # a kernel that autograd calls gets its number as it is
+
+
+def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
+    def counted(*names: str, **settings: Any) -> dict[str, float]:
+        args = tuple(settings.items())
+        updates = [OpCall(f"optimizer::{name}", (SPEC,), (), args, phase="optimizer") for name in names]
+        calls = (OpCall("aten::relu", (SPEC,), ()), *updates)
+        return framework_counts(Trace(calls, "train", (), (), (), ()), [1.0] + [0.0] * len(names))
+
+    one, three = counted("Adam"), counted("Adam", "Adam", "Adam")
+    assert three["stale_kernel"] == one["stale_kernel"] == 8 * counted("SGD")["stale_kernel"]
+    assert three["stale_update_op"] == 3 * one["stale_update_op"]
+    assert three["displaced_update"] == pytest.approx(3 * one["displaced_update"])
+    assert counted(*["Adam"] * 9000)["displaced_update"] == 1.0  # a core's caches hold no more
+    assert counted("Adam", fused=True)["stale_kernel"] == 1.0
+    assert counted("Lion")["stale_kernel"] > 1.0
+
+
+def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:
+    counts = framework_counts(trained(), [0.0] * len(PHASES))
+    assert sorted((*FORWARD, *BACKWARD, *UPDATE, *EARLIER)) == sorted(counts)
+    assert (*FORWARD, *BACKWARD, *UPDATE) == LEARNT
+
+
+def test_an_inference_has_neither_backward_nor_update() -> None:
+    trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
+    counts = framework_counts(trace, [1.0] * 3)
+    assert not any(counts[name] for name in (*BACKWARD, *UPDATE, *(f"recorded_op_after_{after}" for after in AFTER)))
+
+
+def test_code_that_ran_just_now_is_not_cold() -> None:
+    trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
+    counts = framework_counts(trace, [0.0] * 3)
+    assert not any(count for name, count in counts.items() if name.startswith(("cold_", "long_")) or "_after_" in name)
+    assert framework_counts(trace, [10.0] * 3)["cold_call"] == 9
+
+
+def test_code_goes_stale_with_what_runs_between() -> None:
+    """Steps follow each other: what ran once waits for all the others, what runs in a row waits for nothing."""
+    between = (SINCE[1] * SINCE[2]) ** 0.5  # half of what empties the second cache, which all of the first one is
+    once, row, other = staleness(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
+    assert once == pytest.approx((1.0, 0.5, 0.0))
+    assert row == (0.0,) * len(AFTER)
+    assert other == row  # its own time displaces nothing of it
+    assert staleness(["a", "b"], [0.0, 1.0]) == [(1.0,) * len(AFTER), (0.0,) * len(AFTER)]
+    assert staleness([], []) == []
+
+
+def test_functions_are_as_stale_as_the_ops_they_stand_around() -> None:
+    calls = tuple(OpCall(f"aten::{name}", (), ()) for name in ("relu", "exp"))
+    trace = Trace(calls, "train", (), (), (), (), python_calls=10)
+    counts = framework_counts(trace, [1.0, 0.0])
+    for after in AFTER:
+        assert [counts[f"{what}_after_{after}"] for what in ("op", "recorded_op", "call")] == [1.0, 1.0, 5.0]
+
+
+def test_what_is_counted_is_paid_for() -> None:
+    counts = {"python_call": 14.0, "autograd_node": 6.0}
+    assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
+        14.6e-6
+    )

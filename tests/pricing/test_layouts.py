@@ -1,0 +1,54 @@
+"""What layouts of operands are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from placer.pricing.layouts import kernel, op
+from placer.tracing import trace
+from placer.workload.workload import make_workload
+
+
+class Applied(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def kernels(function: Callable[[Tensor], Tensor]) -> list[str]:
+    """Of the calls that work on a matrix."""
+    return [kernel(call) for call in trace(make_workload(Applied(function), (8, 4), mode="infer")).calls]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x * 0.5, "aten::mul.number"),
+        (lambda x: 1.0 + x, "aten::add.number"),
+        (lambda x: x.clone().div_(3), "aten::div_.number"),
+        (lambda x: x * x, "aten::mul"),
+        (lambda x: x * torch.ones(()), "aten::mul"),
+        (lambda x: (x > 0).sum(0), "aten::sum.mask"),
+        (lambda x: x.sum(0), "aten::sum"),
+        (lambda x: x.clone().index_put_((x > 0,), torch.ones(())), "aten::index_put_.mask"),
+        (lambda x: x[torch.tensor([0, 2])], "aten::index"),
+        (lambda x: nn.functional.batch_norm(x, None, None, training=True), "aten::native_batch_norm.rows"),
+    ],
+)
+def test_layouts_that_pick_another_kernel_have_names_of_their_own(
+    function: Callable[[Tensor], Tensor], expected: str
+) -> None:
+    assert expected in kernels(function)
+    same_op = [name for name in kernels(function) if op(name) == op(expected)]
+    assert same_op == [expected]
+
+
+def test_an_op_is_known_by_any_of_its_kernels() -> None:
+    assert op("aten::mul.number") == op("aten::mul") == "aten::mul"

@@ -1,0 +1,112 @@
+"""Trace x Profile -> Prediction: what is put together from the other stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from placer.errors import ProfileError
+from placer.machine import host as machine
+from placer.pricing import timeline
+from placer.pricing.costs import CostModel
+from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_seconds, predict
+from placer.pricing.prediction import Prediction
+from placer.profile.profile import DeviceFit, Profile
+from placer.tracing import trace
+from placer.tracing.trace import Trace
+from placer.workload.workload import make_workload
+
+
+@pytest.fixture
+def traced() -> Trace:
+    return trace(make_workload(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)), (4, 8), mode="train"))
+
+
+def test_a_prediction_per_device_in_the_order_asked(traced: Trace, handmade_profile: Profile) -> None:
+    found = predict(traced, handmade_profile, devices=("cuda", "cpu"), steps=1000)
+    assert list(found) == ["cuda", "cpu"]
+    for name, prediction in found.items():
+        assert prediction.device == prediction.priced.device == name
+        assert sum(prediction.components.values()) == pytest.approx(prediction.step_seconds)
+        assert prediction.components["compute"] == pytest.approx(sum(prediction.priced.seconds))
+        assert prediction.low < prediction.step_seconds < prediction.high
+        assert prediction.total_seconds == pytest.approx(prediction.one_time_seconds + 1000 * prediction.step_seconds)
+        assert prediction.peak_memory_bytes == traced.peak_bytes
+
+
+def test_the_step_is_the_timelines(traced: Trace, handmade_profile: Profile) -> None:
+    fit = handmade_profile.fit("cuda")
+    expected = timeline.on_accelerator(CostModel(fit).price(traced), fit, data="pinned")
+    found = predict(traced, handmade_profile, devices=("cuda",), data="pinned")["cuda"]
+    assert found.step_seconds == expected.seconds
+    assert found.components == expected.components
+    assert found.total_seconds is None
+
+
+def test_only_an_accelerator_has_one_time_costs(traced: Trace, handmade_profile: Profile) -> None:
+    assert one_time_seconds(traced, handmade_profile.fit("cpu")) == 0.0
+    weights = sum(p.stored_bytes for p in traced.parameters)
+    distinct = len({call.op for call in traced.calls})
+    expected = 1.0 + len(traced.parameters) * 1e-5 + weights / 5e9 + distinct * 1e-3
+    assert one_time_seconds(traced, handmade_profile.fit("cuda")) == pytest.approx(expected)
+
+
+def test_a_model_larger_than_free_memory_does_not_fit(
+    traced: Trace, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert predict(traced, handmade_profile, devices=("cpu",))["cpu"].fits
+    monkeypatch.setattr(machine, "memory", lambda device: (traced.peak_bytes - 1, 10**12))
+    assert not predict(traced, handmade_profile, devices=("cpu",))["cpu"].fits
+
+
+def test_an_unknown_device_is_an_error(traced: Trace, handmade_profile: Profile) -> None:
+    with pytest.raises(ProfileError, match="mps"):
+        predict(traced, handmade_profile, devices=("mps",))
+
+
+def test_cost_models_are_kept_and_the_nearest_thread_count_is_taken(handmade_profile: Profile) -> None:
+    one = replace(handmade_profile.fit("cpu"), threads=1)
+    eight = replace(handmade_profile.fit("cpu"), threads=8)
+    profile = replace(handmade_profile, fits=(one, eight))
+    assert cost_model(profile, "cpu", 7).fit is eight
+    assert cost_model(profile, "cpu", 1) is cost_model(profile, "cpu", 1)
+    torch.set_num_threads(1)
+    assert cost_model(profile, "cpu", None).fit is one
+
+
+def test_coverage_is_the_share_of_time_not_of_ops(make_prediction: Callable[..., Prediction]) -> None:
+    sources = ("calibrated", "floor", "extrapolated", "calibrated", "floor")
+    priced = make_prediction(compute=1.0, sources=sources).priced
+    assert coverage(priced) == pytest.approx(0.4 + 0.3)  # conftest's weights: 0.4, 0.005, 0.1, 0.3, 0.195
+    assert coverage(replace(priced, seconds=(0.0,) * 5)) == 1.0
+
+
+def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: Callable[..., Prediction]) -> None:
+    priced = make_prediction(compute=1.0).priced
+    fit = DeviceFit("cpu", 2, {}, {}, {}, {"base": 0.03, "ops": 2.0})
+    matmul, elementwise, optimizer = 0.1 * 0.8, 0.1 * 0.005, 0.1 * 0.195
+    expected = math.hypot(0.03, 2.0 * math.sqrt(matmul**2 + elementwise**2 + optimizer**2))
+    assert log_sigma(priced, fit) == pytest.approx(expected)
+    # The framework's own time dilutes what the ops are uncertain by.
+    slower = replace(fit, framework={"step": 1.0})
+    assert log_sigma(priced, slower) == pytest.approx(math.hypot(0.03, (expected**2 - 0.03**2) ** 0.5 / 2))
+
+
+def test_the_interval_is_symmetric_on_a_log_scale(traced: Trace, handmade_profile: Profile) -> None:
+    found = predict(traced, handmade_profile, devices=("cpu",))["cpu"]
+    sigma = log_sigma(found.priced, handmade_profile.fit("cpu"))
+    assert found.high / found.step_seconds == pytest.approx(math.exp(Z90 * sigma))
+    assert found.low * found.high == pytest.approx(found.step_seconds**2)
+
+
+def test_a_step_without_ops() -> None:
+    empty = Trace((), "infer", (), (), (), ())
+    fit = DeviceFit("cpu", 1, {"dispatch_seconds": 1e-6, "flops/float32": 1.0, "bytes_per_second": 1.0}, {}, {}, {})
+    priced = CostModel(fit).price(empty)
+    assert coverage(priced) == 1.0
+    assert log_sigma(priced, fit) == 0.0

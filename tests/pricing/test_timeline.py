@@ -1,0 +1,140 @@
+"""Priced ops -> step time, on hand-made prices."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from placer.pricing.framework import framework_counts
+from placer.pricing.prediction import PricedTrace
+from placer.pricing.timeline import StepTime, copy_seconds, on_accelerator, on_cpu
+from placer.profile.profile import DeviceFit
+from placer.tracing.trace import OpCall, TensorSpec, Trace
+
+MEGABYTE = TensorSpec((250_000,), (1,), "float32")
+
+
+def priced(
+    seconds: list[float], host: list[float] | None = None, *, mode: Literal["train", "infer"] = "train", **totals: Any
+) -> PricedTrace:
+    n = len(seconds)
+    values: dict[str, Any] = {"parameters": (), "buffers": (), "batch": (), "outputs": (), **totals}
+    trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
+    return PricedTrace(
+        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("floor",) * n,
+        framework_counts(trace, host or [0.0] * n),
+    )  # fmt: skip
+
+
+def fit(framework: dict[str, float] | None = None, **rates: float) -> DeviceFit:
+    return DeviceFit(
+        "cuda", 1, {name.replace("__", "/"): rate for name, rate in rates.items()}, {}, framework or {}, {}
+    )
+
+
+COPIES = {
+    "copy__h2d__pageable__bytes_per_second": 1e9, "copy__h2d__pageable__seconds_per_tensor": 1e-5,
+    "copy__h2d__pinned__bytes_per_second": 1e10, "copy__h2d__pinned__seconds_per_tensor": 1e-6,
+    "copy__d2h__pageable__bytes_per_second": 5e8, "copy__d2h__pageable__seconds_per_tensor": 2e-5,
+}  # fmt: skip
+
+
+def assert_adds_up(step: StepTime) -> None:
+    assert sum(step.components.values()) == pytest.approx(step.seconds, rel=1e-12)
+    assert all(value >= -1e-15 for value in step.components.values()), step.components
+
+
+def test_on_the_cpu_everything_adds_up() -> None:
+    step = on_cpu(priced([1e-3, 2e-3]), fit({"forward_op": 1e-4, "step": 5e-5}))
+    assert step.components == {"compute": pytest.approx(3e-3), "dispatch": pytest.approx(2 * 1e-4 + 5e-5)}
+    assert_adds_up(step)
+
+
+def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:
+    step = on_accelerator(priced([1e-3] * 10, [1e-5] * 10), fit(launch_seconds=5e-6), data="device")
+    assert step.seconds == pytest.approx(1e-2)
+    assert step.components["compute"] == pytest.approx(1e-2)
+    assert_adds_up(step)
+
+
+def test_a_host_bound_step_lasts_as_long_as_the_host() -> None:
+    step = on_accelerator(priced([1e-6] * 10, [1e-5] * 10), fit(launch_seconds=5e-6), data="device")
+    assert step.seconds == pytest.approx(1e-4)
+    assert step.components["compute"] == pytest.approx(1e-5)
+    assert step.components["dispatch"] == pytest.approx(9e-5)
+    assert_adds_up(step)
+
+
+def test_the_frameworks_own_time_is_the_hosts() -> None:
+    slow = on_accelerator(priced([1e-6] * 10, [1e-5] * 10), fit({"forward_op": 4e-5}), data="device")
+    assert slow.seconds == pytest.approx(10 * 5e-5)
+    hidden = on_accelerator(priced([1e-3] * 10, [1e-5] * 10), fit({"forward_op": 4e-5}), data="device")
+    assert hidden.seconds == pytest.approx(1e-2)
+
+
+def test_a_full_queue_holds_the_host_back() -> None:
+    """A sync at the end shows when the host was let go: with a queue of 1,000 it cannot run ahead by more."""
+    n = 5000
+    step = on_accelerator(priced([1e-5] * n, [1e-6] * n, syncs=1), fit(sync_seconds=1e-5), data="device")
+    assert step.seconds == pytest.approx(n * 1e-5 + 1e-5, rel=0.01)
+    # First fast kernels, then slow ones: the host runs ahead of the device, but never by more than the queue holds.
+    ordered = priced([1e-7] * 2000 + [1e-4] * 2000, [1e-6] * 4000)
+    assert on_accelerator(ordered, fit(), data="device").seconds == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_sync_waits_for_the_device_and_costs_its_own_time() -> None:
+    free = on_accelerator(priced([1e-3], [1e-4]), fit(sync_seconds=1e-5, launch_seconds=1e-5), data="device")
+    waits = on_accelerator(priced([1e-3], [1e-4], syncs=2), fit(sync_seconds=1e-5, launch_seconds=1e-5), data="device")
+    assert free.seconds == pytest.approx(1e-3)  # issuing hides behind the step before
+    assert waits.seconds == pytest.approx(1e-4 + 1e-5 + 1e-3 + 2e-5)
+    assert waits.components["sync"] == pytest.approx(2e-5)
+    assert_adds_up(waits)
+
+
+@pytest.mark.parametrize(("data", "copy"), [("host", 1e-3 + 1e-5), ("pinned", 1e-4 + 1e-6), ("device", 0.0)])
+def test_a_batch_is_copied_from_where_it_lives(data: str, copy: float) -> None:
+    step = on_accelerator(priced([1e-6], [1e-6], batch=(MEGABYTE,)), fit(**COPIES), data=data)
+    assert step.components["copy"] == pytest.approx(copy)
+    assert_adds_up(step)
+
+
+def test_the_host_goes_on_during_a_pinned_copy_and_waits_for_a_pageable_one() -> None:
+    ops = priced([5e-3], [1e-5], batch=(MEGABYTE,))
+    assert on_accelerator(ops, fit(**COPIES), data="pinned").seconds == pytest.approx(5e-3 + 1e-4 + 1e-6)
+    slow = priced([1e-6], [5e-3], batch=(MEGABYTE,))  # the device copies while the host issues the rest
+    assert on_accelerator(slow, fit(**COPIES), data="pinned").seconds == pytest.approx(5e-3)
+    assert on_accelerator(ops, fit(**COPIES), data="host").seconds == pytest.approx(5e-3 + 1e-3 + 1e-5 + 1e-5, rel=1e-3)
+
+
+def test_inference_brings_its_outputs_back() -> None:
+    step = on_accelerator(
+        priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,)), fit(sync_seconds=1e-5, **COPIES), data="device"
+    )
+    assert step.components["copy"] == pytest.approx(2e-3 + 2e-5)
+    assert step.components["sync"] == 0.0  # the wait is part of what a copy was timed with
+    assert_adds_up(step)
+    training = on_accelerator(priced([1e-6], [1e-6], outputs=(MEGABYTE,)), fit(**COPIES), data="device")
+    assert training.components["copy"] == 0.0
+
+
+def test_copies_cost_per_tensor_and_per_byte() -> None:
+    known = fit(**COPIES)
+    assert copy_seconds((1000, 1000), known, "h2d", "pageable") == pytest.approx(2e-5 + 2e-6)
+    assert copy_seconds((1000,), fit(), "h2d", "pageable") == 0.0  # never measured
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_components_always_add_up(seed: int) -> None:
+    import random
+
+    draw = random.Random(seed)
+    n = draw.choice([1, 7, 1500])
+    ops = priced(
+        [draw.choice([0.0, 1e-6, 1e-4]) * draw.random() for _ in range(n)], [1e-5 * draw.random() for _ in range(n)],
+        mode=draw.choice(["train", "infer"]), batch=(MEGABYTE,) * draw.randrange(3),
+        outputs=(MEGABYTE,) * draw.randrange(2), syncs=draw.randrange(3),
+    )  # fmt: skip
+    rates = fit({"forward_op": 1e-6}, launch_seconds=5e-6, sync_seconds=1e-5, **COPIES)
+    assert_adds_up(on_accelerator(ops, rates, data=draw.choice(["host", "pinned", "device"])))
+    assert_adds_up(on_cpu(ops, rates))

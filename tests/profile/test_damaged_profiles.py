@@ -1,0 +1,149 @@
+"""Whatever is in the profile's place: an answer, one warning that names the file and the remedy, nothing else."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import Outcome, fuzz
+from torch import nn
+
+import placer
+from placer.errors import ProfileError
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
+from placer.profile.schema import decode, encode
+
+
+def change(*place: str | int, value: Any) -> Callable[[bytes], bytes]:
+    def apply(content: bytes) -> bytes:
+        document = target = json.loads(content)
+        for key in place[:-1]:
+            target = target[key]
+        target[place[-1]] = value
+        return json.dumps(document).encode()
+
+    return apply
+
+
+RATES = ("fits", 0, "rates")
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "zeros": lambda c: bytes(len(c)),
+    "cut short": lambda c: c[: len(c) // 2],
+    "not UTF-8": lambda c: c.replace(b"cpu", b"\xff\xfe\xfd", 1),
+    "no JSON": lambda _: b"PK\x03\x04",
+    "another document": lambda _: b'{"a": 1}',
+    "wrong type": change("fits", value=3),
+    "NaN": lambda c: c.replace(b'"seconds":10.0', b'"seconds":NaN'),
+    "negative": change("seconds", value=-1),
+    "a negative rate": change(*RATES, "flops/float32", value=-1),
+    "negative framework time": change("fits", 0, "framework", value={"step": -1.0}),
+    "a negative interval": change("fits", 0, "interval", value={"base": -1.0}),
+    "no rate": change("fits", 0, "rates", value={}),
+    "a rate of zero": change(*RATES, "bytes_per_second", value=0),
+    "a huge rate": change(*RATES, "flops/float32", value=10**400),
+    "a step of ages": change("fits", 0, "framework", value={"step": 1e300, "forward_op": 1e300, "python_call": 1e300}),
+    "a boundless interval": change("fits", 0, "interval", value={"base": 1e300}),
+    "a rate that is too small": change(*RATES, "flops/float32", value=5e-324),
+    "deep nesting": lambda _: b"[" * 1_000_000,
+    "no version": lambda c: c.replace(b'"schema":%d,' % profiles.SCHEMA, b"", 1),
+    "a newer version": change("schema", value=99),
+    "an older version": change("schema", value=0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_choose_answers_and_warns_once(damage: str, calibrated: Profile) -> None:
+    path = profiles.default_path()
+    content = path.read_bytes()
+    damaged = DAMAGE[damage](content)
+    assert damaged != content
+    path.write_bytes(damaged)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        placement = placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"])
+    assert (placement.device, placement.confidence) == ("cpu", None)
+    (warning,) = seen
+    assert warning.category is placer.PlacerWarning
+    assert str(path) in str(warning.message)
+    assert "placer calibrate" in str(warning.message) or "upgrade placer" in str(warning.message)
+    with pytest.raises(ProfileError):
+        placer.explain(nn.Linear(4, 2), (8, 4), devices=["cpu"])
+
+
+def test_the_profile_cut_at_every_byte(handmade_profile: Profile) -> None:
+    content = encode(handmade_profile).rstrip()
+    for cut in range(len(content)):
+        with pytest.raises(ProfileError, match=r"p is (damaged|not)"):
+            decode(content[:cut], "p")
+        with pytest.raises(ProfileError):
+            decode(content[:cut], "p", samples=False)
+
+
+def test_100_mb_are_neither_read_nor_kept(calibrated: Profile) -> None:
+    path = profiles.default_path()
+    with path.open("r+b") as file:
+        file.truncate(100 * 2**20)  # sparse: it takes no room on the disk
+    tracemalloc.start()
+    try:
+        with pytest.warns(placer.PlacerWarning, match=r"larger than 64 MB.*placer calibrate") as seen:
+            placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(seen) == 1
+    assert peak < 80 * 2**20
+
+
+def test_brackets_are_counted_in_little_memory() -> None:
+    data = b"[]" * (4 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProfileError):
+            decode(data, "p")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(data)
+
+
+def test_a_fuzzer_finds_no_other_error(handmade_profile: Profile) -> None:
+    outcome = Outcome()
+    fuzz(encode(handmade_profile), 1000, outcome)
+    assert outcome.inputs >= 1000
+    assert 300 < outcome.refused < outcome.inputs  # most inputs are damaged, some are another valid profile
+
+
+# --- formats and machines of all times ----------------------------------------------------------------------------
+
+RELEASED = sorted((Path(__file__).parent / "released").glob("schema-*.json"))
+
+
+def test_there_is_a_profile_of_every_released_format() -> None:
+    known = {int(path.stem.removeprefix("schema-")) for path in RELEASED}
+    assert known == set(range(profiles.OLDEST_SCHEMA, profiles.SCHEMA + 1))
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_profiles_of_every_released_format_load_and_price(path: Path) -> None:
+    loaded = profiles.load(path)
+    assert loaded.devices() == ("cpu", "cuda")
+    assert len(loaded.samples) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = placer.explain(nn.Linear(4, 2), (8, 4), profile=path)
+    assert found.devices["cpu"].step_seconds > 0
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_a_profile_without_a_version_is_refused(samples: bool, handmade_profile: Profile) -> None:
+    document = json.loads(encode(handmade_profile))
+    del document["schema"]
+    with pytest.raises(placer.ProfileDamaged, match=r"p is not a placer profile; write one with: placer calibrate"):
+        decode(json.dumps(document).encode(), "p", samples=samples)

@@ -1,0 +1,148 @@
+"""A save and a crash, a full disk, a folder that is not there: the old content or the new, and never an end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import placer
+from placer import api
+from placer.decision import history
+from placer.profile import files as store
+from placer.profile import profile as profiles
+from placer.profile.profile import Profile
+
+TESTS = Path(__file__).parents[1]
+#: A save that is done after fewer operations than this is not the one that was looked at.
+LEAST_OPERATIONS = 8
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TESTS / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_kill_9_before_any_file_operation_leaves_the_old_profile_or_the_new(
+    handmade_profile: Profile, tmp_path: Path
+) -> None:
+    old, new = handmade_profile, replace(handmade_profile, seconds=99.0)
+    target, source = tmp_path / "folder" / "p.json", profiles.save(new, tmp_path / "new.json")
+    before = profiles.save(old, tmp_path / "old.json").read_bytes()
+    seen = []
+    for nth in range(1, 100):
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(before)
+        done = run("killed_writer.py", str(target), str(source), str(nth))
+        found = replace(profiles.load(target), name="")
+        assert found in (old, new), nth
+        seen.append(found.seconds)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(seen) > LEAST_OPERATIONS
+    assert seen == sorted(seen)  # old, up to the rename; new from there on
+    assert set(seen) == {old.seconds, new.seconds}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_kill_9_before_the_first_profile_is_there_leaves_none_or_all_of_it(
+    handmade_profile: Profile, tmp_path: Path
+) -> None:
+    source = profiles.save(handmade_profile, tmp_path / "new.json")
+    operations = int(run("killed_writer.py", str(tmp_path / "count" / "p.json"), str(source), "0").stdout)
+    for nth in (1, 2, operations // 2, operations):
+        target = tmp_path / f"folder {nth}" / "p.json"
+        assert run("killed_writer.py", str(target), str(source), str(nth)).returncode == -signal.SIGKILL
+        if target.exists():
+            assert replace(profiles.load(target), name="") == handmade_profile
+
+
+def test_processes_reading_and_writing_together_see_whole_profiles(handmade_profile: Profile, tmp_path: Path) -> None:
+    target = profiles.save(handmade_profile, tmp_path / "p.json")
+    sources = [
+        str(profiles.save(replace(handmade_profile, created=f"2026-01-0{day}"), tmp_path / f"{day}.json"))
+        for day in (1, 2, 3)
+    ]
+    profiles.save(profiles.load(sources[0]), target)
+    command = [sys.executable, str(TESTS / "busy_store.py"), str(target), *sources, "0.5"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in running:
+        output, errors = process.communicate(timeout=100)
+        assert process.returncode == 0, errors
+        writes, reads = map(int, output.split())
+        assert writes > 0
+        assert reads > writes
+
+
+# --- a place that cannot be used ----------------------------------------------------------------------------------
+
+
+def refusing(number: int) -> Callable[..., Any]:
+    """os.open, which serves reading as ever and refuses to write."""
+    original = os.open
+
+    def open_(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(number, os.strerror(number), path)
+        return original(path, flags, *rest, **named)
+
+    return open_
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EIO])
+def test_choose_answers_where_nothing_can_be_written(
+    number: int, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.plans.clear()
+    monkeypatch.setattr(store.os, "open", refusing(number))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for rows in (8, 16):  # the prediction is there, and one word in a process is enough
+            assert placer.choose(nn.Linear(4, 2), (rows, 4), devices=["cpu"]).confidence is not None
+    (warning,) = seen
+    assert warning.category is placer.PlacerWarning
+    assert re.search(rf"cannot write .*{os.strerror(number)}.*PLACER_HOME", str(warning.message))
+    assert warning.filename == __file__
+    assert history.last() == []
+    with pytest.raises(placer.ProfileError, match="cannot write profile"):
+        profiles.save(calibrated)
+    assert profiles.load() == calibrated
+
+
+@pytest.mark.parametrize("home", ["~nobody-has-this-name/data", "\udcff", "x" * 5000, "/proc/none", "/dev/null/x"])
+def test_a_home_that_cannot_be_is_an_answer_and_one_warning(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACER_HOME", home)
+    with pytest.warns(placer.PlacerWarning, match=r"placer calibrate|cannot read profile") as seen:
+        placement = placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"])
+    assert placement.device == "cpu"
+    assert len(seen) == 1
+
+
+def test_a_profile_that_may_not_be_read_is_an_answer_and_one_warning(
+    calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Path.open
+
+    def denied(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        if path.name.endswith(".json"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", denied)
+    os.utime(profiles.default_path(), (1, 1))  # another time stamp: what was read before is not taken
+    with pytest.warns(placer.PlacerWarning, match=r"cannot read profile .*Permission denied") as seen:
+        assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).device == "cpu"
+    assert len(seen) == 1

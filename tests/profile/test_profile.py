@@ -1,0 +1,545 @@
+"""The profile on disk: round trip, every kind of damage, atomic replacement, names, staleness."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import string
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
+from placer.machine import host as machine
+from placer.profile import files as store
+from placer.profile import profile as profiles
+from placer.profile.json_values import pack
+from placer.profile.profile import DeviceFit, FamilyFit, Profile, Sample
+from placer.profile.schema import MAX_DEPTH, decode, encode
+
+
+def make_profile(**changes: Any) -> Profile:
+    family = FamilyFit(
+        feature_names=("m", "n"),
+        ops=("aten::mm", "aten::addmm"),
+        x=((1.5, 2.0), (3.25, -4.0), (0.0, 1e-06)),
+        op_index=(0, 1, 1),
+        y=(0.1, -0.2, 0.0),
+        point_noise=(0.0, 0.01, 0.0),
+        length_scales=(1.0, 2.5),
+        op_scale=1.0,
+        mean=0.05,
+        signal=0.4,
+        noise=0.01,
+        parameters={"latency": 1e-6},
+        measured=3,
+    )
+    samples = (
+        Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11),
+        Sample("cpu", 2, "matmul", "aten::addmm", (64.0, 84.0), 2.5e-5, 0.0, 0.03, 7),
+        Sample("cuda", 2, "matmul", "aten::mm", (32.0, 84.0), 4e-6, 3e-6, 0.01, 20),
+    )
+    fits = (
+        DeviceFit("cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}, "far"),
+        DeviceFit("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
+        DeviceFit("cuda", 4, {"flops/float32": 5e13}, {}, {}, {}),
+    )
+    return replace(
+        Profile(
+            schema=profiles.SCHEMA,
+            created="2026-01-02T03:04:05+00:00",
+            fingerprint={"cpu": "Test CPU", "threads": 4, "accelerators": [{"device": "cuda", "name": "Test GPU"}]},
+            samples=samples,
+            fits=fits,
+            noise={"median_spread": 0.02},
+            warnings=("a busy machine",),
+            complete=True,
+            seconds=12.5,
+        ),
+        **changes,
+    )
+
+
+def document() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(encode(make_profile()))
+    return loaded
+
+
+def listed(schema: int) -> dict[str, Any]:
+    """The profile as the formats before 3 wrote it."""
+    old = document()
+    old["schema"] = schema
+    families = make_profile().fits[0].families
+    for fit in old["fits"]:
+        for name, family in fit["families"].items():
+            del family["points"], family["weights"]
+            points = families[name]
+            family |= {key: getattr(points, key).tolist() for key in ("x", "op_index", "y", "point_noise")}
+    return old
+
+
+def written(path: Path, content: bytes | dict[str, Any]) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+# --- round trip -----------------------------------------------------------------------------------
+
+
+def test_a_saved_profile_loads_equal(placer_home: Path) -> None:
+    profile = make_profile()
+    path = profiles.save(profile)
+    assert path == profiles.default_path()
+    assert path.is_relative_to(placer_home)
+    loaded = profiles.load()
+    assert replace(loaded, name="") == profile
+    assert loaded.name == str(path)
+
+
+def test_measured_values_keep_six_digits_and_a_second_trip_changes_nothing() -> None:
+    odd = Sample("cpu", 2, "copy", "aten::copy_", (123456789.0, 1 / 3), 1.23456789e-5, 0.0, 0.0, 3)
+    once = decode(encode(make_profile(samples=(odd,))), "p")
+    assert once.samples[0].features == (123457000.0, 0.333333)
+    assert once.samples[0].seconds == 1.23457e-05
+    assert decode(encode(once), "p") == once
+
+
+def test_samples_of_one_family_may_have_features_of_different_lengths() -> None:
+    samples = (
+        Sample("cpu", 2, "f", "a", (1.0,), 1.0, 0.0, 0.0, 1),
+        Sample("cpu", 2, "f", "a", (1.0, 2.0), 1.0, 0.0, 0.0, 1),
+        Sample("cpu", 2, "f", "b", (), 1.0, 0.0, 0.0, 1),
+    )
+    assert decode(encode(make_profile(samples=samples)), "p").samples == samples
+
+
+def test_an_empty_profile_is_valid() -> None:
+    empty = make_profile(samples=(), fits=(), warnings=(), noise={}, fingerprint={}, complete=False)
+    assert decode(encode(empty), "p") == empty
+
+
+finite = st.floats(min_value=-1e30, max_value=1e30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.tuples(finite, finite, st.integers(0, 1), finite), max_size=8),
+    rates=st.dictionaries(st.text(string.ascii_letters + "/_", max_size=20), st.floats(0, 1e300), max_size=4),
+)
+def test_any_finite_numbers_survive(rows: list[tuple[float, float, int, float]], rates: dict[str, float]) -> None:
+    base = make_profile().fits[0]
+    family = replace(
+        base.families["matmul"],
+        x=tuple((a, b) for a, b, _, _ in rows),
+        op_index=tuple(index for _, _, index, _ in rows),
+        y=tuple(y for *_, y in rows),
+        point_noise=tuple(abs(y) for *_, y in rows),
+    )
+    profile = make_profile(fits=(replace(base, rates=rates, families={"matmul": family}),))
+    loaded = decode(encode(profile), "p")
+    assert loaded.fits[0].rates == rates
+    got = loaded.fits[0].families["matmul"]
+    assert got == family
+    assert decode(encode(loaded), "p") == loaded
+
+
+# --- looking things up ----------------------------------------------------------------------------
+
+
+def test_devices_and_threads() -> None:
+    profile = make_profile()
+    assert profile.devices() == ("cpu", "cuda")
+    assert profile.threads("cpu") == (1, 4)
+    assert profile.threads("cuda:0") == (4,)
+    assert profile.threads("mps") == ()
+
+
+@pytest.mark.parametrize(("asked", "got"), [(None, 4), (1, 1), (2, 1), (3, 4), (4, 4), (64, 4)])
+def test_fit_takes_the_nearest_thread_count(asked: int | None, got: int) -> None:
+    assert make_profile().fit("cpu", asked).threads == got
+
+
+def test_fit_refuses_what_is_not_there() -> None:
+    with pytest.raises(ProfileError, match=r"'mps' is not calibrated .*calibrated: cpu, cuda.*--device mps"):
+        make_profile().fit("mps")
+    with pytest.raises(ValueError, match="at least 1"):
+        make_profile().fit("cpu", 0)
+
+
+def test_sources(placer_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = make_profile()
+    mine = profiles.save(profile, profiles.named_path("lab-gpu"))
+    assert mine.parent == profiles.profiles_folder()
+    assert profiles.imported() == ("lab-gpu",)
+    assert profiles.load("lab-gpu").name == "lab-gpu"
+    elsewhere = profiles.save(profile, tmp_path / "p.json")
+    assert profiles.load(elsewhere).name == str(elsewhere)
+    monkeypatch.chdir(tmp_path)
+    assert profiles.load("p.json").created == profile.created
+
+
+def test_shipped_profiles_load() -> None:
+    for name in profiles.shipped():
+        assert profiles.load(name).devices()
+
+
+def test_missing_profiles_say_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ProfileMissing, match="run: placer calibrate"):
+        profiles.load()
+    with pytest.raises(ProfileMissing, match="nobody-has-this"):
+        profiles.load("nobody-has-this")
+    with pytest.raises(ProfileMissing, match="--output"):
+        profiles.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a..b", "", ".hidden", "a\\b:c", "a\0b", "x" * 81, "naïve", "-option", "a b", "a\n"]
+)
+def test_a_name_is_not_a_path(name: str) -> None:
+    with pytest.raises(ValueError, match="not a profile name"):
+        profiles.named_path(name)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_without_samples_everything_else_is_there() -> None:
+    profile = make_profile(warnings=(',"samples":[', '"samples"'))
+    assert decode(encode(profile), "p", samples=False) == replace(profile, samples=())
+    # Another layout, or a key of that name elsewhere, is read as a whole.
+    other = json.dumps(json.loads(encode(profile)), indent=1).encode()
+    assert decode(other, "p", samples=False) == profile
+    named = replace(profile, fingerprint={"a": 1, "samples": [{}]})
+    document = json.loads(encode(named))
+    fingerprint = document.pop("fingerprint")
+    last = json.dumps({**document, "fingerprint": fingerprint}, separators=(",", ":")).encode()
+    assert decode(last, "p", samples=False) == named
+
+
+def test_damage_outside_of_the_samples_is_noticed_without_them_too() -> None:
+    data = encode(make_profile())
+    samples = data.index(b',"samples":[')
+    for cut in range(0, samples, 7):
+        with pytest.raises(ProfileDamaged):
+            decode(data[:cut] + data[cut + 1 :].replace(b"}", b"", 1), "p", samples=False)
+    with pytest.raises(ProfileDamaged, match="cut short"):
+        decode(data[:-20], "p", samples=False)
+
+
+def test_every_truncation_is_noticed() -> None:
+    data = encode(make_profile()).rstrip()
+    for cut in range(0, len(data), 7):
+        with pytest.raises(ProfileDamaged):
+            decode(data[:cut], "p")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"null", b"[]", b"{}", b"42", b'"text"', b"\xff\xfe{}", b"\x80\x03]q\x00.", b"{}{}", b"{'a': 1}",
+        b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"schema": 1}', b"1" * 10_000,
+        b'{"format": "placer machine profile", "schema": true}', b'{"format": "placer machine profile", "schema": "1"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_profile_at_all(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ProfileDamaged, match=r"p\.json"):
+        profiles.load(written(tmp_path / "p.json", content))
+
+
+def test_brackets_in_texts_are_not_nesting() -> None:
+    profile = make_profile(warnings=("[" * (MAX_DEPTH + 10) + '"\\',))
+    assert decode(encode(profile), "p").warnings == profile.warnings
+
+
+def test_versions_have_their_own_errors(tmp_path: Path) -> None:
+    base = document()
+    with pytest.raises(ProfileTooNew, match="upgrade placer"):
+        profiles.load(written(tmp_path / "new.json", {**base, "schema": profiles.SCHEMA + 1, "more": {}}))
+    with pytest.raises(ProfileTooOld, match="run: placer calibrate"):
+        profiles.load(written(tmp_path / "old.json", {**base, "schema": profiles.OLDEST_SCHEMA - 1}))
+
+
+def test_format_1_is_read_as_it_was_meant() -> None:
+    old = listed(1)
+    for fit in old["fits"]:
+        del fit["reference"]
+        for family in fit["families"].values():
+            del family["measured"]
+    found = decode(json.dumps(old).encode(), "p")
+    family = found.fits[0].families["matmul"]
+    assert (found.schema, found.fits[0].reference, family.measured) == (profiles.SCHEMA, "", 3)
+    assert family.point_noise == pytest.approx((0.01, 0.02, 0.01))  # the family's noise came on top of a point's own
+    assert decode(encode(found), "p") == found
+
+
+def test_format_2_lists_what_format_3_packs() -> None:
+    assert decode(json.dumps(listed(2)).encode(), "p") == make_profile()
+
+
+FAMILY = ("fits", 0, "families", "matmul")
+WRONG: list[tuple[tuple[Any, ...], Any]] = [
+    (("created",), 5), (("created",), "a\nb"), (("created",), "\x1b[31m"), (("created",), "\ud800"),
+    (("created",), "x" * 1001), (("complete",), 1), (("seconds",), -1), (("seconds",), "1"), (("seconds",), True),
+    (("warnings",), "text"), (("warnings",), [1]), (("noise",), []), (("noise", "median_spread"), -0.1),
+    (("fingerprint",), []), (("fingerprint", "memory"), 1e999), (("fingerprint", "deep"), {"a": [{"b": "\x07"}]}),
+    (("fits",), {}), (("fits", 0), None), (("fits", 1, "threads"), 1), (("fits", 0, "threads"), 0),
+    (("fits", 0, "threads"), 1.0), (("fits", 0, "threads"), True), (("fits", 0, "device"), "CPU one"),
+    (("fits", 0, "device"), "../cpu"), (("fits", 0, "rates", "flops/float32"), -1),
+    (("fits", 0, "rates", "x"), 10**400), (("fits", 0, "interval"), {"a": None}),
+    (("fits", 0, "families"), []), (FAMILY, 3),
+    ((*FAMILY, "feature_names"), ["m"]), ((*FAMILY, "feature_names"), ["m", 2]), ((*FAMILY, "ops"), ["aten::mm"]),
+    ((*FAMILY, "ops"), []), ((*FAMILY, "points"), [[1, 2]]), ((*FAMILY, "points"), "AAAA"),
+    ((*FAMILY, "points"), "?" * 80), ((*FAMILY, "points"), None), ((*FAMILY, "points"), pack([[1, 2, 2, 0, 0]] * 3)),
+    ((*FAMILY, "points"), pack([[1, 2, 0.5, 0, 0]] * 3)), ((*FAMILY, "points"), pack([[1, 2, 0, 0, -1]] * 3)),
+    ((*FAMILY, "points"), pack([[1, float("inf"), 0, 0, 0]] * 3)), ((*FAMILY, "weights"), pack([1.0, 2.0])),
+    ((*FAMILY, "weights"), pack([float("nan")] * 3)), ((*FAMILY, "weights"), []),
+    ((*FAMILY, "length_scales"), [1.0]), ((*FAMILY, "length_scales", 0), 0.0), ((*FAMILY, "length_scales", 0), -1.0),
+    ((*FAMILY, "op_scale"), 0.0),
+    ((*FAMILY, "signal"), -1.0), ((*FAMILY, "noise"), -1.0), ((*FAMILY, "mean"), "0"), ((*FAMILY, "parameters"), None),
+    ((*FAMILY, "measured"), -1), ((*FAMILY, "measured"), 1.5), (("fits", 0, "reference"), None),
+    (("samples",), {}), (("samples", 0, "device"), 1), (("samples", 0, "threads"), -2), (("samples", 0, "ops"), ["a"]),
+    (("samples", 0, "rows"), [[]]), (("samples", 0, "rows"), [[0, 1, 0, 0]]), (("samples", 0, "rows", 0, 1), -1.0),
+    (("samples", 0, "rows", 0, 4), 0), (("samples", 0, "rows", 0, 4), 1.5), (("samples", 0, "rows", 0, 4), 1e200),
+    (("samples", 0, "rows", 1), [0, 1, 0, 0, 1]), (("samples", 0, "rows", 0), {"0": 1}),
+]  # fmt: skip
+
+
+WRONG_LISTED: list[tuple[tuple[Any, ...], Any]] = [
+    ((*FAMILY, "x"), [[1, 2], [3, 4]]), ((*FAMILY, "x", 1), [1]), ((*FAMILY, "x", 1), "ab"),
+    ((*FAMILY, "x", 1, 0), "1.5"), ((*FAMILY, "x", 1, 0), True), ((*FAMILY, "x", 1, 0), None),
+    ((*FAMILY, "x", 1, 0), 10**400), ((*FAMILY, "x", 1, 0), 1e999), ((*FAMILY, "x", 1, 0), 1e39),
+    ((*FAMILY, "op_index", 0), 2), ((*FAMILY, "op_index", 0), -1), ((*FAMILY, "op_index", 0), 0.5),
+    ((*FAMILY, "op_index"), [0, 1]), ((*FAMILY, "y"), [0.0]), ((*FAMILY, "y", 0), [1.0]),
+    ((*FAMILY, "point_noise", 0), -1.0),
+]  # fmt: skip
+
+
+def shown(item: object) -> str:
+    return str(item)[:40].encode("ascii", "replace").decode()
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG, ids=shown)
+def test_a_wrong_value_is_named(place: tuple[Any, ...], value: Any) -> None:
+    refused(document(), place, value)
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG_LISTED, ids=shown)
+def test_a_wrong_value_of_format_2_is_named(place: tuple[Any, ...], value: Any) -> None:
+    refused(listed(2), place, value)
+
+
+def refused(broken: dict[str, Any], place: tuple[Any, ...], value: Any) -> None:
+    target: Any = broken
+    for step in place[:-1]:
+        target = target[step]
+    target[place[-1]] = value
+    top = str(place[0])
+    with pytest.raises(ProfileDamaged, match=rf"^p is damaged: (a key of )?{top}.*placer calibrate$"):
+        decode(json.dumps(broken).replace("Infinity", "1e999").encode(), "p")
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_json_does_not_have(constant: str) -> None:
+    content = encode(make_profile()).replace(b'"seconds":12.5', f'"seconds":{constant}'.encode())
+    with pytest.raises(ProfileDamaged, match=f"{constant}, which is not a number"):
+        decode(content, "p")
+
+
+def test_missing_and_unknown_keys_are_named() -> None:
+    for place in ((), ("fits", 0), FAMILY, ("samples", 0)):
+        target: Any = document()
+        for step in place:
+            target = target[step]
+        for key in [key for key in target if key not in ("format", "schema")]:
+            broken = document()
+            inner: Any = broken
+            for step in place:
+                inner = inner[step]
+            inner["surprise"] = inner.pop(key)
+            with pytest.raises(ProfileDamaged, match=rf"no {key}; unknown 'surprise'"):
+                decode(json.dumps(broken).encode(), "p")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_document_escapes_the_error_tree(data: st.DataObject) -> None:
+    broken = copy.deepcopy(document())
+    target: Any = broken
+    while True:
+        keys = list(target) if isinstance(target, dict) else list(range(len(target)))
+        key = data.draw(st.sampled_from(keys))
+        if isinstance(target[key], (dict, list)) and target[key] and data.draw(st.booleans()):
+            target = target[key]
+            continue
+        target[key] = data.draw(json_values)
+        break
+    try:
+        loaded = decode(json.dumps(broken).encode(), "p")
+    except ProfileError:
+        return
+    assert decode(encode(loaded), "p").devices() == loaded.devices()
+
+
+@settings(max_examples=150, deadline=None)
+@given(cut=st.integers(0, 2000), junk=st.binary(max_size=6))
+def test_no_bytes_escape_the_error_tree(cut: int, junk: bytes) -> None:
+    data = encode(make_profile())
+    with contextlib.suppress(ProfileError):
+        decode(data[:cut] + junk + data[cut + len(junk) :], "p")
+
+
+def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProfileDamaged, match="is not a file"):
+        profiles.load(tmp_path)
+    monkeypatch.setattr(profiles, "MAX_BYTES", 100)
+    with pytest.raises(ProfileDamaged, match="larger than"):
+        profiles.load(written(tmp_path / "p.json", encode(make_profile())))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "p.json", encode(make_profile()))
+    path.chmod(0)
+    with pytest.raises(ProfileError, match="cannot read"):
+        profiles.load(path)
+
+
+# --- saving ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": float("nan")}, {"fingerprint": {"x": float("inf")}}, {"fingerprint": {"x": object()}},
+        {"warnings": ("two\nlines",)}, {"noise": {"a": -1.0}}, {"fingerprint": {"x": "\ud800"}},
+        {"samples": (Sample("cpu", 2, "f", "a", (1.0,), float("nan"), 0.0, 0.0, 1),)},
+    ],
+)  # fmt: skip
+def test_what_could_not_be_read_back_is_not_written(change: dict[str, Any]) -> None:
+    path = profiles.save(make_profile())
+    before = path.read_bytes()
+    with pytest.raises(ProfileError, match="refusing to write"):
+        profiles.save(make_profile(**change))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("step", ["open", "fdopen", "fsync", "replace"])
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_save_that_stops_half_way_keeps_the_old_file(
+    step: str, failure: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = profiles.save(make_profile())
+    before = path.read_bytes()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        if step == "replace":
+            patch.setattr(Path, "replace", fail)
+        else:
+            patch.setattr(store.os, step, fail)
+        with pytest.raises((ProfileError, KeyboardInterrupt)) as caught:
+            profiles.save(make_profile(seconds=99.0))
+    if isinstance(failure, OSError):
+        assert "cannot write profile" in str(caught.value)
+        assert "No space left on device" in str(caught.value)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_saving_where_a_folder_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProfileError, match="cannot write profile"):
+        profiles.save(make_profile(), tmp_path / "file" / "p.json")
+    with pytest.raises(ProfileError, match="cannot write profile"):
+        profiles.save(make_profile(), tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links")
+def test_saving_follows_a_link_and_honours_the_umask(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    old = os.umask(0o027)
+    try:
+        profiles.save(make_profile(), link)
+    finally:
+        os.umask(old)
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+# --- staleness ------------------------------------------------------------------------------------
+
+GPU = {"device": "cuda", "name": "Test GPU", "memory_bytes": 8 * 2**30, "driver": "550.1"}
+THEN = {
+    "cpu": "Test CPU", "cores": 4, "memory_bytes": 16 * 2**30, "accelerators": [GPU], "torch": "2.11.0", "threads": 4,
+    "cpu_version": "family 25 model 1", "cpu_instructions": "AVX2",
+    "matmul_precision": "highest", "tf32_matmul": False, "tf32_convolution": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, ()),
+        ({"torch": "2.13.0"}, ("torch: 2.11.0 -> 2.13.0",)),
+        ({"cores": 2, "cpu": "B"}, ("CPU: Test CPU -> B", "usable cores: 4 -> 2")),
+        (
+            {"cpu_version": "family 25 model 17", "cpu_instructions": "AVX512"},
+            ("CPU version: family 25 model 1 -> family 25 model 17", "CPU instructions: AVX2 -> AVX512"),
+        ),
+        ({"memory_bytes": 15.9 * 2**30}, ()),
+        ({"memory_bytes": 8 * 2**30}, ("memory: 16.0 GiB -> 8.0 GiB",)),
+        ({"matmul_precision": "high"}, ("float32 matmul precision: highest -> high",)),
+        ({"tf32_matmul": True}, ("TF32 in matmul: False -> True",)),
+        ({"threads": 2}, ()),
+        ({"threads": 8}, ("threads: 4 -> 8",)),
+        ({"accelerators": []}, ()),
+        ({"accelerators": [{**GPU, "driver": "560"}]}, ("driver of cuda: 550.1 -> 560",)),
+        ({"accelerators": [{**GPU, "name": "Other"}]}, ("name of cuda: Test GPU -> Other",)),
+        ({"accelerators": [{**GPU, "memory_bytes": 2**30}]}, ("memory of cuda: 8.0 GiB -> 1.0 GiB",)),
+        ({"accelerators": [GPU, {**GPU, "device": "cuda:1"}]}, ("accelerator cuda:1: none -> Test GPU",)),
+    ],
+)
+def test_stale_fields_name_the_field_and_both_values(change: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert profiles.stale_fields(make_profile(fingerprint=THEN), {**THEN, **change}) == expected
+
+
+def other(value: Any) -> Any:
+    """Another value of the same kind, further away than any tolerance."""
+    if isinstance(value, bool):
+        return not value
+    return value * 3 + 1 if isinstance(value, (int, float)) else f"other {value}"
+
+
+def test_every_field_of_the_fingerprint_that_changes_is_named() -> None:
+    assert set(machine.fingerprint()) <= set(THEN)  # no field is forgotten here
+    profile = make_profile(fingerprint=THEN)
+    for field in THEN.keys() - {"accelerators"}:
+        found = profiles.stale_fields(profile, {**THEN, field: other(THEN[field])})
+        assert len(found) == 1, field
+        assert str(other(THEN[field])) in found[0] or "GiB" in found[0]
+    for field in GPU.keys() - {"device"}:
+        (named,) = profiles.stale_fields(profile, {**THEN, "accelerators": [{**GPU, field: other(GPU[field])}]})
+        assert {"memory_bytes": "memory"}.get(field, field) in named
+        assert "cuda" in named
+
+
+def test_a_foreign_fingerprint_is_stale_not_an_error() -> None:
+    found = profiles.stale_fields(make_profile(fingerprint={"accelerators": [3], "memory_bytes": "much"}), THEN)
+    assert "torch: unknown -> 2.11.0" in found
+    assert "accelerator cuda: none -> Test GPU" in found
