@@ -1,0 +1,36 @@
+"""Measures a machine, once: what its ops cost becomes a profile that prices any workload.
+
+The names below are for the command line and ``placer.calibrate``. They are loaded on first use, since fitting brings
+scikit-learn and reading the machine's speed does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["USUAL_READING", "SpeedProbe", "calibrate", "is_alike", "render_summary", "validate_suite"]
+
+if TYPE_CHECKING:
+    from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike
+    from placer.calibration.runner import calibrate
+    from placer.calibration.summary import render as render_summary
+    from placer.calibration.validation.run import main as validate_suite
+
+#: Module and name behind each name of this page.
+_HOMES = {
+    "USUAL_READING": ("measuring.speed_probe", "USUAL_READING"),
+    "SpeedProbe": ("measuring.speed_probe", "SpeedProbe"),
+    "calibrate": ("runner", "calibrate"),
+    "is_alike": ("measuring.speed_probe", "is_alike"),
+    "render_summary": ("summary", "render"),
+    "validate_suite": ("validation.run", "main"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer.calibration' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(f"placer.calibration.{module}"), attribute)

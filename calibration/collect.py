@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import placer
+from placer import machine, profile
 from placer.calibration.measuring.watchdog import run_limited
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import Entry, entries
 from placer.calibration.validation import run as validation
 from placer.errors import CalibrationError
-from placer.machine import host as machine
-from placer.profile import profile
-from placer.profile.files import replace_file
+from placer.profile import replace_file
 
 #: Seconds a whole collection may take, and the share of it for calibration.
 SECONDS = 500.0

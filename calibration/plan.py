@@ -10,8 +10,8 @@ from random import Random
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit, Probe, log_uniform
 from placer.calibration.measuring.observation import StepObservation
-from placer.pricing.costs import roofline_seconds
-from placer.profile.profile import DeviceFit
+from placer.pricing import roofline_seconds
+from placer.profile import DeviceFit
 
 #: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
 EFFICIENCY = 0.3

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from placer import machine, profile
 from placer.calibration.fitting import device as fitting
 from placer.calibration.fitting.accelerator import fit_accelerator
 from placer.calibration.fitting.references import expectation, pace_of_kind, references
@@ -23,17 +24,15 @@ from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal, infeasible
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.rates import counted_again, measure_rates
-from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse, is_alike, pacing_cores, usual_beat
+from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike, pacing_cores, usual_reading
 from placer.calibration.measuring.timing import Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner, too_few
 from placer.calibration.progress import Progress, silent
-from placer.decision.threads import running_with
+from placer.decision import running_with
 from placer.errors import CalibrationError, ProfileError
-from placer.machine import host as machine
 from placer.machine import malloc
-from placer.pricing.costs import foreign_family
-from placer.profile import profile
-from placer.profile.profile import DeviceFit, Profile, Sample
+from placer.pricing import foreign_family
+from placer.profile import DeviceFit, Profile, Sample
 
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
@@ -174,7 +173,7 @@ def measure(
 ) -> None:  # fmt: skip
     """Measure one target until ``seconds`` of it, what an earlier run spent included, are used up.
 
-    ``usual``: seconds of the beat to wait for and to keep to; None is that of the machine's usual pace. ``drawn``:
+    ``usual``: seconds of the reading to wait for and to keep to; None is that of the machine's usual pace. ``drawn``:
     journals before this one, whose probes need not be drawn again.
     """
     key = (target.device, target.threads)
@@ -196,8 +195,8 @@ def measure(
         short = SHORT if target.device == "cpu" else 0.0
         planner = Planner(journal.rates[key], seed=seed, longest_step=mostly, rarely=rarely, short=short)
         cores = pacing_cores(target.device, target.threads)
-        pulse = Pulse(cores, usual=usual) if clock is time.perf_counter else None
-        bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, pulse=pulse)
+        speed_probe = SpeedProbe(cores, usual=usual) if clock is time.perf_counter else None
+        bench = Bench(target.device, target.threads, rates=journal.rates[key], clock=clock, speed_probe=speed_probe)
         disturbed = 0
         while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if _enough(journal, *key) else OVERTIME):
             probe = planner.next()
@@ -245,13 +244,13 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
         if not _enough(journal, device, threads):
             lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
-        usual = usual_beat(o.beat for o in measured)
+        usual = usual_reading(o.reading for o in measured)
         of_kind = None if usual is None else pace_of_kind(known, device, threads, fingerprint, usual)
-        observations, beat = at_one_pace(measured, [pace for pace in (of_kind, usual) if pace is not None])
+        observations, reading = at_one_pace(measured, [pace for pace in (of_kind, usual) if pace is not None])
         left_out += len(measured) - len(observations)
-        if beat > 0.0:
-            rates = {**rates, USUAL_BEAT: beat}
-        expected = expectation(known, device, threads, fingerprint, beat)
+        if reading > 0.0:
+            rates = {**rates, USUAL_READING: reading}
+        expected = expectation(known, device, threads, fingerprint, reading)
         if device == "cpu":
             fits.append(
                 fitting.fit_device(observations, rates, device=device, threads=threads, tuned=tuned, expected=expected)
@@ -287,15 +286,15 @@ def build(journal: Journal, fingerprint: dict[str, object], interrupted: bool, u
 
 
 def at_one_pace(observations: Sequence[StepObservation], paces: Sequence[float]) -> tuple[list[StepObservation], float]:
-    """Those taken at the first of ``paces`` (beats in seconds) that the machine had for long enough, and that beat.
+    """Those taken at the first of ``paces`` (readings in seconds) that the machine had for long enough, and that reading.
 
-    All of them, and the median of their beats, where it had none of them for long.
+    All of them, and the median of their readings, where it had none of them for long.
     """
     for usual in paces:
-        kept = [o for o in observations if is_alike(o.beat, usual)]
+        kept = [o for o in observations if is_alike(o.reading, usual)]
         if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS):
             return kept, usual
-    return list(observations), statistics.median(o.beat for o in observations)
+    return list(observations), statistics.median(o.reading for o in observations)
 
 
 def _noise_warnings(spread: float) -> tuple[str, ...]:

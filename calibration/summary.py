@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 
-from placer.pricing.predict import Z90
-from placer.profile.profile import DeviceFit, Profile
+from placer.pricing import Z90
+from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds, three_digits
 
 _WIDTH, _INDENT = 80, 18

@@ -42,8 +42,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from placer.answer import Placement
     from placer.api import calibrate, choose, explain, load_profile
-    from placer.decision.decision import Decision
+    from placer.decision import Decision
     from placer.errors import (
         CalibrationError,
         PlacerError,
@@ -59,10 +60,9 @@ if TYPE_CHECKING:
         TraceError,
     )
     from placer.explanation import Explanation
-    from placer.placement.placement import Placement
-    from placer.pricing.prediction import Prediction
-    from placer.profile.profile import Profile
-    from placer.workload.workload import Workload
+    from placer.pricing import Prediction
+    from placer.profile import Profile
+    from placer.workload import Workload
 
 #: Where each public name lives; names not listed live in ``placer.errors``.
 _HOMES = {
@@ -70,12 +70,12 @@ _HOMES = {
     "explain": "placer.api",
     "calibrate": "placer.api",
     "load_profile": "placer.api",
-    "Placement": "placer.placement.placement",
-    "Prediction": "placer.pricing.prediction",
-    "Decision": "placer.decision.decision",
+    "Placement": "placer.answer",
+    "Prediction": "placer.pricing",
+    "Decision": "placer.decision",
     "Explanation": "placer.explanation",
-    "Profile": "placer.profile.profile",
-    "Workload": "placer.workload.workload",
+    "Profile": "placer.profile",
+    "Workload": "placer.workload",
 }
 
 

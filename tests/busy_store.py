@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from placer import profile as profiles
 from placer.decision import history
-from placer.profile import profile as profiles
 
 
 def main(target: str, *rest: str) -> None:

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from placer import api
-from placer.machine import host as machine
+from placer import decision as deciding
+from placer import machine, profile
 from placer.pricing.prediction import Prediction, PricedTrace
-from placer.profile import profile
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 
@@ -49,9 +48,9 @@ def _isolation() -> Iterator[None]:
 @pytest.fixture
 def no_plans() -> Iterator[None]:
     """Nothing was decided before, and nothing decided here is known to the next test."""
-    api.plans.clear()
+    deciding.plans.clear()
     yield
-    api.plans.clear()
+    deciding.plans.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,10 +14,10 @@ from ticking import Clock
 from torch import nn, ones, optim, randn
 
 import placer
+from placer import profile as profiles
 from placer.calibration.suite import Entry
 from placer.calibration.validation import report as report_text
 from placer.calibration.validation.run import validate
-from placer.profile import profile as profiles
 
 
 class Terminal(io.StringIO):

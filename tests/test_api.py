@@ -19,11 +19,10 @@ import torch
 from torch import nn
 
 import placer
-from placer.decision import history, planning
+from placer import machine, profile, tracing
+from placer.decision import comparison, history
 from placer.errors import PlacerWarning, ProfileMissing, ProfileStale, TraceError
-from placer.machine import host as machine
 from placer.pricing.prediction import Prediction
-from placer.profile import profile
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
@@ -140,7 +139,7 @@ def test_a_decision_that_cannot_be_recorded_stands(
         raise RuntimeError("no such line")
 
     # A text of its own: each is said once in a process.
-    monkeypatch.setattr("placer.api._explanation", broken)
+    monkeypatch.setattr("placer.answer.explanation_of", broken)
     with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: no such line"):
         placement = placer.choose(model, (32, 84))
     assert placement.confidence is not None
@@ -197,7 +196,7 @@ def test_the_race_runs_with_the_threads_that_were_chosen(
     seen: list[int] = []
     model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
     found = {n: dataclasses.replace(make_prediction(n, 1e-3), threads=count) for n in ("cpu", "cpu:0")}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
+    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
     placement = choose(model, (8, 84), measure="always", threads="tune", move=False)
     assert placement.threads == count
     assert set(seen) - {count - 1} == {count}  # tracing runs the hook-free copy, or with the present count
@@ -273,7 +272,7 @@ def test_whatever_pricing_raises_falls_back(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(planning, "predict_all", broken)
+    monkeypatch.setattr(comparison, "predict_all", broken)
     with pytest.warns(PlacerWarning, match="ZeroDivisionError: a bug; to see where, run with PLACER_STRICT=1"):
         assert placer.choose(model, (32, 84)).confidence is None
 
@@ -373,13 +372,13 @@ def test_calibrate_refuses_wrong_types() -> None:
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Grows by one with every trace."""
     seen: list[object] = []
-    real = planning.trace_workload
+    real = tracing.trace
 
     def counted(workload: Any) -> Any:
         seen.append(workload.args)
         return real(workload)
 
-    monkeypatch.setattr(planning, "trace_workload", counted)
+    monkeypatch.setattr(tracing, "trace", counted)
     return seen
 
 
@@ -444,7 +443,7 @@ def test_a_lookup_is_much_cheaper_than_a_trace(model: nn.Module, calibrated: Pro
 def two_devices(make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two names of the CPU compete, within each other's interval; the second is predicted to be slower."""
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1.05e-3)}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
+    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
 
 
 @pytest.mark.parametrize(("measure", "measured"), [("never", False), ("unsure", True), ("always", True)])
@@ -461,7 +460,7 @@ def test_unsure_does_not_measure_what_is_clear(
     model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1e-1)}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
+    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
     assert not choose(model, (8, 84), measure="unsure", move=False).reason.endswith("(measured)")
     assert choose(model, (8, 84), measure="always", move=False).reason.endswith("(measured)")
 

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from placer import api
+from placer import decision as deciding
 from placer.calibration.validation import record
 from placer.calibration.validation.scoring import score
 from placer.cli import main
@@ -64,7 +65,7 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "calibration").symlink_to(ROOT / "calibration")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    api.plans.clear()
+    deciding.plans.clear()
     yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
 

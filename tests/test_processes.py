@@ -18,9 +18,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import placer
-from placer import api
-from placer.profile import profile
+from placer import decision as deciding
+from placer import profile
 from placer.profile.profile import Profile
+from placer.tracing import tracer
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +65,11 @@ def test_data_loader_workers_can_ask_and_use_a_placement(context: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_forked_in_the_middle_of_a_decision_is_not_stuck() -> None:
-    from placer.decision import planning
 
     held, done = threading.Event(), threading.Event()
 
     def decide() -> None:
-        with planning._tracing, api.plans._lock:
+        with tracer._one_at_a_time, deciding.plans._lock:
             held.set()
             done.wait(60)
 

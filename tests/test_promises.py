@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import placer
-from placer import api
+from placer.decision import comparison
 from placer.errors import PlacerWarning
 from placer.profile.profile import Profile
 
@@ -188,7 +188,7 @@ def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
     calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")}
-    monkeypatch.setattr(api.planning, "predict_all", lambda *_: (dict(found), ()))
+    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
     torch.manual_seed(0)
     model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
     state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()

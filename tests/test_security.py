@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from torch import nn
 
 import placer
+from placer import profile as profiles
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.validation import record
 from placer.cli import main
 from placer.decision import history
 from placer.errors import PlacerError
-from placer.profile import profile as profiles
 from placer.profile.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,10 +18,8 @@ from placer.calibration.fitting.device import HELD_OUT, Tuned, fit_device
 from placer.calibration.fitting.framework import learnt, op_seconds, pace_shown, positive_costs, weight_of
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing.costs import HOST, HOST_UPDATE, CostModel, host_seconds
-from placer.pricing.framework import framework_seconds
-from placer.pricing.predict import Z90, doubt
-from placer.profile.profile import DeviceFit
+from placer.pricing import HOST, HOST_UPDATE, Z90, CostModel, doubt, framework_seconds, host_seconds
+from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
 

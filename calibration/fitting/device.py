@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from placer.calibration.fitting.difference import Departure
 from placer.calibration.fitting.framework import fit_framework
-from placer.calibration.fitting.residual import Hyperparameters, Seen, carry_family, fit_family
-from placer.calibration.fitting.transfer import FAMILY_PER_BEAT, Expectation, compared
+from placer.calibration.fitting.residual import Hyperparameters, Seen, fit_family, transfer_family
+from placer.calibration.fitting.transfer import FAMILY_PER_READING, Expectation, compared
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing.costs import CostModel, inputs_of, op_label
-from placer.pricing.framework import framework_seconds
-from placer.pricing.predict import Z90, doubt
-from placer.profile.profile import DeviceFit, Sample
+from placer.pricing import Z90, CostModel, doubt, framework_seconds, inputs_of, op_label
+from placer.profile import DeviceFit, Sample
 
 Array = NDArray[np.float64]
 
@@ -27,7 +25,7 @@ LEAST_POINTS = 8
 HELD_OUT = 4
 #: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
 ENOUGH_NETWORKS, LEAST_JUDGED = 15, 5
-#: Networks that the interval of another machine of the same kind counts for: between two sittings of one machine the
+#: Networks that the interval of another machine of the same kind counts for: between two sessions of one machine the
 #: errors differ by a fifth, and so many show no more.
 NETWORKS_ELSEWHERE = 40
 
@@ -82,7 +80,7 @@ def _fit_once(
         ops = [member.op for members in points.values() for member in members]
         overall = compared(ops, expected, len(observations), empty.rates)
         families |= {
-            family: carry_family(family, points.get(family, []), empty, tuned.departures, expected, overall)
+            family: transfer_family(family, points.get(family, []), empty, tuned.departures, expected, overall)
             for family in expected.families
         }
     fit = replace(empty, families=families)
@@ -122,21 +120,21 @@ def _interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expecta
     Where a machine of this kind knows these, they change as far as the errors here are believed.
     """
     networks = [step for step in held if step.family == "network"]
-    kin: dict[str, float] = {}
-    if expected is not None and expected.kin:
+    same_class: dict[str, float] = {}
+    if expected is not None and expected.same_class:
         # At another pace than the other machine's, every family goes at one of its own.
-        kin = dict(expected.fit.interval)
-        kin["base"] = math.hypot(kin["base"], FAMILY_PER_BEAT * expected.apart(fit.rates))
-    least, judged = (1, networks) if kin else (LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else held)
+        same_class = dict(expected.fit.interval)
+        same_class["base"] = math.hypot(same_class["base"], FAMILY_PER_READING * expected.apart(fit.rates))
+    least, judged = (1, networks) if same_class else (LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else held)
     model = CostModel(fit)
     predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
     found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
     if len(found) < least:
-        return kin or {"base": 0.25, "ops": 1.0}
+        return same_class or {"base": 0.25, "ops": 1.0}
     errors, sigmas = found.T
-    if kin:
-        factor = _widening(kin["base"], kin["ops"], errors, sigmas)
-        widened = {name: constant * factor for name, constant in kin.items()}
+    if same_class:
+        factor = _widening(same_class["base"], same_class["ops"], errors, sigmas)
+        widened = {name: constant * factor for name, constant in same_class.items()}
         return {**widened, "ops": min(widened["ops"], 1.0)}
     base, ops = _likeliest(errors, sigmas)
     return {"base": base, "ops": ops, "held_out": float(np.quantile(errors, 0.9))}

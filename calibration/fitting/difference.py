@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.fitting.outliers import uncontradicted
-from placer.pricing.gaussian_process import covariance, distances
-from placer.profile.profile import FamilyFit
+from placer.pricing import covariance, distances
+from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -29,7 +29,7 @@ STRETCHES, NOISES, DRIFTS = (1.5, 3.0, 6.0), (0.003, 0.01, 0.03, 0.1), (0.0, 0.0
 
 
 @dataclass(frozen=True)
-class Kinship:
+class ClassDistance:
     """How far two machines are expected to differ, before they are compared.
 
     ``family_pace`` is the variance of the log of a family's own pace, about that of all families; ``signals`` are the
@@ -41,8 +41,8 @@ class Kinship:
 
 
 #: Another processor; and one of the same kind, where the difference is what neighbours and temperature make of it.
-STRANGERS = Kinship(0.06, (0.003, 0.01, 0.03, 0.1, 0.3))
-KIN = Kinship(0.002, (0.001, 0.003, 0.01))
+OTHER_CLASS = ClassDistance(0.06, (0.003, 0.01, 0.03, 0.1, 0.3))
+SAME_CLASS = ClassDistance(0.002, (0.001, 0.003, 0.01))
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class Difference:
     """The log of one machine's times over another's, of one family, as a function of an op's features."""
 
     def __init__(
-        self, points: Compared, known: FamilyFit, pace: float, kinship: Kinship, departure: Departure | None = None
+        self, points: Compared, known: FamilyFit, pace: float, class_distance: ClassDistance, departure: Departure | None = None
     ) -> None:
         """``pace`` is the log ratio of ops of all families; ``departure`` None: the likeliest is chosen."""
         points = points[np.random.default_rng(0).permutation(len(points.y))[:MOST_POINTS]]
         self._scales, self._op_scale = np.asarray(known.length_scales), known.op_scale
-        self._pace, self._kinship = pace, kinship
+        self._pace, self._class_distance = pace, class_distance
         self.departure = departure or self._likeliest(points[np.arange(min(HYPERPARAMETER_POINTS, len(points.y)))])
         self._points = points[uncontradicted(self._observed(points), points.y - pace)]
         self._inverse = np.linalg.inv(self._observed(self._points))
@@ -91,9 +91,9 @@ class Difference:
     def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
         """Mean and variance of the log ratio at ``x`` (n x d), in the machine's usual pace."""
         varying = self._varying(x, ops, self._points, self.departure.stretch)
-        k = self._kinship.family_pace + self.departure.signal * varying
+        k = self._class_distance.family_pace + self.departure.signal * varying
         known = np.einsum("ij,ij->i", k @ self._inverse, k)
-        variance = self._kinship.family_pace + self.departure.signal - known
+        variance = self._class_distance.family_pace + self.departure.signal - known
         return self._pace + k @ self._alpha, np.maximum(variance, 0.0)
 
     def _varying(self, x: Array, ops: Indices, points: Compared, stretch: float) -> Array:
@@ -107,7 +107,7 @@ class Difference:
 
     def _with_noise(self, varying: Array, together: Array, noise: Array, departure: Departure) -> Array:
         """Covariance of the samples themselves."""
-        k = self._kinship.family_pace + departure.signal * varying + departure.drift * together
+        k = self._class_distance.family_pace + departure.signal * varying + departure.drift * together
         k[np.diag_indices_from(k)] += departure.noise + noise + 1e-9
         return k
 
@@ -117,7 +117,7 @@ class Difference:
         found: list[tuple[float, Departure]] = []
         for stretch in STRETCHES:
             varying = self._varying(points.x, points.ops, points, stretch)
-            for signal, noise, drift in itertools.product(self._kinship.signals, NOISES, DRIFTS):
+            for signal, noise, drift in itertools.product(self._class_distance.signals, NOISES, DRIFTS):
                 departure = Departure(stretch, signal, noise, drift)
                 k = self._with_noise(varying, together, points.noise, departure)
                 found.append((_log_likelihood(k, y), departure))

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from placer.pricing.costs import op_label
-from placer.pricing.operators import FAMILIES, Work, amounts
-from placer.pricing.sharing import PER_CORE
+from placer.pricing import FAMILIES, PER_CORE, Work, amounts, op_label
 
 Array = NDArray[np.float64]
 
@@ -20,7 +18,7 @@ Array = NDArray[np.float64]
 LEAST_OWN = 3
 #: Errors beyond this in log(seconds), a factor of 1.35, count linearly: one disturbed sample does not bend the fit.
 SOFT = 0.3
-#: Families whose FLOPs are counted, not estimated: none of their ops beats a matrix product's peak rate by much.
+#: Families whose FLOPs are counted, not estimated: none of their ops readings a matrix product's peak rate by much.
 COUNTED = frozenset(("matmul", "convolution", "convolution_backward", "attention", "recurrent"))
 #: How far above the measured peak an op's own arithmetic may seem to run (FLOPs saved by a fast algorithm, noise).
 ABOVE_PEAK = 1.25

@@ -11,9 +11,8 @@ from sklearn.linear_model import LinearRegression
 
 from placer.calibration.fitting.transfer import Comparison, Expectation
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing.costs import CostModel
-from placer.pricing.framework import BACKWARD, CROWDED, FORWARD, LEARNT, UPDATE
-from placer.profile.profile import DeviceFit
+from placer.pricing import BACKWARD, FORWARD, LEARNT, LONG_FORWARD, UPDATE, CostModel
+from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
 
@@ -57,7 +56,7 @@ def fit_framework(
     if expected is not None and overall is not None:
         seconds *= math.exp(overall.believed - overall.pace)  # at the pace that the ops are priced at
         there = np.array([elsewhere.get(name, 0.0) for name in names])
-        if expected.kin:
+        if expected.same_class:
             # What a machine of this kind was found to do without at length, a minute does not find either.
             counts *= there > 0.0
             there *= math.exp(overall.believed)
@@ -74,7 +73,7 @@ def learnt(observations: Iterable[StepObservation], elsewhere: Mapping[str, floa
     A profile fitted before has costs of counts that nothing new is learnt of; without them its others would be too few.
     """
     counted = {name for step in observations for name, count in step.counts.items() if count}
-    before = [name for name in CROWDED if name in elsewhere]
+    before = [name for name in LONG_FORWARD if name in elsewhere]
     return [*(name for name in LEARNT if name in counted or name in elsewhere), *before]
 
 
@@ -132,7 +131,7 @@ def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[
         beyond["update"] -= _priced([op for op in step.ops if op.family == "optimizer"], model)
     phases: list[tuple[Sequence[str], float]] = []
     torn: list[str] = []
-    for phase, names in (("forward", (*FORWARD, *CROWDED)), ("backward", BACKWARD), ("update", UPDATE)):
+    for phase, names in (("forward", (*FORWARD, *LONG_FORWARD)), ("backward", BACKWARD), ("update", UPDATE)):
         if phase in beyond:
             phases.append((names, beyond[phase]))
         else:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedKernelMixin, StationaryKernelMixin
 
-from placer.pricing.gaussian_process import covariance, distances
+from placer.pricing import covariance, distances
 
 Array = NDArray[np.float64]
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from placer import profile
 from placer.calibration.fitting.transfer import Expectation
-from placer.calibration.measuring.speed_probe import USUAL_BEAT
-from placer.pricing.costs import foreign_family
-from placer.profile import profile
-from placer.profile.profile import Profile
+from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing import foreign_family
+from placer.profile import Profile
 
 #: Strangeness below which two machines are of one kind.
 SAME_KIND = 0.05
-#: Factor by which a beat may be longer than that of another machine of this kind and of its pace; and up to which what
-#: neighbours make of a pace is known (``transfer.PER_BEAT``): they leave half of a core.
+#: Factor by which a reading may be longer than that of another machine of this kind and of its pace; and up to which what
+#: neighbours make of a pace is known (``transfer.PER_READING``): they leave half of a core.
 SAME_PACE, KNOWN_PACE = 1.15, 2.0
 #: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
@@ -27,11 +27,11 @@ def references() -> tuple[Profile, ...]:
 
 
 def expectation(
-    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], beat: float = 0.0
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float = 0.0
 ) -> Expectation | None:
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
-    ``beat``: seconds of the beat at which this machine was measured (see ``pulse``), 0.0 where it was not felt. Of one
+    ``reading``: seconds of the reading at which this machine was measured (see ``speed_probe``), 0.0 where it was not felt. Of one
     kind's profiles, made at rest and beside neighbours, the one at the nearest pace is taken; of profiles that are all
     strange alike the newest, whose ops are described the closest. One made by another version of placer, which
     describes ops by other features, is passed over.
@@ -43,36 +43,36 @@ def expectation(
     if not current:
         return None
     newest_first = sorted(current, key=lambda found: found.created, reverse=True)
-    nearest = min(newest_first, key=lambda found: _apart(found, device, threads, fingerprint, beat))
-    kind, pace = _apart(nearest, device, threads, fingerprint, beat)
-    kin = kind < SAME_KIND and pace <= math.log(KNOWN_PACE)
-    return Expectation(nearest.fit(device, threads), kin=kin, name=nearest.name)
+    nearest = min(newest_first, key=lambda found: _apart(found, device, threads, fingerprint, reading))
+    kind, pace = _apart(nearest, device, threads, fingerprint, reading)
+    same_class = kind < SAME_KIND and pace <= math.log(KNOWN_PACE)
+    return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
 
 
 def pace_of_kind(
-    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], beat: float
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> float | None:
-    """Seconds of the beat that a machine of this kind was measured at at length, where ``beat`` is of that pace.
+    """Seconds of the reading that a machine of this kind was measured at at length, where ``reading`` is of that pace.
 
     How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go: they make
-    beats longer. None makes them shorter; what does is the clock, as where the host has little else to do.
+    readings longer. None makes them shorter; what does is the clock, as where the host has little else to do.
     """
-    beats = [
-        found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
+    readings = [
+        found.fit(device, threads).rates.get(USUAL_READING, 0.0)
         for found in known
         if device in found.devices() and _strangeness(found.fingerprint, fingerprint, device) < SAME_KIND
     ]
-    alike = [own for own in beats if 0.0 < own <= beat <= own * SAME_PACE]
-    return min(alike, key=lambda own: abs(math.log(beat / own)), default=None)
+    alike = [own for own in readings if 0.0 < own <= reading <= own * SAME_PACE]
+    return min(alike, key=lambda own: abs(math.log(reading / own)), default=None)
 
 
 def _apart(
-    found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], beat: float
+    found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> tuple[float, float]:
     """(how strange a profile's machine is, how far its pace is off: a logarithm, told within one kind only)."""
     kind = _strangeness(found.fingerprint, fingerprint, device)
-    own = found.fit(device, threads).rates.get(USUAL_BEAT, 0.0)
-    return kind, abs(math.log(beat / own)) if kind < SAME_KIND and beat > 0.0 and own > 0.0 else 0.0
+    own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
+    return kind, abs(math.log(reading / own)) if kind < SAME_KIND and reading > 0.0 and own > 0.0 else 0.0
 
 
 def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:

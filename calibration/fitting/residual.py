@@ -21,10 +21,19 @@ from placer.calibration.fitting.kernel import OpMatern
 from placer.calibration.fitting.outliers import uncontradicted
 from placer.calibration.fitting.transfer import Comparison, Expectation
 from placer.calibration.measuring.observation import OpObservation
-from placer.pricing.costs import ARITHMETIC_TOLD, LOOPS_TOLD, fitted_features, floor_parts, inputs_of, op_label
-from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.operators import Work
-from placer.profile.profile import DeviceFit, FamilyFit
+from placer.pricing import (
+    ARITHMETIC_TOLD,
+    LOOPS_TOLD,
+    Work,
+    covariance,
+    distances,
+    fitted_features,
+    floor_parts,
+    inputs_of,
+    op_label,
+    with_weights,
+)
+from placer.profile import DeviceFit, FamilyFit
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -37,7 +46,7 @@ MORE_POINTS = {
     "elementwise": 1000, "matmul": 1500, "convolution": 1500, "convolution_backward": 1500, "indexing": 1500,
     "recurrent": 1500, "attention": 1500,
 }  # fmt: skip
-#: Ops measured here that are added to the points of a stranger: shapes of its own may be fast or slow.
+#: Ops measured here that are added to the points of a other_class: shapes of its own may be fast or slow.
 OWN_POINTS = 200
 #: Seconds by which recording may misplace the ends of an op, its cost known: what makes short ones uncertain.
 TIMING_ERROR = 0.4e-6
@@ -106,7 +115,7 @@ def fit_family(family: str, members: Sequence[Seen], empty: DeviceFit, tuned: di
     return with_weights(_fit(family, _measured(members), empty, tuned))
 
 
-def carry_family(
+def transfer_family(
     family: str,
     members: Sequence[Seen],
     empty: DeviceFit,
@@ -119,14 +128,14 @@ def carry_family(
     ``departures`` has what was chosen for this family before, or takes what is chosen here.
     """
     known, there = expected.families[family], expected.points(family)
-    kin = overall.kin
+    same_class = overall.same_class
     here = _measured(members)
     labels = tuple(sorted({op_label(work) for work in here.works} | set(known.ops)))
     # A machine of one's kind keeps the points and the floor of the other: fitted anew, what lies between them would
     # change by more than a minute can tell.
-    some = np.random.default_rng(0).permutation(len(members))[: 0 if kin else OWN_POINTS]
+    some = np.random.default_rng(0).permutation(len(members))[: 0 if same_class else OWN_POINTS]
     works = (*there, *(here.works[i] for i in some))
-    mean, doubt = np.full(len(works), overall.pace), np.full(len(works), overall.kinship.family_pace)
+    mean, doubt = np.full(len(works), overall.pace), np.full(len(works), overall.class_distance.family_pace)
     if members:
         difference = Difference(
             Compared(
@@ -137,14 +146,14 @@ def carry_family(
             ),
             known,
             overall.pace,
-            overall.kinship,
+            overall.class_distance,
             departures.get(family),
         )
         departures[family] = difference.departure
         mean, doubt = difference.predict(*_inputs(works, labels))
     # The pace of all ops is a minute's in part. How a family departs from it is not, as far as it was found to.
     shift = mean + (overall.believed - overall.pace)
-    if kin:
+    if same_class:
         found = replace(known, y=known.y + shift, mean=known.mean + float(np.median(shift)))
     else:
         carried = Measured(works, np.exp(expected.log_seconds(works) + shift), doubt)

@@ -19,31 +19,29 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.fitting.difference import KIN, STRANGERS, Kinship
+from placer.calibration.fitting.difference import OTHER_CLASS, SAME_CLASS, ClassDistance
 from placer.calibration.measuring.observation import OpObservation
-from placer.calibration.measuring.speed_probe import USUAL_BEAT
-from placer.pricing.context import CONTEXT_SIZES
-from placer.pricing.costs import ARITHMETIC_TOLD, LOOPS_TOLD, VARIANT, CostModel
-from placer.pricing.operators import FAMILIES, Work
-from placer.profile.profile import DeviceFit, FamilyFit
+from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing import ARITHMETIC_TOLD, CONTEXT_SIZES, FAMILIES, LOOPS_TOLD, VARIANT, CostModel, Work
+from placer.profile import DeviceFit, FamilyFit
 
 Array = NDArray[np.float64]
 
-#: Log of the pace per log of the beat, and how doubtful that is. Beside neighbours that made beats 1.6 times as long,
-#: ops of an AMD machine took 1.61 times as long; where beats were 1.4 times as long, an Intel machine's took 1.5 times.
-PER_BEAT, PER_BEAT_DOUBT = 1.1, 0.5
-#: Standard deviation of the log of the families' own paces, per log of the beat: views feel a neighbour half as much
+#: Log of the pace per log of the reading, and how doubtful that is. Beside neighbours that made readings 1.6 times as long,
+#: ops of an AMD machine took 1.61 times as long; where readings were 1.4 times as long, an Intel machine's took 1.5 times.
+PER_READING, PER_READING_DOUBT = 1.1, 0.5
+#: Standard deviation of the log of the families' own paces, per log of the reading: views feel a neighbour half as much
 #: again as convolutions do.
-FAMILY_PER_BEAT = 0.3
+FAMILY_PER_READING = 0.3
 #: Standard deviations of the log of the pace: of machines of one kind, and of one machine from minute to minute.
-KIN_SPREAD, MINUTE_SPREAD = 0.04, 0.06
+SAME_CLASS_SPREAD, MINUTE_SPREAD = 0.04, 0.06
 #: How often a minute falls into a time in which neighbours keep the machine at another pace for long, and the standard
 #: deviation of the log of that.
 REGIMES, REGIME_SPREAD = 0.2, 0.25
 #: Steps of a calibration in a minute, roughly.
 MOMENTS_PER_MINUTE = 200
-#: Standard deviation of the log of the families' own paces from which on machines are strangers whatever they call
-#: themselves, and the fewest ops that tell a family's pace. Noise alone made 0.17 of it in a restless minute.
+#: Standard deviation of the log of the families' own paces from which on machines are other_classes whatever they call
+#: themselves, and the fewest ops that tell a family's pace. Noise alone made 0.17 of it in a contended minute.
 UNLIKE, TELLING = 0.25, 20
 #: Log of the pace from which on they are in any case: no neighbour costs more than half of a core.
 FAR_OFF = math.log(2.0)
@@ -52,14 +50,14 @@ FAR_OFF = math.log(2.0)
 class Expectation:
     """Prices of another machine's fit, and the points it rests on."""
 
-    def __init__(self, fit: DeviceFit, *, kin: bool = False, name: str = "") -> None:
-        """``kin``: the other machine is of the same kind, and its times are expected to be those of this one.
+    def __init__(self, fit: DeviceFit, *, same_class: bool = False, name: str = "") -> None:
+        """``same_class``: the other machine is of the same kind, and its times are expected to be those of this one.
         ``name`` is what its profile is called.
 
         Raises ProfileError for a fit of other features than this version's.
         """
         self.fit = fit
-        self.kin = kin
+        self.same_class = same_class
         self.name = name
         self._model = CostModel(fit)
 
@@ -73,8 +71,8 @@ class Expectation:
         return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
 
     def apart(self, rates: Mapping[str, float]) -> float:
-        """Log of a beat (``rates`` are of a device here) over the other machine's; 0.0 where one was not felt."""
-        here, there = rates.get(USUAL_BEAT, 0.0), self.fit.rates.get(USUAL_BEAT, 0.0)
+        """Log of a reading (``rates`` are of a device here) over the other machine's; 0.0 where one was not felt."""
+        here, there = rates.get(USUAL_READING, 0.0), self.fit.rates.get(USUAL_READING, 0.0)
         return math.log(here / there) if here > 0.0 and there > 0.0 else 0.0
 
     def costs(self, name: str, rates: Mapping[str, float], pace: float) -> dict[str, float]:
@@ -115,19 +113,19 @@ class Expectation:
 class Comparison:
     """How this machine differs from another over all.
 
-    ``pace`` is the log of its times over the other's, ``likely`` what their beats alone make of that, and ``trust`` the
+    ``pace`` is the log of its times over the other's, ``likely`` what their readings alone make of that, and ``trust`` the
     share of what is left of the pace that is believed to be there to stay.
     """
 
     pace: float
     trust: float
-    kinship: Kinship
+    class_distance: ClassDistance
     likely: float = 0.0
 
     @property
-    def kin(self) -> bool:
+    def same_class(self) -> bool:
         """Whether the two are of one kind."""
-        return self.kinship is not STRANGERS
+        return self.class_distance is not OTHER_CLASS
 
     @property
     def believed(self) -> float:
@@ -140,23 +138,23 @@ def compared(
 ) -> Comparison:
     """The median over all ops that the other machine knows; ``moments`` is the number of steps they come from.
 
-    ``rates`` are the device's own; of them its usual beat counts. Where the other is of the same kind, and was measured
-    for longer, a difference that the beats do not explain is mostly that of the minute if it is small; a large one is
+    ``rates`` are the device's own; of them its usual reading counts. Where the other is of the same kind, and was measured
+    for longer, a difference that the readings do not explain is mostly that of the minute if it is small; a large one is
     not. Where families differ each in its own way, the two are not alike at all.
     """
     known = [op for op in ops if op.family in expected.families]
     apart = expected.apart(rates)
-    kinship = Kinship(KIN.family_pace + (FAMILY_PER_BEAT * apart) ** 2, KIN.signals)
-    likely = PER_BEAT * apart
+    class_distance = ClassDistance(SAME_CLASS.family_pace + (FAMILY_PER_READING * apart) ** 2, SAME_CLASS.signals)
+    likely = PER_READING * apart
     if not known:
-        return Comparison(likely, 1.0, kinship, likely) if expected.kin else Comparison(0.0, 1.0, STRANGERS)
+        return Comparison(likely, 1.0, class_distance, likely) if expected.same_class else Comparison(0.0, 1.0, OTHER_CLASS)
     seconds = np.array([op.seconds for op in known])
     ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
     pace = float(np.median(ratios))
     odd = pace - likely
-    if not expected.kin or abs(odd) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
-        return Comparison(pace, 1.0, STRANGERS)
-    return Comparison(pace, _trust(odd, moments, PER_BEAT_DOUBT * apart), kinship, likely)
+    if not expected.same_class or abs(odd) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
+        return Comparison(pace, 1.0, OTHER_CLASS)
+    return Comparison(pace, _trust(odd, moments, PER_READING_DOUBT * apart), class_distance, likely)
 
 
 def _unlike(families: Sequence[str], departures: Array) -> bool:
@@ -172,10 +170,10 @@ def _trust(odd: float, moments: int, doubt: float) -> float:
 
     One machine has many paces: about its usual one it varies by the minute, and now and then neighbours keep it at
     another one for long. The further off, the likelier it is the latter (a mixture of two normal distributions).
-    ``doubt`` is the standard deviation of what its beat let expect.
+    ``doubt`` is the standard deviation of what its reading let expect.
     """
     passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
-    own, lasting_own = (spread**2 + doubt**2 for spread in (KIN_SPREAD, REGIME_SPREAD))
+    own, lasting_own = (spread**2 + doubt**2 for spread in (SAME_CLASS_SPREAD, REGIME_SPREAD))
     usual, regime = own + passing, lasting_own + passing
     passing_odds = (1.0 - REGIMES) / REGIMES * math.sqrt(regime / usual)
     lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * odd**2 * (1.0 / usual - 1.0 / regime)))

@@ -17,14 +17,13 @@ from placer.calibration.measuring.matching import RecorderCost
 from placer.calibration.measuring.observation import StepObservation, observe
 from placer.calibration.measuring.phases import Ends
 from placer.calibration.measuring.rates import synchronizer
-from placer.calibration.measuring.speed_probe import Pulse
+from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import default_loss, make_optimizer
 from placer.calibration.measuring.timing import Clock
 from placer.machine import malloc
-from placer.pricing.allocator import fault_seconds
-from placer.tracing import trace
-from placer.tracing.trace import Trace
-from placer.workload.workload import Workload
+from placer.pricing import fault_seconds
+from placer.tracing import Trace, trace
+from placer.workload import Workload
 
 #: Seconds of steps before anything is timed, at least one: allocator, kernel selection and optimizer state settle, and
 #: cores that slept while the probe was built come back: steps of the first 10 ms take 2 to 5 % longer than later ones.
@@ -40,7 +39,7 @@ REPORTED = ("cpu", "cuda")
 class Bench:
     """Measures probes on one device at one number of threads.
 
-    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take. With a ``pulse``, what
+    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take. With a ``speed_probe``, what
     was timed at another pace than the machine's usual one is left out.
     """
 
@@ -51,20 +50,20 @@ class Bench:
         *,
         rates: Mapping[str, float] | None = None,
         clock: Clock = time.perf_counter,
-        pulse: Pulse | None = None,
+        speed_probe: SpeedProbe | None = None,
     ) -> None:
         self.device = device
         self.threads = threads
         self._rates = rates or {}
         self._clock = clock
-        self._pulse = pulse
+        self._speed_probe = speed_probe
         self._reported = torch.device(device).type in REPORTED
 
     @cached_property
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds here."""
         return recorder_cost(
-            self.device, synchronize=synchronizer(self.device), clock=self._clock, pulse=self._pulse
+            self.device, synchronize=synchronizer(self.device), clock=self._clock, speed_probe=self._speed_probe
         )  # fmt: skip
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
@@ -106,7 +105,7 @@ class Bench:
         synchronize = synchronizer(self.device)
         if self._reported:
             timing = time_step(
-                step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock, pulse=self._pulse
+                step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock, speed_probe=self._speed_probe
             )  # fmt: skip
             if synchronize is None or any(op.device_seconds > 0.0 for op in timing.ops):
                 return timing

@@ -23,7 +23,7 @@ from placer.calibration.measuring.matching import OpTiming, match
 from placer.calibration.measuring.recording import Event, RawEvent, nest, recorder_of
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.measuring.waiting import OP_MARK, WaitAfterEachOp, waited_calls
-from placer.tracing.trace import Trace
+from placer.tracing import Trace
 
 #: Undisturbed steps on either side of the waited ones.
 LEAST_WHOLE, MOST_WHOLE = 3, 20
@@ -46,7 +46,7 @@ def time_step_waiting(
     """
     kind = torch.device(device).type
     synchronize()
-    undisturbed = Stopwatch(step, synchronize, clock, pulse=None).seconds
+    undisturbed = Stopwatch(step, synchronize, clock, speed_probe=None).seconds
     whole = [undisturbed()]
     rounds = int(min(max(seconds / 4 / max(whole[0], 1e-6), LEAST_WHOLE), MOST_WHOLE))
     whole += [undisturbed() for _ in range(rounds)]

@@ -23,8 +23,8 @@ from torch import nn
 from placer.calibration.measuring.matching import NESTED_COST, OUTER_COST, OpTiming, RecorderCost, match
 from placer.calibration.measuring.phases import Ends, Phases, typical
 from placer.calibration.measuring.recording import Recorded, record
-from placer.calibration.measuring.speed_probe import STRETCH, Pulse, at_usual_pace, watched
-from placer.tracing.trace import Trace
+from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_pace, watched
+from placer.tracing import Trace
 
 #: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
 MOST_ROUNDS, MOST_RECORDED = 20, 6
@@ -51,7 +51,7 @@ MOST_PER_EVENT = 5e-6
 class StepTiming:
     """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``.
 
-    ``beat`` is the median beat of the machine's pulse around them, in seconds; 0 where it was not felt. ``lengthened``
+    ``reading`` is the median reading of the machine's speed_probe around them, in seconds; 0 where it was not felt. ``lengthened``
     is how much longer the median undisturbed step took than ``seconds``, and each of its ops with it, by all one knows.
     ``phases`` are the parts of ``seconds`` that went into forward, backward and update; None where the step does not
     tell them apart.
@@ -63,7 +63,7 @@ class StepTiming:
     events: int
     ops: tuple[OpTiming, ...]
     matched: float
-    beat: float = 0.0
+    reading: float = 0.0
     lengthened: float = 1.0
     phases: Phases | None = None
 
@@ -107,7 +107,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Times one step, whole and recorded; with a ``pulse``, steps at another pace than the usual one are left out.
+    """Times one step, whole and recorded; with a ``speed_probe``, steps at another pace than the usual one are left out.
 
     ``once``: seconds that a step takes, about.
     """
@@ -115,7 +115,7 @@ class Stopwatch:
     step: Callable[[], object]
     synchronize: Callable[[], None] | None
     clock: Callable[[], float]
-    pulse: Pulse | None
+    speed_probe: SpeedProbe | None
     once: float = 0.0
 
     def seconds(self) -> float:
@@ -137,19 +137,19 @@ class Stopwatch:
     def in_turns(
         self, before: int, recorded: int, after: int
     ) -> tuple[list[tuple[Whole, float]], list[tuple[Recorded, float]]]:
-        """Undisturbed steps (each with its beat) on both sides of the recorded ones: a machine that drifts shifts both.
+        """Undisturbed steps (each with its reading) on both sides of the recorded ones: a machine that drifts shifts both.
 
         The first recorded step, in which the recorder's memory is fresh and its code cold, counts only if it is long.
         """
         resume = self.seconds if self.once < STRETCH else None
-        around = watched(self.pulse, self.run, before, resume=resume)
-        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, pulse=self.pulse)
+        around = watched(self.speed_probe, self.run, before, resume=resume)
+        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, speed_probe=self.speed_probe)
         for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
             self.seconds()
-        around += watched(self.pulse, self.run, after, resume=resume)
+        around += watched(self.speed_probe, self.run, after, resume=resume)
         if len(runs) > LEAST_RECORDED:
             runs = runs[1:]
-        return at_usual_pace(self.pulse, around), at_usual_pace(self.pulse, runs)
+        return at_usual_pace(self.speed_probe, around), at_usual_pace(self.speed_probe, runs)
 
 
 def time_step(
@@ -159,36 +159,36 @@ def time_step(
     synchronize: Callable[[], None] | None = None,
     seconds: float = 0.1,
     clock: Callable[[], float] = time.perf_counter,
-    pulse: Pulse | None = None,
+    speed_probe: SpeedProbe | None = None,
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
-    Another shape teaches more than another repetition of this one, so there are few. With a ``pulse``, steps at another
+    Another shape teaches more than another repetition of this one, so there are few. With a ``speed_probe``, steps at another
     pace than the machine's usual one are left out where there are others; of those at rest, see the top of this file.
     """
-    once = Stopwatch(step, synchronize, clock, pulse).seconds()
-    stopwatch = Stopwatch(step, synchronize, clock, pulse, once)
+    once = Stopwatch(step, synchronize, clock, speed_probe).seconds()
+    stopwatch = Stopwatch(step, synchronize, clock, speed_probe, once)
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     recorded_rounds = MOST_RECORDED if once < LONG_STEP else LEAST_RECORDED
     around, recorded = stopwatch.in_turns(rounds + 1, recorded_rounds, rounds // 2)
-    beat = statistics.median(beat for _, beat in (*around, *recorded))
-    at_rest = pulse is not None and pulse.is_rest(beat)
+    reading = statistics.median(reading for _, reading in (*around, *recorded))
+    quiet = speed_probe is not None and speed_probe.is_quiet(reading)
     whole = sorted(run.seconds for run, _ in around)
     quarter, median = whole[len(whole) // 4], statistics.median(whole)
     matched = [match(trace, run.events) for run, _ in recorded]
-    timings = [_of_all(seen, at_rest) for seen in zip(*matched, strict=True)]
+    timings = [_of_all(seen, quiet) for seen in zip(*matched, strict=True)]
     found = [t for t in timings if t is not None]
     between = [run.seconds - _total(ops) for (run, _), ops in zip(recorded, matched, strict=True)]
     return StepTiming(
-        seconds=quarter if at_rest else median,
+        seconds=quarter if quiet else median,
         spread=(whole[len(whole) * 3 // 4] - quarter) / median,
-        recorded_seconds=_total(found) + (min(between) if at_rest else statistics.median(between)),
+        recorded_seconds=_total(found) + (min(between) if quiet else statistics.median(between)),
         events=round(statistics.median(len(run.events) for run, _ in recorded)),
         ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
-        beat=beat,
-        lengthened=median / quarter if at_rest else 1.0,
-        phases=typical([run.phases for run, _ in around if run.phases is not None], quarter if at_rest else median),
+        reading=reading,
+        lengthened=median / quarter if quiet else 1.0,
+        phases=typical([run.phases for run, _ in around if run.phases is not None], quarter if quiet else median),
     )
 
 
@@ -197,7 +197,7 @@ def recorder_cost(
     *,
     synchronize: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    pulse: Pulse | None = None,
+    speed_probe: SpeedProbe | None = None,
 ) -> RecorderCost:
     """What recording costs here: chains of tiny layers of several lengths, trained with and without it, in turns.
 
@@ -211,7 +211,7 @@ def recorder_cost(
             step()
     points, slopes = [], []
     for _ in range(COST_ROUNDS):
-        found = [_added(Stopwatch(step, synchronize, clock, pulse)) for step in chains]
+        found = [_added(Stopwatch(step, synchronize, clock, speed_probe)) for step in chains]
         points += found
         slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
     per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
@@ -237,12 +237,12 @@ def _added(stopwatch: Stopwatch) -> tuple[float, float]:
     return events, statistics.median(run.seconds for run, _ in recorded) - plain
 
 
-def _of_all(seen: Sequence[OpTiming | None], at_rest: bool) -> OpTiming | None:
+def _of_all(seen: Sequence[OpTiming | None], quiet: bool) -> OpTiming | None:
     """One timing of an op's repetitions: the fastest of a machine at rest, else the middle one."""
     found = sorted((t for t in seen if t is not None), key=lambda t: t.host_seconds)
     if not found:
         return None
-    chosen = found[0 if at_rest else (len(found) - 1) // 2]
+    chosen = found[0 if quiet else (len(found) - 1) // 2]
     device = statistics.median(t.device_seconds for t in found)
     return OpTiming(chosen.call, chosen.host_seconds, chosen.inside, device)
 

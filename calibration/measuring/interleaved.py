@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placer.calibration.measuring.speed_probe import STRETCH, Pulse, at_usual_pace, watched
+from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_pace, watched
 from placer.calibration.measuring.timing import Clock, percentile
 from placer.errors import TimerError
 
@@ -34,7 +34,7 @@ class Measurement:
 
     ``repeatability`` is the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
     at another pace than the machine's usual one are in none of these but ``anyhow``, the median of all; ``usual`` is
-    the share of the others. Where there are none, or the machine's pulse was not felt, nothing is left out.
+    the share of the others. Where there are none, or the machine's speed_probe was not felt, nothing is left out.
     """
 
     median: float
@@ -65,12 +65,12 @@ def measure_interleaved(
     clock: Clock = time.perf_counter,
     rounds: int = 5,
     seconds: float = 1.5,
-    pulse: Pulse | None = None,
+    speed_probe: SpeedProbe | None = None,
 ) -> list[Measurement | Exception]:
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
     A step too long for that is timed once in each of 3 rounds. The answer is in the order of ``steps``; one that raised
-    gives its exception instead, and does not disturb the others. With a ``pulse``, the machine's usual pace is waited
+    gives its exception instead, and does not disturb the others. With a ``speed_probe``, the machine's usual pace is waited
     for, and up to twice as many steps are timed where it is lost.
     """
     if rounds < MIN_ROUNDS or not seconds > 0:
@@ -81,8 +81,8 @@ def measure_interleaved(
     for number in range(rounds):
         for turn in turns:
             if turn.failure is None and number < turn.rounds:
-                _guarded(turn, lambda t: _round(t, synchronize, clock, pulse))
-    return [turn.failure or _summary(turn, pulse) for turn in turns]
+                _guarded(turn, lambda t: _round(t, synchronize, clock, speed_probe))
+    return [turn.failure or _summary(turn, speed_probe) for turn in turns]
 
 
 def _guarded(turn: _Turn, action: Callable[[_Turn], None]) -> None:
@@ -112,14 +112,14 @@ def _plan(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, r
     turn.resume = turn.step if estimate < STRETCH and synchronize is None else None
 
 
-def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, pulse: Pulse | None) -> None:
+def _round(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, speed_probe: SpeedProbe | None) -> None:
     turn.step.prepare()
-    before = None if pulse is None else pulse.settle()
+    before = None if speed_probe is None else speed_probe.settle()
     for _ in range(turn.untimed):
         turn.step()
     blocks = turn.steps // turn.block
     turn.times.append(
-        watched(pulse, lambda: _block(turn.step, turn.block, synchronize, clock), blocks, before=before,
+        watched(speed_probe, lambda: _block(turn.step, turn.block, synchronize, clock), blocks, before=before,
                 resume=turn.resume)
     )  # fmt: skip
 
@@ -136,12 +136,12 @@ def _block(step: Timed, count: int, synchronize: Callable[[], object] | None, cl
     return (clock() - start) / count
 
 
-def _summary(turn: _Turn, pulse: Pulse | None) -> Measurement | Exception:
+def _summary(turn: _Turn, speed_probe: SpeedProbe | None) -> Measurement | Exception:
     everything = [found for times in turn.times for found in times]
-    kept = at_usual_pace(pulse, everything)
+    kept = at_usual_pace(speed_probe, everything)
     half = len(turn.times) // 2
     first, second = (
-        _median(at_usual_pace(pulse, [found for times in part for found in times]))
+        _median(at_usual_pace(speed_probe, [found for times in part for found in times]))
         for part in (turn.times[:half], turn.times[half:])
     )
     if not min(first, second) > 0:
@@ -154,7 +154,7 @@ def _summary(turn: _Turn, pulse: Pulse | None) -> Measurement | Exception:
         count=len(ordered) * turn.block,
         repeatability=max(first, second) / min(first, second),
         anyhow=_median(everything),
-        usual=1.0 if pulse is None else len(pulse.usual_ones(everything)) / len(everything),
+        usual=1.0 if speed_probe is None else len(speed_probe.usual_ones(everything)) / len(everything),
     )
 
 

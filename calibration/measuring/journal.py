@@ -16,10 +16,10 @@ from typing import Any
 
 from placer.calibration.measuring.observation import StepObservation
 from placer.errors import CalibrationError
-from placer.profile.json_values import integer, json_object, number, numbers, text
+from placer.profile import json_values
 
-#: 2: steps know the beat around them. 3: and their phases.
-_VERSION = 3
+#: 2: steps know the reading around them. 3: and their phases.
+_VERSION = 4
 #: A journal is a few MB; a larger file is started anew.
 _MAX_BYTES = 256 * 2**20
 #: Characters of a first line: a fingerprint takes one or two thousand.
@@ -89,7 +89,7 @@ class Journal:
         """The first line of the file that is there; None where there is none, or it is no journal."""
         try:
             with self.path.open(encoding="utf-8") as file:
-                return json_object(json.loads(file.readline(_MOST_HEAD)), "a head", None)
+                return json_values.json_object(json.loads(file.readline(_MOST_HEAD)), "a head", None)
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 
@@ -121,7 +121,7 @@ class Journal:
         return True
 
     def _take(self, entry: Any) -> None:
-        entry = json_object(entry, "a line", None)
+        entry = json_values.json_object(entry, "a line", None)
         if "starting" in entry:
             self._running = _failure(entry["starting"])
             return
@@ -129,10 +129,10 @@ class Journal:
             self.failures.append(_failure(entry["failed"]))
             self._running = None
             return
-        key = (text(entry["device"], "device"), integer(entry["threads"], "threads", 1))
-        took = number(entry["took"], "took", 0.0)
+        key = (json_values.text(entry["device"], "device"), json_values.integer(entry["threads"], "threads", 1))
+        took = json_values.number(entry["took"], "took", 0.0)
         if "rates" in entry:
-            self.rates[key] = numbers(entry["rates"], "rates", 0.0)
+            self.rates[key] = json_values.numbers(entry["rates"], "rates", 0.0)
         else:
             self.observations.append(StepObservation.from_json(entry["step"]))
             self._running = None
@@ -191,9 +191,9 @@ def _head(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failure(value: Any) -> Failure:
-    fields = json_object(value, "a failure", ("device", "threads", "family", "name", "reason"))
-    words = {name: text(fields[name], name) for name in ("device", "family", "name", "reason")}
-    return Failure(threads=integer(fields["threads"], "threads", 1), **words)
+    fields = json_values.json_object(value, "a failure", ("device", "threads", "family", "name", "reason"))
+    words = {name: json_values.text(fields[name], name) for name in ("device", "family", "name", "reason")}
+    return Failure(threads=json_values.integer(fields["threads"], "threads", 1), **words)
 
 
 def infeasible(failures: Sequence[Failure]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placer.calibration.measuring.recording import Event
 from placer.pricing import parameter_updates
-from placer.tracing.trace import OpCall, Trace
+from placer.tracing import OpCall, Trace
 
 #: Events without a match that may be passed over in search of the next op call.
 LOOK_AHEAD = 200

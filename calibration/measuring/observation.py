@@ -10,11 +10,9 @@ from typing import Any
 
 from placer.calibration.measuring.in_place import StepTiming
 from placer.calibration.measuring.matching import RecorderCost
-from placer.pricing.context import CONTEXT_SIZES
-from placer.pricing.framework import framework_counts
-from placer.pricing.operators import FAMILIES, Work, describe_step, feature_names
-from placer.profile.json_values import UnfitError, integer, json_list, json_object, number, numbers, text, vector
-from placer.tracing.trace import Trace
+from placer.pricing import CONTEXT_SIZES, FAMILIES, Work, describe_step, feature_names, framework_counts
+from placer.profile import json_values
+from placer.tracing import Trace
 
 #: Least share of what was timed that is no page fault, whatever those are said to cost.
 LEAST_OWN = 0.25
@@ -55,15 +53,15 @@ class StepObservation:
     spread: float
     counts: Mapping[str, float]
     ops: tuple[OpObservation, ...]
-    #: The median beat of the machine's pulse (seconds) around what was timed; 0 where it was not felt.
-    beat: float = 0.0
+    #: The median reading of the machine's speed_probe (seconds) around what was timed; 0 where it was not felt.
+    reading: float = 0.0
     #: What forward and backward took beyond their ops, and the update with its ops (seconds); empty where the step's
     #: phases were not told apart, or an op of theirs was not found.
     gaps: Mapping[str, float] = field(default_factory=dict)
 
     def is_finite(self) -> bool:
         """Whether every time is a number: a clock or a recorder may lie."""
-        times = [self.seconds, self.spread, self.beat, *self.gaps.values()]
+        times = [self.seconds, self.spread, self.reading, *self.gaps.values()]
         times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
         return all(map(math.isfinite, times))
 
@@ -73,38 +71,38 @@ class StepObservation:
 
     @classmethod
     def from_json(cls, data: Any) -> StepObservation:
-        """The inverse of ``to_json``, every value checked; raises UnfitError (a ValueError) on anything else."""
-        values = json_object(data, "step", tuple(f.name for f in fields(cls)))
+        """The inverse of ``to_json``, every value checked; raises json_values.UnfitError (a ValueError) on anything else."""
+        values = json_values.json_object(data, "step", tuple(f.name for f in fields(cls)))
         return cls(
-            device=text(values["device"], "device"),
-            threads=integer(values["threads"], "threads", 1),
-            family=text(values["family"], "family"),
-            name=text(values["name"], "name"),
-            seconds=number(values["seconds"], "seconds", 0.0),
-            spread=number(values["spread"], "spread", 0.0),
-            counts=numbers(values["counts"], "counts", 0.0),
-            ops=tuple(_op_from_json(op) for op in json_list(values["ops"], "ops")),
-            beat=number(values["beat"], "beat", 0.0),
-            gaps=numbers(values["gaps"], "gaps"),
+            device=json_values.text(values["device"], "device"),
+            threads=json_values.integer(values["threads"], "threads", 1),
+            family=json_values.text(values["family"], "family"),
+            name=json_values.text(values["name"], "name"),
+            seconds=json_values.number(values["seconds"], "seconds", 0.0),
+            spread=json_values.number(values["spread"], "spread", 0.0),
+            counts=json_values.numbers(values["counts"], "counts", 0.0),
+            ops=tuple(_op_from_json(op) for op in json_values.json_list(values["ops"], "ops")),
+            reading=json_values.number(values["reading"], "reading", 0.0),
+            gaps=json_values.numbers(values["gaps"], "gaps"),
         )
 
 
 def _op_from_json(data: Any) -> OpObservation:
-    values = json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
-    family = text(values["family"], "family")
+    values = json_values.json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
+    family = json_values.text(values["family"], "family")
     if family not in FAMILIES:
-        raise UnfitError(f"family: {family!r} is none")
-    features = vector(values["features"], "features", 2 + len(feature_names(family)))
+        raise json_values.UnfitError(f"family: {family!r} is none")
+    features = json_values.vector(values["features"], "features", 2 + len(feature_names(family)))
     seconds = values["seconds"]
     return OpObservation(
         family=family,
-        op=text(values["op"], "op"),
-        dtype=text(values["dtype"], "dtype"),
+        op=json_values.text(values["op"], "op"),
+        dtype=json_values.text(values["dtype"], "dtype"),
         features=tuple(features.tolist()),
-        seconds=None if seconds is None else number(seconds, "seconds"),
-        host_seconds=number(values["host_seconds"], "host_seconds"),
-        spread=number(values["spread"], "spread"),
-        count=integer(values["count"], "count", 1),
+        seconds=None if seconds is None else json_values.number(seconds, "seconds"),
+        host_seconds=json_values.number(values["host_seconds"], "host_seconds"),
+        spread=json_values.number(values["spread"], "spread"),
+        count=json_values.integer(values["count"], "count", 1),
     )
 
 
@@ -149,7 +147,7 @@ def observe(
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
         seconds=max(timing.lengthened * timing.seconds - sum(fresh.values()), LEAST_OWN * timing.seconds),
-        counts=framework_counts(trace, on_host), ops=tuple(ops), beat=timing.beat,
+        counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
         gaps=_gaps(trace, timing, on_host, torn),
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ from functools import partial
 
 import torch
 
+from placer import machine
 from placer.calibration.measuring.queueing import measure_queue
 from placer.calibration.measuring.timing import Clock, Timing, measure
-from placer.machine import host as machine
-from placer.placement.moving import synchronize
+from placer.placement import synchronize
 
 #: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -19,7 +19,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from placer.calibration.measuring.speed_probe import Pulse, watched
+from placer.calibration.measuring.speed_probe import SpeedProbe, watched
 
 # The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -48,9 +48,9 @@ class Recorded:
 
 
 def record(
-    timed: Callable[[], float], rounds: int, *, accelerated: bool = False, pulse: Pulse | None = None
+    timed: Callable[[], float], rounds: int, *, accelerated: bool = False, speed_probe: SpeedProbe | None = None
 ) -> list[tuple[Recorded, float]]:
-    """Recorded steps, each with the less usual of the beats around it.
+    """Recorded steps, each with the less usual of the readings around it.
 
     ``timed`` runs a step and says how long it took (seconds); ``accelerated``: kernels of a GPU are recorded too.
     """
@@ -63,15 +63,15 @@ def record(
             return timed()
 
     # Waiting for the usual pace is full of ops: it is over before they are recorded.
-    before = None if pulse is None else pulse.settle()
+    before = None if speed_probe is None else speed_probe.settle()
     with recorder_of(activities) as recorder:
-        runs = watched(pulse, marked, rounds, before=before)
+        runs = watched(speed_probe, marked, rounds, before=before)
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
     steps = _steps(recorder.profiler.kineto_results.events())
     # Should the recorder have lost the marks, nothing was recorded.
     events = itertools.chain(steps, itertools.repeat([]))
-    return [(Recorded(seconds, found), beat) for (seconds, beat), found in zip(runs, events, strict=False)]
+    return [(Recorded(seconds, found), reading) for (seconds, reading), found in zip(runs, events, strict=False)]
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 A virtual machine shares its cores with neighbours that none of its own counters shows. While one keeps the other half
 of a core busy, whatever is bound by instructions (Python, dispatch, additions) takes twice its time, a matrix product a
 sixth more, a large copy not more at all: no single factor describes that, and it comes and goes within milliseconds. So
-a small, fixed amount of such work on all cores, a *beat*, is timed before and after whatever is measured. The usual
-beat is the one around which most time was spent: a machine that is mostly disturbed is measured as it mostly is. (With
+a small, fixed amount of such work on all cores, a *reading*, is timed before and after whatever is measured. The usual
+reading is the one around which most time was spent: a machine that is mostly disturbed is measured as it mostly is. (With
 neighbours on one core or another, or on both, a median falls between the paces, where hardly any time is spent.)
 """
 
@@ -22,32 +22,32 @@ from placer.calibration.measuring.timing import Clock
 
 T = TypeVar("T")
 
-#: What the usual beat is called among a profile's rates. Older ones have ``beat_seconds``, of beats made of other work.
-USUAL_BEAT = "pulse_seconds"
+#: What the usual reading is called among a profile's rates. Older ones have ``first_speed_probe_seconds``, of readings made of other work.
+USUAL_READING = "speed_probe_seconds"
 
-#: A beat in three parts of 15 to 30 microseconds: additions in Python, on the first core; exponentials on all cores, of
+#: A reading in three parts of 15 to 30 microseconds: additions in Python, on the first core; exponentials on all cores, of
 #: numbers that stay in their caches; and short sums, before and after which the cores wait for each other. A neighbour
 #: on the first core makes all of them half as long again, one on another core the exponentials; and where the host runs
 #: this machine's cores far from each other, only the sums take longer, nearly twice their time.
 ADDITIONS, EXPONENTIALS, SUMS = 500, 1, 6
 #: Numbers for each thread, no fewer than PyTorch gives one; and in a row that is summed, again and again the same one.
 GRAIN, ROW = 32768, 1024
-#: Of the last two parts, untimed before: what ran last has displaced the numbers, and threads may have gone to sleep.
+#: Of the last two parts, untimed before: what ran last has evicted the numbers, and threads may have gone to sleep.
 UNTIMED = 1
-#: Seconds of these, else some 40 microseconds, from which on a beat is over at once: another program has a core, and
+#: Seconds of these, else some 40 microseconds, from which on a reading is over at once: another program has a core, and
 #: every pass waits for a thread that waits for its turn.
 HOPELESS = 1e-3
-#: Factor by which a beat may differ from the usual one: nine in ten of one pace are within a twentieth.
+#: Factor by which a reading may differ from the usual one: nine in ten of one pace are within a twentieth.
 ALIKE = 1.1
-#: Most seconds that one beat stands for, and steps of the histogram of beats to a factor of e.
+#: Most seconds that one reading stands for, and steps of the histogram of readings to a factor of e.
 LASTING, BINS = 0.1, 50
-#: Seconds between two beats at least; what is timed in them takes longer than they do.
+#: Seconds between two readings at least; what is timed in them takes longer than they do.
 STRETCH = 2e-3
-#: Steps run untimed after a beat, and seconds of them after which that is over. A beat displaces code and data of what
+#: Steps run untimed after a reading, and seconds of them after which that is over. A reading displaces code and data of what
 #: is timed: of networks whose steps take 0.3 to 1 ms, the first step after one takes 1.23 times a plain loop's median,
 #: the second 1.08, the third 1.05; a first one of less than 0.1 ms takes 1.6 times as long, one of 2 ms hardly longer.
 MOST_RESUMING, RESUMED = 3, 5e-4
-#: Share of the time that a machine may run faster than at a beat that is one of its rest all the same: beats scatter.
+#: Share of the time that a machine may run faster than at a reading that is one of its rest all the same: readings scatter.
 FASTER = 0.1
 #: Seconds to wait for the usual pace at once, and the share of all time that may be spent so.
 PATIENCE, WAITING = 0.2, 0.25
@@ -55,10 +55,10 @@ PATIENCE, WAITING = 0.2, 0.25
 MOST = 2
 
 
-class Pulse:
-    """The beats of one process that runs on ``threads`` cores.
+class SpeedProbe:
+    """The readings of one process that runs on ``threads`` cores.
 
-    ``usual``: seconds of the usual beat, where another process found that out. ``work`` is what a beat does.
+    ``usual``: seconds of the usual reading, where another process found that out. ``work`` is what a reading does.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Pulse:
         self._rows = self._numbers[:ROW].expand(GRAIN // ROW * threads, ROW)
         self._sums = self._rows.sum(1)
         self._work = work or self._instructions
-        #: Seconds that the machine spent at each pace: waiting is full of beats, a long step has two.
+        #: Seconds that the machine spent at each pace: waiting is full of readings, a long step has two.
         self._spent: dict[int, float] = defaultdict(float)
         self._born = self._last = clock()
         self._waited = 0.0
 
-    def beat(self) -> float:
-        """Seconds of one beat: the faster of two, since the first may find its code displaced by what ran last."""
+    def read(self) -> float:
+        """Seconds of one reading: the faster of two, since the first may find its code evicted by what ran last."""
         seconds = self._once()
         if seconds < HOPELESS:
             seconds = min(seconds, self._once())
@@ -115,43 +115,43 @@ class Pulse:
 
     @property
     def usual(self) -> float:
-        """Seconds of a beat at the machine's usual pace: as known, or over the time so far."""
+        """Seconds of a reading at the machine's usual pace: as known, or over the time so far."""
         return densest(self._spent) if self._known is None else self._known
 
-    def is_usual(self, beat: float) -> bool:
-        """Whether a beat was about as fast as the usual one."""
-        return is_alike(beat, self.usual)
+    def is_usual(self, reading: float) -> bool:
+        """Whether a reading was about as fast as the usual one."""
+        return is_alike(reading, self.usual)
 
-    def is_rest(self, beat: float) -> bool:
-        """Whether the machine was hardly ever faster than at this beat: what disturbs it then can only lengthen."""
-        least = binned(beat / ALIKE)
+    def is_quiet(self, reading: float) -> bool:
+        """Whether the machine was hardly ever faster than at this reading: what disturbs it then can only lengthen."""
+        least = binned(reading / ALIKE)
         faster = sum(seconds for step, seconds in self._spent.items() if step < least)
         return faster <= FASTER * sum(self._spent.values())
 
     def usual_ones(self, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
-        """Those of ``found``, answers with their beats, that were timed at the usual pace."""
+        """Those of ``found``, answers with their readings, that were timed at the usual pace."""
         usual = self.usual
-        return [(answer, beat) for answer, beat in found if is_alike(beat, usual)]
+        return [(answer, reading) for answer, reading in found if is_alike(reading, usual)]
 
     def settle(self) -> float:
-        """Wait for the usual pace, as long as that is worth it; the last beat (seconds)."""
+        """Wait for the usual pace, as long as that is worth it; the last reading (seconds)."""
         start = self._clock()
         while True:
-            beat = self.beat()
+            reading = self.read()
             now = self._clock()
             waited = now - start
             out_of_patience = waited >= PATIENCE or self._waited + waited > WAITING * (now - self._born)
-            if out_of_patience or self.is_usual(beat):
+            if out_of_patience or self.is_usual(reading):
                 self._waited += waited
-                return beat
+                return reading
 
     def fastest(self, seconds: float) -> float:
-        """Seconds of the beat of a machine at rest: what most of the fastest tenth of ``seconds`` of beats are like."""
+        """Seconds of the reading of a machine at rest: what most of the fastest tenth of ``seconds`` of readings are like."""
         end = self._clock() + seconds
-        beats = [self.beat()]
+        readings = [self.read()]
         while self._clock() < end:
-            beats.append(self.beat())
-        return densest(Counter(map(binned, sorted(beats)[: math.ceil(len(beats) * FASTER)])))
+            readings.append(self.read())
+        return densest(Counter(map(binned, sorted(readings)[: math.ceil(len(readings) * FASTER)])))
 
     def watch(
         self,
@@ -161,9 +161,9 @@ class Pulse:
         before: float | None = None,
         resume: Callable[[], object] | None = None,
     ) -> list[tuple[T, float]]:
-        """What ``timed`` answered, with the less usual of the beats around it: ``count`` at the usual pace if possible.
+        """What ``timed`` answered, with the less usual of the readings around it: ``count`` at the usual pace if possible.
 
-        Waits for that pace first, unless ``before`` is the beat just before. ``resume`` runs untimed after each beat.
+        Waits for that pace first, unless ``before`` is the reading just before. ``resume`` runs untimed after each reading.
         """
         found: list[tuple[T, float]] = []
         good = 0
@@ -175,17 +175,17 @@ class Pulse:
             stretch.append(timed())
             enough = good + len(stretch) >= count or len(found) + len(stretch) >= MOST * count
             if enough or self._clock() - since >= STRETCH:
-                after, usual = self.beat(), self.usual
-                beat = max(before, after, key=lambda beat: abs(math.log(beat / usual)))
-                found += [(answer, beat) for answer in stretch]
-                good += len(stretch) if is_alike(beat, usual) else 0
+                after, usual = self.read(), self.usual
+                reading = max(before, after, key=lambda reading: abs(math.log(reading / usual)))
+                found += [(answer, reading) for answer in stretch]
+                good += len(stretch) if is_alike(reading, usual) else 0
                 if not enough:
                     self._resume(resume)
                 before, since, stretch = after, self._clock(), []
         return found
 
     def _resume(self, resume: Callable[[], object] | None) -> None:
-        """Bring back what a beat displaced."""
+        """Bring back what a reading evicted."""
         if resume is None:
             return
         start = self._clock()
@@ -195,15 +195,15 @@ class Pulse:
                 break
 
 
-def binned(beat: float) -> int:
-    """The step of a histogram of beats that a beat of so many seconds falls in."""
-    return round(BINS * math.log(beat))
+def binned(reading: float) -> int:
+    """The step of a histogram of readings that a reading of so many seconds falls in."""
+    return round(BINS * math.log(reading))
 
 
 def densest(spent: Mapping[int, float]) -> float:
-    """Seconds of the beat that most others are like: the mean of the fullest window of the histogram ``spent``.
+    """Seconds of the reading that most others are like: the mean of the fullest window of the histogram ``spent``.
 
-    ``spent`` holds what counts (time, beats) by step of the histogram, and must not be empty.
+    ``spent`` holds what counts (time, readings) by step of the histogram, and must not be empty.
     """
     steps = sorted(spent)
     width = 2.0 * BINS * math.log(ALIKE)
@@ -219,10 +219,10 @@ def densest(spent: Mapping[int, float]) -> float:
     return math.exp(sum(step * spent[step] for step in inside) / sum(spent[step] for step in inside) / BINS)
 
 
-def usual_beat(beats: Iterable[float]) -> float | None:
-    """The beat that most of ``beats`` (seconds) are like; None of none, and where the pulse was not felt everywhere."""
-    seen = list(beats)
-    return densest(Counter(map(binned, seen))) if seen and all(beat > 0.0 for beat in seen) else None
+def usual_reading(readings: Iterable[float]) -> float | None:
+    """The reading that most of ``readings`` (seconds) are like; None of none, and where the speed_probe was not felt everywhere."""
+    seen = list(readings)
+    return densest(Counter(map(binned, seen))) if seen and all(reading > 0.0 for reading in seen) else None
 
 
 def pacing_cores(device: str, threads: int) -> int:
@@ -230,25 +230,25 @@ def pacing_cores(device: str, threads: int) -> int:
     return threads if device == "cpu" else 1
 
 
-def is_alike(beat: float, usual: float, within: float = ALIKE) -> bool:
-    """Whether two beats differ by no more than a factor, if not given that of one pace."""
-    return usual / within <= beat <= usual * within
+def is_alike(reading: float, usual: float, within: float = ALIKE) -> bool:
+    """Whether two readings differ by no more than a factor, if not given that of one pace."""
+    return usual / within <= reading <= usual * within
 
 
 def watched(
-    pulse: Pulse | None,
+    speed_probe: SpeedProbe | None,
     timed: Callable[[], T],
     count: int,
     *,
     before: float | None = None,
     resume: Callable[[], object] | None = None,
 ) -> list[tuple[T, float]]:
-    """``pulse.watch``, or ``count`` answers with beats of 0 seconds where the pulse is not felt."""
-    if pulse is None:
+    """``speed_probe.watch``, or ``count`` answers with readings of 0 seconds where the speed_probe is not felt."""
+    if speed_probe is None:
         return [(timed(), 0.0) for _ in range(count)]
-    return pulse.watch(timed, count, before=before, resume=resume)
+    return speed_probe.watch(timed, count, before=before, resume=resume)
 
 
-def at_usual_pace(pulse: Pulse | None, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
-    """Those of ``found`` that were timed at the usual pace; all where none were, or where the pulse is not felt."""
-    return (pulse.usual_ones(found) if pulse is not None else []) or list(found)
+def at_usual_pace(speed_probe: SpeedProbe | None, found: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
+    """Those of ``found`` that were timed at the usual pace; all where none were, or where the speed_probe is not felt."""
+    return (speed_probe.usual_ones(found) if speed_probe is not None else []) or list(found)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.nest import map_nest, tensors
-from placer.placement.moving import move
-from placer.workload.workload import Workload, optimizer_classes
+from placer.placement import move
+from placer.workload import Workload, optimizer_classes
 
 #: So small that thousands of timed steps leave the weights where they are: NaN, infinities and denormals have other
 #: speeds than numbers. The cost of an update does not depend on it.

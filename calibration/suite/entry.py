@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from placer.workload.workload import Data
+from placer.workload import Data
 
 Suite = Literal["quick", "reference", "full"]
 Mode = Literal["train", "infer"]

@@ -15,21 +15,18 @@ import torch
 from torch import nn
 
 from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
-from placer.calibration.measuring.speed_probe import Pulse
+from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry
 from placer.calibration.validation.isolated import isolated_seconds
 from placer.calibration.validation.record import Cell
 from placer.errors import PlacerError
-from placer.placement.moving import synchronize
-from placer.pricing.costs import roofline_seconds
-from placer.pricing.operators import describe_step
-from placer.pricing.predict import predict
-from placer.profile.profile import DeviceFit, Profile
-from placer.tracing import trace
-from placer.tracing.trace import Trace
-from placer.workload.workload import Data, Workload, make_workload
+from placer.placement import synchronize
+from placer.pricing import describe_step, predict, roofline_seconds
+from placer.profile import DeviceFit, Profile
+from placer.tracing import Trace, trace
+from placer.workload import Data, Workload, make_workload
 
 #: A visit counts if its share of steps at the machine's usual pace is at least this much of the largest of any visit.
 LEAST_SHARE = 0.5
@@ -37,13 +34,13 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and pulse."""
+    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed_probe."""
 
     rounds: int = 5
     seconds: float = 1.5
     data: Data = "host"
     clock: Clock = time.perf_counter
-    pulse: Pulse | None = None
+    speed_probe: SpeedProbe | None = None
 
 
 def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
@@ -147,21 +144,21 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
         clock=effort.clock,
         rounds=effort.rounds,
         seconds=effort.seconds,
-        pulse=effort.pulse,
+        speed_probe=effort.speed_probe,
     )
     done = [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
     if device != "cpu":
         return done
-    return [_with_isolated(cell, step, effort.pulse) for cell, step in zip(done, steps, strict=True)]
+    return [_with_isolated(cell, step, effort.speed_probe) for cell, step in zip(done, steps, strict=True)]
 
 
-def _with_isolated(cell: Cell, step: Step, pulse: Pulse | None) -> Cell:
+def _with_isolated(cell: Cell, step: Step, speed_probe: SpeedProbe | None) -> Cell:
     """With the baseline that is measured: the sum of the ops' times, each alone."""
     if cell.measured is None or "isolated_sum" in cell.baselines:
         return cell
     step.prepare()
-    if pulse is not None:
-        pulse.settle()
+    if speed_probe is not None:
+        speed_probe.settle()
     try:
         seconds = isolated_seconds(step)
     except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import CalibrationError
-from placer.profile.files import replace_file
-from placer.profile.json_values import UnfitError, check_tree, integer, json_list, json_object, number, numbers, text
+from placer.profile import json_values, replace_file
 
 #: History of the format.
 #:
@@ -120,7 +119,7 @@ def load(path: Path) -> Report:
         raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: upgrade placer")
     try:
         return _report(document if schema == SCHEMA else _current(document))
-    except UnfitError as error:
+    except json_values.UnfitError as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
 
 
@@ -143,18 +142,18 @@ def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
 
 
 def _report(document: Any) -> Report:
-    top = json_object(document, "record", tuple(f.name for f in fields(Report)))
-    integer(top["schema"], "schema", 1)
-    fingerprint = json_object(top["fingerprint"], "fingerprint", None)
-    check_tree(fingerprint, "fingerprint")
-    skipped = json_object(top["skipped"], "skipped", None)
-    cells = [_cell(item, f"cells[{i}]") for i, item in enumerate(json_list(top["cells"], "cells"))]
+    top = json_values.json_object(document, "record", tuple(f.name for f in fields(Report)))
+    json_values.integer(top["schema"], "schema", 1)
+    fingerprint = json_values.json_object(top["fingerprint"], "fingerprint", None)
+    json_values.check_tree(fingerprint, "fingerprint")
+    skipped = json_values.json_object(top["skipped"], "skipped", None)
+    cells = [_cell(item, f"cells[{i}]") for i, item in enumerate(json_values.json_list(top["cells"], "cells"))]
     return Report(
-        created=text(top["created"], "created"),
+        created=json_values.text(top["created"], "created"),
         fingerprint=fingerprint,
-        profile=text(top["profile"], "profile"),
+        profile=json_values.text(top["profile"], "profile"),
         cells=tuple(cells),
-        skipped={name: text(reason, f"skipped.{name}") for name, reason in skipped.items()},
+        skipped={name: json_values.text(reason, f"skipped.{name}") for name, reason in skipped.items()},
     )
 
 
@@ -167,22 +166,22 @@ _NUMBERS = (
 
 
 def _cell(item: Any, where: str) -> Cell:
-    values = json_object(item, where, tuple(f.name for f in fields(Cell)))
-    read: dict[str, Any] = {name: text(values[name], f"{where}.{name}") for name in _TEXTS}
+    values = json_values.json_object(item, where, tuple(f.name for f in fields(Cell)))
+    read: dict[str, Any] = {name: json_values.text(values[name], f"{where}.{name}") for name in _TEXTS}
     for name, least in _COUNTS.items():
-        read[name] = integer(values[name], f"{where}.{name}", least)
+        read[name] = json_values.integer(values[name], f"{where}.{name}", least)
     for name in _NUMBERS:
         value = values[name]
-        read[name] = None if value is None else number(value, f"{where}.{name}", 0.0)
+        read[name] = None if value is None else json_values.number(value, f"{where}.{name}", 0.0)
     for name in ("prediction_error", "error"):
         value = values[name]
-        read[name] = None if value is None else text(value, f"{where}.{name}")
+        read[name] = None if value is None else json_values.text(value, f"{where}.{name}")
     if type(values["traceable"]) is not bool:
-        raise UnfitError(f"{where}.traceable: expected true or false")
+        raise json_values.UnfitError(f"{where}.traceable: expected true or false")
     for name in ("predicted", "measured"):
         if read[name] == 0.0:
-            raise UnfitError(f"{where}.{name}: a step takes time")
-    baselines = numbers(values["baselines"], f"{where}.baselines", 0.0)
+            raise json_values.UnfitError(f"{where}.{name}: a step takes time")
+    baselines = json_values.numbers(values["baselines"], f"{where}.baselines", 0.0)
     for name in ("visits", "usual", "anyhow"):
-        read[name] = tuple(number(v, f"{where}.{name}", 0.0) for v in json_list(values[name], f"{where}.{name}"))
+        read[name] = tuple(json_values.number(v, f"{where}.{name}", 0.0) for v in json_values.json_list(values[name], f"{where}.{name}"))
     return Cell(**read, traceable=values["traceable"], baselines=baselines)

@@ -18,20 +18,20 @@ from typing import Any, TextIO, cast
 
 import torch
 
-from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse, pacing_cores
+from placer import machine
+from placer import profile as profiles
+from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, pacing_cores
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
 from placer.calibration.validation.record import Cell, Key, Report
-from placer.decision.race import same_randomness
+from placer.decision import same_randomness
 from placer.errors import CalibrationError
-from placer.machine import host as machine
-from placer.machine.staleness import differences
-from placer.profile import profile as profiles
-from placer.profile.profile import Profile
+from placer.machine import differences
+from placer.profile import Profile
 from placer.units import format_seconds
-from placer.workload.workload import Data
+from placer.workload import Data
 
 Progress = Callable[[str], None]
 
@@ -54,7 +54,7 @@ class _Run:
     effort: Effort
     progress: Progress
     #: By number of cores that take part; empty where time is not the machine's own.
-    pulses: Mapping[int, Pulse]
+    speed_probes: Mapping[int, SpeedProbe]
 
 
 def validate(
@@ -91,7 +91,7 @@ def validate(
         places=places,
         effort=Effort(rounds, time_limit_per_cell, data, clock),
         progress=progress or (lambda _: None),
-        pulses={count: Pulse(count, usual=_usual_beat(profile, count)) for count in cores},
+        speed_probes={count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores},
     )
     report = _resumed(output, profile)
     before = torch.get_num_threads()
@@ -234,9 +234,9 @@ def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
     return wanted
 
 
-def _usual_beat(profile: Profile, threads: int) -> float | None:
-    """Seconds of a beat while calibration measured: at the pace that was learnt from, predictions are to be right."""
-    known = (fit.rates.get(USUAL_BEAT) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
+def _usual_reading(profile: Profile, threads: int) -> float | None:
+    """Seconds of a reading while calibration measured: at the pace that was learnt from, predictions are to be right."""
+    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
     return next(known, None)
 
 
@@ -287,7 +287,7 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         if not here:
             continue
         torch.set_num_threads(threads)
-        effort = replace(run.effort, pulse=run.pulses.get(pacing_cores(device, threads)))
+        effort = replace(run.effort, speed_probe=run.speed_probes.get(pacing_cores(device, threads)))
         results = measured_cells(entry, here, device, effort)
         measured |= {cell.key: cell for cell in results}
         for cell in results:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from placer.calibration.measuring.timing import percentile
 from placer.calibration.validation.record import Cell
-from placer.decision.threads import best_count
+from placer.decision import best_count
 
 #: Two devices whose measured times differ by less than this share are a tie: either choice is right.
 TIE = 0.10

@@ -19,9 +19,8 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
 
     Afterwards a workload can be priced without running it.
     """
-    from placer.calibration.runner import calibrate
-    from placer.calibration.summary import render
-    from placer.workload.arguments import check_available, check_devices
+    from placer.calibration import calibrate, render_summary
+    from placer.workload import check_available, check_devices
 
     with usage_errors():
         names = check_devices(devices or None)
@@ -33,4 +32,4 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
         click.echo("placer: interrupted; run the same command again to go on where it stopped", err=True)
         raise click.exceptions.Exit(1) from None
     if not quiet:
-        click.echo(render(profile))
+        click.echo(render_summary(profile))

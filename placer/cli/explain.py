@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from placer.cli.shapes import Range, Shape
     from placer.explanation import Explanation
     from placer.explanation.sweep import Sweep
-    from placer.workload.workload import Workload
+    from placer.workload import Workload
 
 
 @click.command("explain")
@@ -72,7 +72,7 @@ def command(
         write_result(_past(form, output), output)
         return
     from placer.cli.shapes import parse_batch, parse_sweep
-    from placer.workload.target import load_target
+    from placer.workload import load_target
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
@@ -83,15 +83,14 @@ def command(
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    from placer.workload.arguments import check_devices
-    from placer.workload.workload import make_workload
+    from placer.workload import check_devices, make_workload
 
     inputs = _example(shapes) if shapes else None
     draw: Callable[[], None] | None = None
     if exported:
-        from placer.workload.exported import load
+        from placer.workload import load_exported
 
-        model, own = load(target, train=mode == "train")
+        model, own = load_exported(target, train=mode == "train")
         inputs = own if inputs is None else inputs
     else:
         model, draw = load_target(target)
@@ -117,9 +116,9 @@ def _warn_of_pace(profiles: tuple[str, ...]) -> None:
     if profiles:  # prices of any machine, at the pace it had
         return
     from placer.cli.pace import warning
-    from placer.decision.planning import load_profile
+    from placer.profile import load_cached
 
-    found = warning(load_profile(None))
+    found = warning(load_cached(None))
     if found is not None:
         click.echo(f"placer: {found}", err=True)
 
@@ -148,7 +147,7 @@ def _explain(
     advice: bool = False,
 ) -> Explanation:
     from placer.api import explain_workload
-    from placer.workload.arguments import check_available
+    from placer.workload import check_available
 
     if not profiles and names is not None:
         check_available(names)
@@ -158,7 +157,7 @@ def _explain(
 def _swept(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
     """The workload at every batch size or number of steps."""
     from placer.cli.sweep import run
-    from placer.decision.changes import with_batch
+    from placer.decision import with_batch
 
     return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
 
@@ -166,7 +165,7 @@ def _swept(wanted: Range, workload: Workload, explain: Callable[[Workload], Expl
 def _around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
     """A few batch sizes around the one asked about, for the report's plot; None where there is no such size."""
     from placer.cli.shapes import Range
-    from placer.decision.changes import batch_size
+    from placer.decision import batch_size
     from placer.errors import TraceError
 
     size = batch_size(workload)

@@ -6,37 +6,37 @@ import statistics
 
 import torch
 
-from placer.profile.profile import Profile
+from placer.profile import Profile
 
 #: Beats to feel: some fifteen milliseconds of work.
-BEATS = 64
+READINGS = 64
 #: Factor below which nothing is said: neighbours who come and go are every day's business.
 NOTABLE = 1.25
 
 
-def warning(profile: Profile, *, beat: float | None = None) -> str | None:
+def warning(profile: Profile, *, reading: float | None = None) -> str | None:
     """One line for a reader of predictions, or None where there is nothing to say.
 
-    ``profile`` is this machine's; ``beat``: seconds of a beat just now (``calibration/pulse.py``), None: it is felt. A
-    profile of another number of threads, or of a machine whose pulse was not felt, says nothing.
+    ``profile`` is this machine's; ``reading``: seconds of a reading just now (``calibration/speed_probe.py``), None: it is felt. A
+    profile of another number of threads, or of a machine whose speed_probe was not felt, says nothing.
     """
-    from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse, is_alike
+    from placer.calibration import USUAL_READING, SpeedProbe, is_alike
 
     threads = torch.get_num_threads()
-    usual = profile.fit("cpu", threads).rates.get(USUAL_BEAT) if threads in profile.threads("cpu") else None
+    usual = profile.fit("cpu", threads).rates.get(USUAL_READING) if threads in profile.threads("cpu") else None
     if usual is None:
         return None
-    if beat is None:
-        pulse = Pulse(threads)
-        beat = statistics.median(pulse.beat() for _ in range(BEATS))
-    if is_alike(beat, usual, within=NOTABLE):
+    if reading is None:
+        speed_probe = SpeedProbe(threads)
+        reading = statistics.median(speed_probe.read() for _ in range(READINGS))
+    if is_alike(reading, usual, within=NOTABLE):
         return None
-    if beat > usual:
+    if reading > usual:
         return (
-            f"something slows this machine down just now: a fixed piece of work takes {beat / usual:.1f} times as long "
+            f"something slows this machine down just now: a fixed piece of work takes {reading / usual:.1f} times as long "
             "as when it was calibrated, and steps of many small ops will take about as much longer than predicted"
         )
     return (
-        f"this machine is faster just now: a fixed piece of work takes {beat / usual:.1f} times as long as when it was "
+        f"this machine is faster just now: a fixed piece of work takes {reading / usual:.1f} times as long as when it was "
         "calibrated, and steps of many small ops less than predicted; if it stays so, run: placer calibrate"
     )

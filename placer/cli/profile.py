@@ -18,9 +18,8 @@ def command() -> None:
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1)
 def show(sources: tuple[str, ...]) -> None:
     """What calibration learnt: of this machine, or of SOURCE (a file or a name); of several, side by side."""
-    from placer.calibration.summary import render
-    from placer.machine import host as machine
-    from placer.profile import profile
+    from placer import machine, profile
+    from placer.calibration import render_summary
 
     if len(sources) > 1:
         from placer.cli import side_by_side
@@ -36,7 +35,7 @@ def show(sources: tuple[str, ...]) -> None:
     click.echo(f"profile: {found.name}")
     click.echo(f"machine: {_machine(found.fingerprint)}")
     click.echo(f"created: {found.created}")
-    click.echo(render(found))
+    click.echo(render_summary(found))
     if source is None:
         for field in profile.stale_fields(found, machine.fingerprint()):
             click.echo(f"stale: {field}; run: placer calibrate")
@@ -45,7 +44,7 @@ def show(sources: tuple[str, ...]) -> None:
 @command.command("list")
 def list_profiles() -> None:
     """Names of the profiles that can be used: own and imported ones, then those that come with placer."""
-    from placer.profile import profile
+    from placer import profile
 
     own = profile.default_path().stem
     for name in profile.imported():
@@ -57,7 +56,7 @@ def list_profiles() -> None:
 @command.command("path")
 def path() -> None:
     """Where this machine's profile is, or would be."""
-    from placer.profile import profile
+    from placer import profile
 
     click.echo(str(profile.default_path()))
 
@@ -68,8 +67,8 @@ def path() -> None:
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def export(file: str, source: str | None, force: bool) -> None:
     """Write a profile to FILE, to be imported on another machine. It holds no user name, host name or path."""
+    from placer import profile
     from placer.errors import ProfileError
-    from placer.profile import profile
 
     with usage_errors():
         found = profile.load(source)
@@ -84,8 +83,8 @@ def export(file: str, source: str | None, force: bool) -> None:
 @click.option("--force", is_flag=True, help="Overwrite a profile of that name.")
 def import_profile(file: str, name: str | None, force: bool) -> None:
     """Check a profile FILE and keep it under a name, for --profile and --what-if."""
+    from placer import profile
     from placer.errors import ProfileError
-    from placer.profile import profile
 
     found = profile.load(Path(file))
     with usage_errors():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from placer.profile.profile import DeviceFit, Profile
+from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds, three_digits
 
 #: What is compared of a device: the words, the rate in its fit, and its unit (seconds have their own).

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from placer.cli.shapes import Range
-from placer.decision.decision import decide
+from placer.decision import decide
 from placer.errors import TraceError
 from placer.explanation import DeviceRow, Explanation
 from placer.explanation.sweep import Sweep

@@ -24,11 +24,11 @@ def command(
 
     Runs real networks; with --against, compares with an earlier record instead.
     """
-    from placer.calibration.validation import run as validation
+    from placer.calibration import validate_suite
 
     with usage_errors():
         counts = None if threads is None else parse_counts(threads)
-        code = validation.main(suite=suite, threads=counts, output=output, against=against, profile=profile)
+        code = validate_suite(suite=suite, threads=counts, output=output, against=against, profile=profile)
     raise click.exceptions.Exit(code)
 
 

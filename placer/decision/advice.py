@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
+from placer import tracing
 from placer.decision import changes
+from placer.decision.comparison import Comparison
 from placer.decision.decision import decide
-from placer.decision.planning import Comparison, trace_workload
-from placer.decision.plans import Plan
+from placer.decision.plan import Plan
 from placer.errors import PlacerError
-from placer.explanation.parts import Advice
-from placer.pricing.prediction import Prediction
-from placer.profile.profile import DeviceFit
-from placer.tracing.trace import Trace
-from placer.workload.workload import Workload
+from placer.pricing import Prediction
+from placer.profile import DeviceFit
+from placer.tracing import Trace
+from placer.workload import Workload
 
 #: A change that saves less than this share of the time is not worth naming: predictions are not that exact.
 LEAST_GAIN = 0.05
@@ -28,6 +28,26 @@ LEAST_GAIN = 0.05
 LARGER = 4
 #: A price of which less than this share is calibrated is a guess.
 SURE = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """A change to the workload, priced: ``change`` in words, ``how`` as code, and where it would then run best.
+
+    ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
+    is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
+    ``guess`` that much of ``after`` is not backed by calibration.
+    """
+
+    kind: str
+    change: str
+    how: str
+    device: str
+    before: float
+    after: float
+    gain: float
+    changes_results: bool = False
+    guess: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +115,7 @@ def _batch(q: _Question) -> Iterator[Advice]:
     steps = None if q.workload.steps is None else -(-q.workload.steps // LARGER)
     larger = dataclasses.replace(changes.with_batch(q.workload, size * LARGER), steps=steps)
     change = f"a batch of {size * LARGER:,} instead of {size:,}"
-    yield q.answer("batch", change, "", trace_workload(larger), larger, rows=LARGER)
+    yield q.answer("batch", change, "", tracing.trace(larger), larger, rows=LARGER)
 
 
 def _data(q: _Question) -> Iterator[Advice]:
@@ -120,7 +140,7 @@ def _autocast(q: _Question) -> Iterator[Advice]:
     if rates.get("flops/bfloat16", 0.0) <= rates.get("flops/float32", 0.0):
         return
     lower = dataclasses.replace(q.workload, autocast=torch.bfloat16)
-    yield q.answer("autocast", "autocast to bfloat16", "autocast=torch.bfloat16", trace_workload(lower), lower,
+    yield q.answer("autocast", "autocast to bfloat16", "autocast=torch.bfloat16", tracing.trace(lower), lower,
                    changes_results=True)  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from placer.nest import map_nest, tensors
 from placer.pricing import parameter_updates
-from placer.profile.profile import DeviceFit
-from placer.tracing.trace import OpCall, Trace
-from placer.workload.workload import Workload
+from placer.profile import DeviceFit
+from placer.tracing import OpCall, Trace
+from placer.workload import Workload
 
 #: Slow activations and the one to try in their place: close in shape, and one cheap kernel on every device.
 SUBSTITUTES: Mapping[str, str] = {"mish": "silu", "gelu": "silu", "softplus": "relu", "elu": "relu"}

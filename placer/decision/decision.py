@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from placer.decision.threads import ThreadOption
-from placer.pricing.prediction import NOT_PREDICTED
+from placer.pricing import NOT_PREDICTED
 from placer.units import format_bytes, format_seconds
 
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from placer.profile.files import data_home, replace_file
+from placer.profile import data_home, replace_file
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from placer.pricing.prediction import Prediction, PricedTrace
-
-if TYPE_CHECKING:
-    from placer.decision.plans import Plan
+from placer.decision.plan import Plan
+from placer.pricing import Prediction, PricedTrace
 
 #: The shapes of a question's tensors, in its order.
 Sizes = tuple[tuple[int, ...], ...]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from placer import machine
 from placer.decision import history
-from placer.machine import host as machine
-from placer.pricing.prediction import NOT_PREDICTED, Prediction
-from placer.tracing.trace import Trace
-from placer.workload.workload import Workload
+from placer.pricing import NOT_PREDICTED, Prediction
+from placer.tracing import Trace
+from placer.workload import Workload
 
 #: Fewer timed steps than this say too little.
 LEAST_STEPS = 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from placer import machine
 from placer.decision.decision import Decision
-from placer.decision.plans import Plan
-from placer.machine import host as machine
+from placer.decision.plan import Plan
 
 #: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
 BUSY = 0.5

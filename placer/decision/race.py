@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from placer.decision.observed import Seen
 from placer.nest import map_nest, tensors
-from placer.placement.moving import move, move_optimizer, synchronize
-from placer.workload.workload import Workload, optimizer_classes
+from placer.placement import move, move_optimizer, synchronize
+from placer.workload import Workload, optimizer_classes
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
 WARM_UP = 3

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from placer import machine
 from placer.decision.decision import Decision
-from placer.machine import host as machine
-from placer.workload.workload import Workload
+from placer.workload import Workload
 
 log = logging.getLogger(__name__)
 

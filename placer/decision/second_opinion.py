@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from placer.decision import observed, planning
+import torch
+
+from placer.decision import observed
 from placer.decision.decision import decide
 from placer.decision.occupied import said
-from placer.decision.plans import Plan
-from placer.pricing.prediction import Prediction
-from placer.workload.workload import Workload
+from placer.decision.plan import Plan
+from placer.decision.planning import with_threads
+from placer.decision.race import race
+from placer.decision.threads import running_with
+from placer.pricing import Prediction
+from placer.workload import Workload
 
 
 def with_race(plan: Plan, workload: Workload, measure: str) -> Plan:
     """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle."""
-    from placer.decision.race import race
-
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
-    with planning.cpu_threads(plan.predictions):
+    with _cpu_threads(plan.predictions):
         results = race(workload, tuple(competing))
     note = "step times were measured on this machine; what they are made of is predicted"
     return replace(_corrected(plan, results, workload.steps, "measured", note), measured=True)
@@ -43,7 +48,7 @@ def with_seen(plan: Plan, steps: int | None) -> Plan:
 
 def _corrected(plan: Plan, seen: dict[str, observed.Seen], steps: int | None, source: str, note: str) -> Plan:
     predictions = observed.corrected(plan.predictions, seen, steps)
-    decision = planning.with_threads(decide(predictions, steps), plan.decision.thread_options)
+    decision = with_threads(decide(predictions, steps), plan.decision.thread_options)
     return replace(
         plan,
         decision=said(replace(decision, reason=f"{decision.reason} ({source})"), plan.occupied),
@@ -57,3 +62,11 @@ def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
     if chosen not in competing:
         return True
     return any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
+
+
+@contextlib.contextmanager
+def _cpu_threads(predictions: Mapping[str, Prediction]) -> Iterator[None]:
+    """The number of threads the CPU's prediction is for, restored afterwards."""
+    wanted = predictions["cpu"].threads if "cpu" in predictions else torch.get_num_threads()
+    with running_with(wanted):
+        yield

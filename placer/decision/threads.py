@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from placer.pricing.prediction import Prediction
+from placer.pricing import Prediction
 from placer.units import format_seconds
 
 #: The number of threads a process has is kept unless another one saves more than this share of the step: two counts

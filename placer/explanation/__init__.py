@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from placer.decision import Advice
 from placer.explanation.explanation import Explanation
-from placer.explanation.parts import Advice, Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
+from placer.explanation.parts import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
 from placer.explanation.rows import build
 
 __all__ = ["Explanation", "Advice", "Bottleneck", "DeviceRow", "LayerRow", "OpRow", "SpanRow", "build"]

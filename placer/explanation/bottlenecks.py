@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from placer.explanation.parts import Bottleneck
-from placer.pricing.prediction import Prediction, PricedTrace
+from placer.pricing import Prediction, PricedTrace
 
 #: An op of one layer is a bottleneck from this share of its phase on,
 SHARE = 0.5

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing.operators import Work, ops_inside
-from placer.pricing.prediction import Prediction, PricedTrace
-from placer.profile.profile import DeviceFit
+from placer.pricing import Prediction, PricedTrace, Work, ops_inside
+from placer.profile import DeviceFit
 
 #: What a step's op time is made of, in the order it is shown. The parts add up to the component ``compute``.
 BOUNDS = ("arithmetic", "memory", "overhead", "optimizer")
@@ -19,7 +18,7 @@ def bounds(predictions: Mapping[str, Prediction]) -> dict[str, dict[str, float]]
 
 def bound(work: Work, fit: DeviceFit) -> str:
     """Which part of the roofline is the longest: arithmetic, memory traffic, or starting the op at all."""
-    from placer.pricing.costs import UNMEASURED_RATE
+    from placer.pricing import UNMEASURED_RATE
 
     rates = fit.rates
     peak = rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)

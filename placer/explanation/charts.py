@@ -13,7 +13,7 @@ from placer.explanation.explanation import Explanation
 from placer.explanation.parts import SpanRow
 from placer.explanation.sweep import Sweep
 from placer.explanation.tables import PARTS, shown_parts, step_parts
-from placer.pricing.prediction import NOT_PREDICTED
+from placer.pricing import NOT_PREDICTED
 from placer.units import format_seconds
 
 WIDTH = 820

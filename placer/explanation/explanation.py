@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from placer.decision.decision import Decision
-from placer.decision.threads import ThreadOption
+from placer.decision import Advice, Decision, ThreadOption
 from placer.errors import PlacerError
-from placer.explanation.parts import Advice, Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
+from placer.explanation.parts import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
 
 #: History of the JSON format. Readers refuse another number.
 #:

@@ -72,26 +72,6 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
-class Advice:
-    """A change to the workload, priced: ``change`` in words, ``how`` as code, and where it would then run best.
-
-    ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
-    is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
-    ``guess`` that much of ``after`` is not backed by calibration.
-    """
-
-    kind: str
-    change: str
-    how: str
-    device: str
-    before: float
-    after: float
-    gain: float
-    changes_results: bool = False
-    guess: bool = False
-
-
-@dataclass(frozen=True)
 class SpanRow:
     """What ``lane`` (host or device) does for ``seconds`` from ``start`` (in seconds from the step's begin).
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.decision.decision import Decision
+from placer.decision import Decision
 from placer.explanation import bottlenecks
 from placer.explanation.bounds import bounds
 from placer.explanation.explanation import Explanation
 from placer.explanation.parts import DeviceRow, LayerRow, OpRow
 from placer.explanation.schedule import schedule
-from placer.pricing.prediction import Prediction, PricedTrace
+from placer.pricing import Prediction, PricedTrace
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.explanation.parts import SpanRow
-from placer.pricing import timeline
-from placer.pricing.prediction import Prediction, PricedTrace
-from placer.pricing.timeline import Span
-from placer.profile.profile import DeviceFit
+from placer.pricing import Prediction, PricedTrace, Span, timeline
+from placer.profile import DeviceFit
 
 #: Neighbouring ops of one layer are merged; layers are looked at as deep as this many spans of a device allow.
 MOST_SPANS = 160

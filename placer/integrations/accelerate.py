@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import placer
-from placer.placement.placement import Placement
+from placer.answer import Placement
 
 
 def choose(model: torch.nn.Module, batch: Any, **workload: Any) -> Placement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from placer.placement.placement import Placement
+from placer.answer import Placement
 
 
 class StepHooks:

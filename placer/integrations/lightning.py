@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import placer
+from placer.answer import Placement
 from placer.integrations.hooks import StepHooks
-from placer.placement.placement import Placement
 
 # Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:

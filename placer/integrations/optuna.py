@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import placer
-from placer.placement.placement import Placement
+from placer.answer import Placement
 
 
 def choose(trial: Any, model: Any, batch_shape: Any = None, **workload: Any) -> Placement:

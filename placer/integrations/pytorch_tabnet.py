@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import placer
-from placer.decision.race import same_randomness
-from placer.placement.placement import Placement
+from placer.answer import Placement
+from placer.decision import same_randomness
 
 
 def choose(

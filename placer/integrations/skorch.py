@@ -14,10 +14,10 @@ from skorch.callbacks import Callback
 from torch import Tensor
 
 import placer
-from placer.decision.race import same_randomness
+from placer.answer import Placement
+from placer.decision import same_randomness
 from placer.integrations.hooks import StepHooks
-from placer.placement.moving import move_modules, move_optimizer
-from placer.placement.placement import Placement
+from placer.placement import move_modules, move_optimizer
 
 
 def choose(net: Any, X: Any, y: Any = None, **workload: Any) -> Placement:  # noqa: N803 - scikit-learn's own name

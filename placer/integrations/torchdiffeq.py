@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import placer
-from placer.placement.placement import Placement
+from placer.answer import Placement
 
 
 class _Solution(nn.Module):

@@ -13,8 +13,8 @@ import torch
 from transformers import TrainerCallback
 
 import placer
+from placer.answer import Placement
 from placer.integrations.hooks import StepHooks
-from placer.placement.placement import Placement
 
 
 def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **workload: Any) -> Placement:

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from placer.pricing.allocator import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState
-
+#: glibc's defaults, in bytes: blocks above the first are mapped; the threshold never grows beyond the last.
+FIRST_THRESHOLD, LAST_THRESHOLD = 128 << 10, 32 << 20
 #: Sizes tried in turn grow by this factor: how closely the threshold is known, and how far asking may raise it.
 _STEP = 2**0.25
+
+
+@dataclass(frozen=True)
+class HeapState:
+    """Where a process stands: from which size on it maps blocks, and how many bytes its heap holds ready (bytes)."""
+
+    threshold: int = FIRST_THRESHOLD
+    free: int = 0
 
 
 class _Info(ctypes.Structure):
@@ -40,7 +49,7 @@ def _glibc() -> Any:
         library.free.argtypes = [ctypes.c_void_p]
     except (AttributeError, OSError):
         return None
-    # jemalloc and its kin leave glibc's own books empty.
+    # jemalloc and its same_class leave glibc's own books empty.
     return library if library.mallinfo2().uordblks > 0 else None
 
 

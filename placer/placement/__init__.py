@@ -1,0 +1,26 @@
+"""Moves models, optimizers and batches; times real steps, and tells when they have left their prediction."""
+
+from placer.placement.anchored import anchor
+from placer.placement.batches import MovedBatches, Staging, staging
+from placer.placement.drift import Drift
+from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize
+from placer.placement.relocation import Refused, relocate, relocate_or_stay
+from placer.placement.step_times import StepTimes
+
+__all__ = [
+    "Drift",
+    "MovedBatches",
+    "Refused",
+    "Staging",
+    "StepTimes",
+    "anchor",
+    "move",
+    "move_modules",
+    "move_optimizer",
+    "only_device",
+    "relocate",
+    "relocate_or_stay",
+    "same_device",
+    "staging",
+    "synchronize",
+]

@@ -18,7 +18,7 @@ from torch import Tensor
 from placer.errors import ProfileError
 from placer.nest import map_nest, tensors
 from placer.placement.moving import move, same_device
-from placer.profile.profile import Profile
+from placer.profile import Profile
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from placer.pricing.prediction import Prediction
+from placer.pricing import Prediction
 from placer.units import format_seconds
 
 #: Steps whose median is looked at together, and how many such windows in a row must be too slow ...

@@ -1,62 +1,69 @@
-"""Puts a workload where it was decided to run, or leaves it where it is: nobody else touches the user's objects."""
+"""Puts a workload on a device, or leaves it where it is: nobody else touches the user's objects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from placer.decision.decision import Decision
+from placer import machine
 from placer.errors import first_line
-from placer.machine import host as machine
 from placer.placement.before_move import BeforeMove
 from placer.placement.moving import move_modules, move_optimizer, only_device, same_device
-from placer.placement.placement import Placement
-from placer.workload.arguments import strict
-from placer.workload.workload import Workload
+from placer.workload import Workload, strict
 
 
-def place(
-    placement: Placement,
+@dataclass(frozen=True)
+class Refused:
+    """A device refused the move: everything is back on ``home``, and ``reason`` says why."""
+
+    home: str
+    reason: str
+
+
+def relocate(
     workload: Workload,
     optimizer: str | torch.optim.Optimizer | None,
-    move: bool,
-    threads: str,
+    device: str,
+    *,
+    threads: int | None = None,
     known: torch.device | None = None,
-) -> Placement:
-    """The move: the only place where the user's objects are touched. ``known`` is where the model is for certain."""
-    if not move:
-        return placement
-    device = torch.device(placement.device)
-    if known is None or not same_device(known, device):
-        move_modules(workload.modules, device)
-    if isinstance(optimizer, torch.optim.Optimizer):
-        move_optimizer(optimizer, device)
-    if threads == "tune" and device.type == "cpu" and placement.threads != torch.get_num_threads():
-        torch.set_num_threads(placement.threads)
-    return placement
+) -> None:
+    """Move a workload's modules and the optimizer's state to ``device``, in place.
 
-
-def place_or_stay(
-    placement: Placement,
-    workload: Workload,
-    optimizer: str | torch.optim.Optimizer | None,
-    move: bool,
-    threads: str,
-    allowed: Sequence[str] | None,
-    known: torch.device | None = None,
-) -> Placement:
-    """The move; or, where the device refuses it (full, gone, a driver too old), everything back where it was.
-
-    Raises what torch raised under ``PLACER_STRICT=1``, and where there is no other device to stay on.
+    ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. ``known`` is where the model is
+    for certain. Raises RuntimeError, torch's own, where the device refuses.
     """
-    if not move:
-        return placement
+    target = torch.device(device)
+    if known is None or not same_device(known, target):
+        move_modules(workload.modules, target)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        move_optimizer(optimizer, target)
+    if threads is not None and target.type == "cpu" and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+
+
+def relocate_or_stay(
+    workload: Workload,
+    optimizer: str | torch.optim.Optimizer | None,
+    device: str,
+    *,
+    allowed: Sequence[str] | None,
+    threads: int | None = None,
+    known: torch.device | None = None,
+) -> Refused | None:
+    """``relocate``; where the device refuses (full, gone, a driver too old), everything is put back where it was.
+
+    ``allowed`` are the devices the caller chooses from, None: all of this machine. Raises what torch raised under
+    ``PLACER_STRICT=1``, and where there is no other device to stay on.
+    """
     here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
-    stays = here is None or same_device(here, torch.device(placement.device))
+    stays = here is None or same_device(here, torch.device(device))
     before = None if stays else BeforeMove(workload.modules, optimizer)
     try:
-        return place(placement, workload, optimizer, move, threads, known)
+        relocate(workload, optimizer, device, threads=threads, known=known)
+        return None
     except RuntimeError as error:
         if before is None:
             raise
@@ -64,9 +71,8 @@ def place_or_stay(
         home = machine.normal_device(str(here))
         if strict() or home not in (machine.available_devices() if allowed is None else allowed):
             raise
-        reason = (
-            f"{home}: the move to {placement.device} failed ({type(error).__name__}: {first_line(error)}); "
-            f"free memory on {placement.device} or set PLACER_DEVICE={home}"
+        return Refused(
+            home,
+            f"{home}: the move to {device} failed ({type(error).__name__}: {first_line(error)}); "
+            f"free memory on {device} or set PLACER_DEVICE={home}",
         )
-        decision = Decision(home, torch.get_num_threads(), None, reason)
-        return Placement(decision, placement.predictions, pinned=workload.data == "pinned", explain=placement.explain)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from statistics import median, quantiles
 from types import TracebackType
+from typing import Any
 
 import torch
 
-from placer.decision import observed
 from placer.errors import PlacerWarning
 from placer.placement.drift import Drift
 from placer.placement.moving import synchronize
@@ -31,8 +31,8 @@ RECORD_EVERY_SECONDS = 30.0
 class StepTimes:
     """Real step times on one device, in seconds.
 
-    ``workload`` is the key under which later decisions find them (see ``observed.py``), ``drift`` says when they have
-    left the predicted interval. ``clock`` is injectable for tests.
+    ``record`` is given a summary of them now and then, for later decisions, which find it by the key ``workload``.
+    ``drift`` says when they have left the predicted interval. ``clock`` is injectable for tests.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class StepTimes:
         workload: str | None = None,
         threads: int | None = None,
         drift: Drift | None = None,
+        record: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.device = device
         self.predicted_seconds = predicted_seconds
@@ -55,6 +56,7 @@ class StepTimes:
         self._workload = workload
         self._threads = threads
         self._drift = drift
+        self._write = record
 
     def median(self) -> float | None:
         """Median seconds of the recent steps, None before any were recorded."""
@@ -80,9 +82,11 @@ class StepTimes:
             warnings.warn(PlacerWarning(message), stacklevel=3)
 
     def _record(self) -> None:
+        if self._write is None:
+            return
         times = list(self.recent)
         cuts = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 2
-        observed.record({
+        self._write({
             "workload": self._workload, "device": self.device, "threads": self._threads,
             "step_seconds": median(times), "low": cuts[0], "high": cuts[-1],
             "predicted_seconds": self.predicted_seconds, "steps_timed": len(times), "steps_seen": self.seen,

@@ -1,6 +1,6 @@
 """Where an op stands in its step: what of its code and operands the caches still hold when it runs.
 
-A core fetches an op's code anew when others have displaced it since the op ran last: of two small ops that are alike in
+A core fetches an op's code anew when others have evicted it since the op ran last: of two small ops that are alike in
 all else, one in a loop costs half of what one does that stands alone among large ones.
 """
 
@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placer.tracing.trace import Trace
+from placer.tracing import Trace
 
 #: Features every family has besides its own, and where they come from (see Context).
-CONTEXT_SIZES = ("footprint", "kinds", "previous", "since")
-CONTEXT_FLAGS = ("kept", "recording", "repeated", "displaced", "first")
+CONTEXT_SIZES = ("footprint", "kinds", "previous", "reuse_distance")
+CONTEXT_FLAGS = ("kept", "recording", "repeated", "evicted", "first")
 
 #: log2 of the bytes up to which an op's code stays in the nearest cache, and of those after which no cache holds it.
 NEAREST, NONE = 14.0, 24.0
@@ -27,20 +27,20 @@ class Context:
     ``footprint_bytes`` (parameters, gradients, optimizer state, activations) tells whether operands touched one step
     ago are still in a cache; ``recording`` whether autograd builds its graph around forward ops; ``previous_bytes``
     what the op before moved through the caches: the framework's code around a tiny op runs several times slower after a
-    large one; ``since_bytes`` what was moved since an op of the same name ran last, in this step or the one before:
+    large one; ``reuse_bytes`` what was moved since an op of the same name ran last, in this step or the one before:
     that displaces the op's own code. ``updates`` are the tensors among which an optimizer's step shares what it does
     once, ``kinds`` the different ops of the step: where they are few, their code stays in the nearest caches.
-    ``displaced`` is the share of Python functions around forward ops that find their code displaced, and the op's own
+    ``evicted`` is the share of Python functions around forward ops that find their code evicted, and the op's own
     with it; ``first`` is whether no op before had the same name: its code is fetched again in every step.
     """
 
     footprint_bytes: int
     recording: bool
     previous_bytes: float = 0.0
-    since_bytes: float = 0.0
+    reuse_bytes: float = 0.0
     updates: int = 1
     kinds: int = 1
-    displaced: float = 0.0
+    evicted: float = 0.0
     first: bool = False
 
     @classmethod
@@ -52,17 +52,17 @@ class Context:
             recording=trace.mode == "train",
             updates=max(updates, 1),
             kinds=max(len({call.op for call in trace.calls}), 1),
-            displaced=min(trace.displaced_calls / max(trace.python_calls, 1), 1.0),
+            evicted=min(trace.evicted_calls / max(trace.python_calls, 1), 1.0),
         )
 
     def at(self, place: Place) -> Context:
         """The same for the op at ``place``."""
-        return replace(self, previous_bytes=place.previous_bytes, since_bytes=place.since_bytes, first=place.first)
+        return replace(self, previous_bytes=place.previous_bytes, reuse_bytes=place.reuse_bytes, first=place.first)
 
     @property
     def sizes(self) -> tuple[float, ...]:
         """In the order of ``CONTEXT_SIZES``."""
-        return float(self.footprint_bytes), float(self.kinds), float(self.previous_bytes), float(self.since_bytes)
+        return float(self.footprint_bytes), float(self.kinds), float(self.previous_bytes), float(self.reuse_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Place:
     """What differs between equal ops in different places of a step; bytes are rounded to powers of two."""
 
     previous_bytes: float
-    since_bytes: float
+    reuse_bytes: float
     first: bool
 
 
@@ -79,14 +79,14 @@ def places(ops: Sequence[tuple[str, float]]) -> list[Place]:
     previous = next((nbytes for _, nbytes in reversed(ops) if nbytes), 0.0)
     seen: set[str] = set()
     result = []
-    for (op, nbytes), since in zip(ops, since_last(ops), strict=True):
-        result.append(Place(octave(previous), octave(since), op not in seen))
+    for (op, nbytes), distance in zip(ops, reuse_distances(ops), strict=True):
+        result.append(Place(octave(previous), octave(distance), op not in seen))
         seen.add(op)
         previous = nbytes or previous
     return result
 
 
-def since_last(ops: Sequence[tuple[str, float]]) -> list[float]:
+def reuse_distances(ops: Sequence[tuple[str, float]]) -> list[float]:
     """For each op of a step, what others took since one of its name ended, given (name, bytes or seconds) of all.
 
     Steps follow each other: the first op of a name comes after all that followed the last one in the step before.
@@ -110,6 +110,6 @@ def octave(nbytes: float) -> float:
     return 2.0 ** round(math.log2(nbytes)) if nbytes >= 1.0 else 0.0
 
 
-def staleness(since_bytes: float) -> float:
+def reuse_share(reuse_bytes: float) -> float:
     """0 to 1: from how far away an op's code has to come back, by what was moved since the op ran last."""
-    return min(max((math.log2(1.0 + since_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)
+    return min(max((math.log2(1.0 + reuse_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)

@@ -16,15 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from placer.errors import ProfileError
-from placer.pricing.allocator import HeapState, fault_seconds
+from placer.machine import HeapState
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
 from placer.pricing.layouts import LAYOUT
 from placer.pricing.operators import FAMILIES, Work, amounts, describe_step, feature_names, ops_inside
+from placer.pricing.page_faults import fault_seconds
 from placer.pricing.prediction import PricedTrace, Source
 from placer.pricing.sharing import PER_CORE
-from placer.profile.profile import DeviceFit
-from placer.tracing.trace import Trace
+from placer.profile import DeviceFit
+from placer.tracing import Trace
 
 #: Standard deviation of log(seconds) where only the floor is known: a factor of 3 either way at 90 %.
 FLOOR_SIGMA = math.log(3.0) / 1.645

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.pricing.context import CONTEXT_SIZES
-from placer.profile.profile import FamilyFit
+from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
 #: Op indices; the scikit-learn kernel keeps them in a column of floats.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.tracing.trace import OpCall
+from placer.tracing import OpCall
 
 #: Stands between an op and the layout of its operands, where that picks another kernel.
 LAYOUT = "."
@@ -29,7 +29,7 @@ def kernel(call: OpCall) -> str:
     """
     if "batch_norm" in call.op and max((len(t.shape) for t in call.inputs), default=0) == 2:
         return f"{call.op}{LAYOUT}rows"
-    if is_of_number(call):
+    if has_scalar_operand(call):
         return f"{call.op}{LAYOUT}number"
     if call.op == "aten::sum" and any(t.dtype == "bool" for t in call.inputs):
         return f"{call.op}{LAYOUT}mask"
@@ -38,6 +38,6 @@ def kernel(call: OpCall) -> str:
     return call.op
 
 
-def is_of_number(call: OpCall) -> bool:
+def has_scalar_operand(call: OpCall) -> bool:
     """Whether one of two operands is a number of Python's."""
     return len(call.inputs) == 1 and call.op.rstrip("_") in _OF_TWO

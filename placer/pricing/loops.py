@@ -13,8 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.tracing.layout import broadcast_strides
-from placer.tracing.trace import TensorSpec
+from placer.tracing import TensorSpec, broadcast_strides
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from placer.pricing import layouts, parameter_updates, readers, reductions, sharing
-from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, staleness
+from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places, reuse_share
 from placer.pricing.sharing import Sharing
-from placer.tracing.trace import OpCall, Trace
+from placer.tracing import OpCall, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ def describe(call: OpCall, context: Context) -> Work:
             float(call.kept_bytes > 0),
             float(context.recording and forward),
             float(readers.repeats(call)),
-            context.displaced if forward else 0.0,
+            context.evicted if forward else 0.0,
             float(context.first),
         ),
     )
@@ -342,8 +342,8 @@ def amounts(work: Work, threads: int = 1) -> dict[str, float]:
     """
     family = FAMILIES[work.family]
     fixed = {
-        "flops": work.flops, "bytes": work.bytes, "displaced": work.flags[-2], "first": work.flags[-1],
-        "stale": staleness(work.sizes[-1]),
+        "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
+        "reuse_distance": reuse_share(work.sizes[-1]),
     }  # fmt: skip
     shared = sharing.per_core(work, family.sharing, threads) if family.sharing is not None else {}
     own = {name: read(work) for name, read in (*family.amounts.items(), *family.cpu_amounts.items())}

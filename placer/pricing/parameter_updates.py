@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.tracing.trace import OpCall
+from placer.tracing import OpCall
 
 #: What the name of an update begins with; the optimizer's class follows.
 PREFIX = "optimizer::"

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
+from placer import machine
 from placer.errors import ProfileError
-from placer.machine import host as machine
-from placer.machine import malloc
+from placer.machine import HeapState, malloc
 from placer.pricing import timeline
-from placer.pricing.allocator import HeapState
 from placer.pricing.costs import CostModel
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Prediction, PricedTrace
-from placer.profile.profile import DeviceFit, Profile
-from placer.tracing.trace import Trace
+from placer.profile import DeviceFit, Profile
+from placer.tracing import Trace
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645

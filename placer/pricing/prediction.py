@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from placer.tracing.trace import Trace
+from placer.tracing import Trace
 
 if TYPE_CHECKING:
     from placer.pricing.operators import Work
-    from placer.profile.profile import DeviceFit
+    from placer.profile import DeviceFit
 
 #: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
 Source = Literal["calibrated", "extrapolated", "floor"]

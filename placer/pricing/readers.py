@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from placer.pricing import parameter_updates
 from placer.pricing.loops import Loop, innermost
-from placer.tracing.trace import OpCall, TensorSpec
+from placer.tracing import OpCall, TensorSpec
 
 if TYPE_CHECKING:
     from placer.pricing.operators import Work

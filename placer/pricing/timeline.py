@@ -13,7 +13,7 @@ from typing import Literal
 
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
-from placer.profile.profile import DeviceFit
+from placer.profile import DeviceFit
 
 #: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
 QUEUE_DEPTH = 1000

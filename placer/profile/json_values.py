@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.machine.host import split_device
+from placer.machine import split_device
 
 Array = npt.NDArray[np.float64]
 

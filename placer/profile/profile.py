@@ -1,25 +1,21 @@
 """The machine profile: what calibration learnt about one machine, and where it is kept.
 
-Plain numbers in one JSON file per machine, safe to read from a stranger: nothing in it is ever executed, and
+Plain numbers in one JSON file per machine, safe to read whoever wrote it: nothing in it is ever executed, and
 ``placer.profile.schema`` checks every value before it is used.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
-from placer.machine.host import machine_id, normal_device
-from placer.profile.files import data_home, replace_file
+from placer.errors import ProfileError
+from placer.machine import normal_device
 
 #: History of the format. A reader refuses what it does not know, newer and older with different errors.
 #:
@@ -27,11 +23,10 @@ from placer.profile.files import data_home, replace_file
 #: 2 (placer 0.1): a fit names the profile it learnt from (reference), a family the samples taken here (measured), and
 #:   a point's noise is all of its variance; in format 1 the family's came on top.
 #: 3 (placer 0.1): the points of a fit are packed in single precision instead of listed, and their weights are kept.
-SCHEMA = 3
+#: 4 (placer 0.1): rates, counts, features and amounts have the field's names (``former_names`` has those of before).
+SCHEMA = 4
 #: The oldest format still read.
 OLDEST_SCHEMA = 1
-#: A profile is a few MB; nothing larger than this is read.
-MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -170,124 +165,3 @@ class Profile:
             raise ValueError(f"threads must be at least 1, not {threads}")
         aim = math.log(threads)
         return min(fits, key=lambda fit: (abs(math.log(fit.threads) - aim), fit.threads))
-
-
-def default_path() -> Path:
-    """This machine's profile file; it need not exist."""
-    return profiles_folder() / f"{machine_id()}.json"
-
-
-def profiles_folder() -> Path:
-    """The folder of this machine's profile and of imported ones."""
-    return data_home() / "profiles"
-
-
-def shipped_folder() -> Path:
-    """The folder of the profiles that come with placer."""
-    return Path(__file__).parent / "shipped"
-
-
-def shipped() -> tuple[str, ...]:
-    """Names of the profiles that come with placer."""
-    return tuple(sorted(path.stem for path in shipped_folder().glob("*.json")))
-
-
-def imported() -> tuple[str, ...]:
-    """Names of the profiles in the user's folder, other machines' in a shared home among them."""
-    return tuple(sorted(path.stem for path in profiles_folder().glob("*.json")))
-
-
-def named_path(name: str) -> Path:
-    """Where a profile imported under ``name`` is kept. Raises ValueError for a name that is not one."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", name) or ".." in name:
-        raise ValueError(
-            f"not a profile name: {name!r}; use up to 80 letters, digits, '.', '_' and '-', starting with a letter or "
-            "digit and without '..' or a path separator"
-        )
-    return profiles_folder() / f"{name}.json"
-
-
-def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) -> Profile:
-    """Read a profile: this machine's (None), a file, or one imported or shipped under a name.
-
-    A string is a path when it ends in ``.json`` or holds a path separator, else a name; the user's own profiles come
-    before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left out, which
-    takes less than half of the time. Raises ProfileMissing, ProfileDamaged,
-    ProfileTooNew, ProfileTooOld, or ProfileError if the file cannot be read.
-    """
-    from placer.profile.schema import decode
-
-    path, label = locate(source)
-    try:
-        if not path.is_file():
-            if path.exists():
-                raise ProfileDamaged(f"{path} is not a file; give a profile written by: placer calibrate")
-            raise ProfileMissing(_missing(source, path))
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ProfileError(f"cannot read profile {path}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise ProfileDamaged(
-            f"{path} is larger than {MAX_BYTES >> 20} MB, so it is not a profile placer wrote; "
-            "write a new one with: placer calibrate"
-        )
-    return replace(decode(data, str(path), samples=samples), name=label)
-
-
-def save(profile: Profile, path: str | os.PathLike[str] | None = None) -> Path:
-    """Write a profile (None: this machine's file) and return where. Old content stays until the new one is complete.
-
-    Raises ProfileError if the file cannot be written, or if the profile would not be accepted by ``load`` (a NaN, a
-    list of the wrong length): a file that cannot be read back is never written.
-    """
-    from placer.profile.schema import decode, encode
-
-    target = default_path() if path is None else Path(path)
-    data = encode(profile)
-    try:
-        if len(data) > MAX_BYTES:
-            raise ProfileDamaged(f"{len(data) >> 20} MB of JSON, and at most {MAX_BYTES >> 20} MB are read back")
-        decode(data, "profile")
-    except ProfileError as error:
-        raise ProfileError(f"refusing to write a profile that could not be read back: {error}") from error
-    try:
-        replace_file(target, data)
-    except OSError as error:
-        raise ProfileError(
-            f"cannot write profile {target}: {error.strerror or error}; "
-            "give another file (placer calibrate --output FILE) or folder (PLACER_HOME)"
-        ) from error
-    return target
-
-
-def stale_fields(profile: Profile, current: Mapping[str, Any]) -> tuple[str, ...]:
-    """What changed on the machine since calibration, readable: ``("torch: 2.11.0 -> 2.13.0",)``; empty: nothing.
-
-    ``current`` is a ``machine.fingerprint()``.
-    """
-    from placer.machine.staleness import differences
-
-    return differences(profile.fingerprint, current, profile.threads("cpu"))
-
-
-def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
-    """The file ``load`` would read for ``source``, and what to call it; whether it exists is not checked."""
-    if source is None:
-        path = default_path()
-        return path, str(path)
-    text = os.fspath(source)
-    separators = {os.sep, os.altsep or os.sep, "/"}
-    if not isinstance(source, str) or text.endswith(".json") or any(mark in text for mark in separators):
-        return Path(text), text
-    own = named_path(text)
-    return (own if own.exists() else shipped_folder() / own.name), text
-
-
-def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
-    if source is None:
-        return f"this machine is not calibrated (no {path}); run: placer calibrate"
-    if path.parent == shipped_folder():
-        names = ", ".join(sorted({*imported(), *shipped()})) or "none"
-        return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
-    return f"no profile at {path}; write one with: placer calibrate --output {path}"

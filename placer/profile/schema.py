@@ -1,6 +1,6 @@
 """Profile <-> JSON: the encoder, and a decoder that believes nothing.
 
-A profile may come from a stranger or from a disk that ran full, so every value is checked for its type, range and
+A profile may come from a other_class or from a disk that ran full, so every value is checked for its type, range and
 length before it is used, with an error that says where. Long arrays are checked in bulk, since ``choose`` loads the
 profile in every training script. Layout: samples are tables by (device, threads, family), one row per sample:
 ``[op index, seconds, host seconds, spread, count, features...]``. The points of a family's fit are rows of single
@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
+from placer.profile.former_names import current_names, with_current_names
 from placer.profile.json_values import (
     Array,
     UnfitError,
@@ -213,12 +214,14 @@ def _fit(value: Any, where: str, schema: int) -> DeviceFit:
     keys = ("device", "threads", "rates", "families", "framework", "interval", *(("reference",) if schema > 1 else ()))
     fields = json_object(value, where, keys)
     families = json_object(fields["families"], f"{where}.families", None)
+    rates = numbers(fields["rates"], f"{where}.rates", low=0.0)
+    framework = numbers(fields["framework"], f"{where}.framework", low=0.0)
     return DeviceFit(
         device=device_name(fields["device"], f"{where}.device"),
         threads=integer(fields["threads"], f"{where}.threads", low=1),
-        rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
+        rates=rates if schema > 3 else with_current_names(rates),
         families={name: _family(family, f"{where}.families.{name}", schema) for name, family in families.items()},
-        framework=numbers(fields["framework"], f"{where}.framework", low=0.0),
+        framework=framework if schema > 3 else with_current_names(framework),
         interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
         reference=text(fields["reference"], f"{where}.reference") if schema > 1 else "",
     )
@@ -252,8 +255,9 @@ def _family(value: Any, where: str, schema: int) -> FamilyFit:
     op_scale = number(fields["op_scale"], f"{where}.op_scale", low=0.0)
     if op_scale == 0:
         raise UnfitError(f"{where}.op_scale: must be positive")
+    parameters = numbers(fields["parameters"], f"{where}.parameters", low=0.0)
     return FamilyFit(
-        feature_names=names,
+        feature_names=names if schema > 3 else current_names(names),
         ops=ops,
         x=x,
         op_index=op_index,
@@ -264,7 +268,7 @@ def _family(value: Any, where: str, schema: int) -> FamilyFit:
         mean=number(fields["mean"], f"{where}.mean"),
         signal=number(fields["signal"], f"{where}.signal", low=0.0),
         noise=noise,
-        parameters=numbers(fields["parameters"], f"{where}.parameters", low=0.0),
+        parameters=parameters if schema > 3 else with_current_names(parameters),
         measured=integer(fields["measured"], f"{where}.measured", low=0) if schema > 1 else len(y),
         weights=weights,
     )

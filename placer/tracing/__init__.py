@@ -1,6 +1,15 @@
-"""Workload -> Trace, on meta tensors."""
+"""Workload -> Trace: the op calls of one step, found on meta tensors or, where that fails, in a real run of a copy."""
 
-from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
+from placer.tracing.layout import broadcast_strides
+from placer.tracing.trace import MemoryEvent, OpCall, Phase, TensorSpec, Trace
 from placer.tracing.tracer import trace
 
-__all__ = ["OpCall", "Phase", "TensorSpec", "Trace", "trace"]
+__all__ = [
+    "MemoryEvent",
+    "OpCall",
+    "Phase",
+    "TensorSpec",
+    "Trace",
+    "broadcast_strides",
+    "trace",
+]

@@ -3,7 +3,7 @@
 Two networks of equal ops differ by the Python around them; libraries of layers enter several functions per op. The
 count is the interpreter's own, taken while the step is traced, without what tracing itself enters.
 
-A function that ran a moment ago costs a third of one whose code and data others have displaced from a core's own caches
+A function that ran a moment ago costs a third of one whose code and data others have evicted from a core's own caches
 since. How far back that was is counted in other functions (the LRU stack distance of Mattson et al., "Evaluation
 techniques for storage hierarchies", 1970).
 """
@@ -62,9 +62,9 @@ class PythonCalls:
         return max(self.count - modules, 0)
 
     @property
-    def displaced(self) -> float:
-        """How many of the functions entered find their code displaced; none where nothing is known."""
-        return self._recency.displaced
+    def evicted(self) -> float:
+        """How many of the functions entered find their code evicted; none where nothing is known."""
+        return self._recency.evicted
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -101,33 +101,33 @@ class Recency:
         self._seen: set[int] = set()
         #: The last ``FAR`` different functions, the latest at the end.
         self._recent: list[int] = []
-        self._displaced = 0.0
+        self._evicted = 0.0
 
     def enter(self, function: int) -> None:
         recent = self._recent
         try:
             place = recent.index(function)
         except ValueError:  # long ago, or never yet
-            self._displaced += function in self._seen
+            self._evicted += function in self._seen
             self._seen.add(function)
             if len(recent) == FAR:
                 del recent[0]
         else:
-            self._displaced += _displaced_after(len(recent) - 1 - place)
+            self._evicted += _evicted_after(len(recent) - 1 - place)
             del recent[place]
         recent.append(function)
 
     @property
-    def displaced(self) -> float:
-        """Entries that find their code displaced, in parts of one.
+    def evicted(self) -> float:
+        """Entries that find their code evicted, in parts of one.
 
         The first entry of a function finds what the sequence before left, after all its other functions and the loop's.
         """
         functions = len(self._seen)
-        return self._displaced + functions * _displaced_after(functions - 1 + AROUND)
+        return self._evicted + functions * _evicted_after(functions - 1 + AROUND)
 
 
-def _displaced_after(others: int) -> float:
+def _evicted_after(others: int) -> float:
     """How much of a function is gone once so many others were entered, 0 to 1."""
     return min(max((others - NEAR) / (FAR - NEAR), 0.0), 1.0)
 

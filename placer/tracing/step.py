@@ -23,7 +23,7 @@ from placer.tracing.trace import Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload.workload import Workload
+    from placer.workload import Workload
 
 
 class Step:
@@ -102,7 +102,7 @@ class Step:
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
             module_calls=self.layers.calls,
             python_calls=entered,
-            displaced_calls=recorder.python_calls.displaced,
+            evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.liveness.events),

@@ -29,7 +29,7 @@ from placer.tracing.trace import TensorSpec, Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload.workload import Workload
+    from placer.workload import Workload
 
 _NOTE = "traced a real run of the step function, and put back all tensors it wrote"
 
@@ -105,7 +105,7 @@ class _Run:
             optimizer_state_bytes=stepping.state_bytes,
             module_calls=layers.calls,
             python_calls=recorder.python_calls.entered(layers.calls, recorder.count),
-            displaced_calls=recorder.python_calls.displaced,
+            evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=backward.nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.liveness.events),

@@ -121,8 +121,8 @@ class Trace:
     autograd_nodes: int = 0
     #: Python functions entered in forward and loss, ``nn.Module``'s own included.
     python_calls: int = 0
-    #: How many of them find their code displaced from a core's own caches by others entered since.
-    displaced_calls: float = 0.0
+    #: How many of them find their code evicted from a core's own caches by others entered since.
+    evicted_calls: float = 0.0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
     #: Memory the step's tensors take and give back, in order.

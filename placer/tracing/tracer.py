@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from placer import machine
 from placer.errors import TraceError
-from placer.machine import host as machine
 from placer.tracing.copying import unwrap
 from placer.tracing.failures import Unfollowed, ValueUnknown
 from placer.tracing.isolation import isolated
@@ -20,7 +22,20 @@ from placer.tracing.trace import Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:
-    from placer.workload.workload import Workload
+    from placer.workload import Workload
+
+#: Tracing takes over hooks and imports of the whole process: one step at a time.
+_one_at_a_time = threading.RLock()
+
+
+def _after_fork() -> None:
+    """In the child, where the thread that held the lock does not exist."""
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def trace(
@@ -35,6 +50,11 @@ def trace(
     The model, its inputs, the optimizer and every global state are left as they were, also when tracing fails. Raises
     TraceError when the step raises, takes too long, or cannot be copied.
     """
+    with _one_at_a_time:
+        return _traced(workload, limit_seconds, clock)
+
+
+def _traced(workload: Workload, limit_seconds: float, clock: Callable[[], float]) -> Trace:
     if workload.is_step_function or not isinstance(workload.target, nn.Module):
         return trace_function(workload, limit_seconds, clock)
     original = unwrap(workload.target)

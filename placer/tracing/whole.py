@@ -116,7 +116,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def recurrent(name: str) -> Callable[..., Any]:
-    """The handler of ``torch.lstm`` and its kin, for padded and packed sequences.
+    """The handler of ``torch.lstm`` and its same_class, for padded and packed sequences.
 
     Call args: has_biases, num_layers, dropout, train, bidirectional, batch_first, time steps.
     """
@@ -153,7 +153,7 @@ def recurrent(name: str) -> Callable[..., Any]:
 
 
 def cell(name: str) -> Callable[..., Any]:
-    """The handler of ``torch.lstm_cell`` and its kin."""
+    """The handler of ``torch.lstm_cell`` and its same_class."""
 
     def handler(recorder: Recorder, data: Tensor, hidden: Any, *weights: Tensor | None, **kwargs: Tensor | None) -> Any:
         states: tuple[Tensor, ...] = (hidden,) if isinstance(hidden, Tensor) else tuple(hidden)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from placer.machine import host as machine
+from placer import machine
 
 THREADS = ("keep", "tune")
 MEASURE = ("never", "unsure", "always")

@@ -15,7 +15,7 @@ from placer.errors import TargetError
 SUFFIX = ".pt2"
 
 
-def load(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
+def load_exported(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
     """The model in a file, and the inputs it was exported with (None where the file has none, or they need keywords).
 
     What training changes (dropout, batch norm) is fixed when a program is exported, so ``train`` only says what the

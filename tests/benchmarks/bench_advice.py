@@ -16,11 +16,13 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
+from planned import make_plan
 
+from placer import profile as profiles
 from placer.calibration.suite import entries
-from placer.decision import planning
 from placer.decision.advice import LARGER, advise
 from placer.decision.changes import SUBSTITUTES
+from placer.decision.comparison import compare
 from placer.decision.race import same_randomness, step_on
 from placer.decision.threads import running_with
 from placer.explanation import Advice
@@ -87,7 +89,7 @@ def main() -> None:
     parser.add_argument("--profile")
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
-    profile = planning.load_profile(options.profile)
+    profile = profiles.load_cached(options.profile)
     known = {entry.name: entry for entry in entries("full")}
     for name, batch in NETWORKS:
         entry = known[name]
@@ -98,8 +100,8 @@ def main() -> None:
         workload = make_workload(
             entry.build(), example=example, mode="train", optimizer=entry.optimizer, loss=entry.loss
         )
-        comparison = planning.compare(profile, devices=("cpu",), here=False)
-        for advice in advise(workload, planning.make_plan(workload, comparison), comparison):
+        comparison = compare(profile, devices=("cpu",), here=False)
+        for advice in advise(workload, make_plan(workload, comparison), comparison):
             with same_randomness(["cpu"]):
                 seen = measured(advice, entry, batch, options.rounds)
             if seen is not None:

@@ -24,6 +24,8 @@ import psutil
 import torch
 from torch import nn
 
+from placer import decision as deciding
+
 
 def per_call(function: Callable[[int], object], count: int) -> list[float]:
     """Seconds of each of ``count`` calls."""
@@ -79,7 +81,7 @@ def main() -> None:
             before = resident()
             show("changing shapes, each traced", per_call(lambda number: choose(sizes[number]), arguments.calls))
             print(f"{'memory':34} {before:.1f} MB -> {resident():.1f} MB")
-        api.plans.clear()
+        deciding.plans.clear()
         traced = 0
 
         def choose_changing(number: int) -> None:

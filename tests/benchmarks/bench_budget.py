@@ -15,13 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from placer import machine
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.progress import silent
 from placer.calibration.runner import FIT_SHARE, build, measure, targets
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
-from placer.machine import host as machine
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
     net = network(name)
     model, other = net.build().train(), net.build().train()
     import placer
-    from placer.profile import profile
+    from placer import profile
 
     def choose(model: nn.Module) -> float:
         started = time.perf_counter()

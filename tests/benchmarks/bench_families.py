@@ -22,7 +22,7 @@ import torch
 
 from placer import load_profile
 from placer.calibration.measuring.in_place import recorder_cost, time_step
-from placer.calibration.measuring.speed_probe import USUAL_BEAT, Pulse
+from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.calibration.validation.cells import _build, _workload, cells_of
@@ -44,8 +44,8 @@ def main() -> None:
     profile = load_profile(arguments.profile)
     malloc.settle()
     threads = torch.get_num_threads()
-    pulse = Pulse(threads, usual=profile.fit("cpu", threads).rates.get(USUAL_BEAT))
-    recorder = recorder_cost("cpu", pulse=pulse)
+    speed_probe = SpeedProbe(threads, usual=profile.fit("cpu", threads).rates.get(USUAL_READING))
+    recorder = recorder_cost("cpu", speed_probe=speed_probe)
     shares: dict[str, list[float]] = defaultdict(list)
     errors: dict[str, list[float]] = defaultdict(list)
     cells = 0
@@ -64,7 +64,7 @@ def main() -> None:
             step.prepare()
             for _ in range(3):
                 step()
-            timing = time_step(step, traced, seconds=SECONDS, pulse=pulse)
+            timing = time_step(step, traced, seconds=SECONDS, speed_probe=speed_probe)
             if timing.seconds > LONGEST or timing.matched < 0.9:
                 continue
             priced = predict(traced, profile, devices=("cpu",))["cpu"].priced

@@ -20,16 +20,16 @@ from pathlib import Path
 
 import torch
 
+from placer import machine
 from placer.calibration.fitting.device import fit_device
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.speed_probe import usual_beat
+from placer.calibration.measuring.speed_probe import usual_reading
 from placer.calibration.progress import silent
 from placer.calibration.runner import Target, at_one_pace, build, measure
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
-from placer.machine import host as machine
 
 #: Kinds of generated networks, and the families of the suite that are made like them.
 KINDS = {
@@ -54,7 +54,7 @@ def main() -> None:
         measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         measured_steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
-        usual = usual_beat(step.beat for step in measured_steps)
+        usual = usual_reading(step.reading for step in measured_steps)
         steps, _ = at_one_pace(measured_steps, [] if usual is None else [usual])
         journal.close()
 

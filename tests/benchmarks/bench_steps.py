@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetForImageClassification
 
+from placer import profile
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.pricing.predict import predict
-from placer.profile import profile
 from placer.tracing import trace
 from placer.workload.workload import make_workload
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from placer import profile
 from placer.calibration import collect
 from placer.calibration.suite import entries
 from placer.calibration.validation import record
-from placer.profile import profile
 
 
 def test_a_collection_is_complete_and_resumes(tmp_path: Path) -> None:

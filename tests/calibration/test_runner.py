@@ -11,17 +11,16 @@ import pytest
 import torch
 
 import placer
+from placer import machine, profile
 from placer.calibration import runner
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.speed_probe import USUAL_BEAT
+from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
-from placer.machine import host as machine
-from placer.profile import profile
 
 #: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
 TIME_ENOUGH = 15.0
@@ -50,7 +49,7 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert found.devices()[0] == "cpu"
     assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
     assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
-    assert found.fit("cpu").rates[USUAL_BEAT] > 0
+    assert found.fit("cpu").rates[USUAL_READING] > 0
     assert 0 <= found.noise["left_out"] < 1
     assert not measured.with_suffix(".journal").exists()
 
@@ -133,7 +132,7 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
 ) -> None:
     measure, done = Bench.measure, 0
 
-    def restless(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
+    def contended(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
         nonlocal done
         if done == 10:
             raise KeyboardInterrupt
@@ -141,7 +140,7 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
         done += found is not None
         return None if found is None else replace(found, spread=0.4)
 
-    monkeypatch.setattr(Bench, "measure", restless)
+    monkeypatch.setattr(Bench, "measure", contended)
     monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)
     path, fit = tmp_path / "p.json", handmade_profile.fit("cpu")
     journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
@@ -151,18 +150,18 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
 
 
 def test_what_was_taken_at_the_first_pace_that_lasted_is_learnt_from() -> None:
-    def taken(beat: float, count: int) -> list[StepObservation]:
-        return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), beat=beat) for n in range(count)]
+    def taken(reading: float, count: int) -> list[StepObservation]:
+        return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), reading=reading) for n in range(count)]
 
     rest, busy = taken(1e-4, 20) + taken(1.05e-4, 10), taken(1.7e-4, 40)
     assert runner.at_one_pace(rest + busy, [1.02e-4, 1.7e-4]) == (rest, 1.02e-4)
     assert runner.at_one_pace(rest + busy, [1.7e-4]) == (busy, 1.7e-4)
     assert runner.at_one_pace(rest[:7] + busy, [1.02e-4, 1.7e-4]) == (busy, 1.7e-4)  # a moment is no pace
-    assert runner.at_one_pace(taken(0.0, 9), []) == (taken(0.0, 9), 0.0)  # the pulse was not felt
+    assert runner.at_one_pace(taken(0.0, 9), []) == (taken(0.0, 9), 0.0)  # the speed_probe was not felt
     never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
-    kept, beat = runner.at_one_pace(never_twice_alike, [1e-4])
+    kept, reading = runner.at_one_pace(never_twice_alike, [1e-4])
     assert kept == never_twice_alike
-    assert beat == pytest.approx(1e-4 * 1.3**19.5, rel=0.02)
+    assert reading == pytest.approx(1e-4 * 1.3**19.5, rel=0.02)
 
 
 @pytest.mark.parametrize("spread", [0.13, 0.31])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from placer import api
+from placer import decision as deciding
 from placer.cli import main
 
 NETS = """
@@ -32,7 +32,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     path = tmp_path / "nets_for_cli.py"
     path.write_text(NETS)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    api.plans.clear()
+    deciding.plans.clear()
     yield str(path)
     sys.modules.pop("nets_for_cli", None)
 

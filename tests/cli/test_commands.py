@@ -63,7 +63,7 @@ def test_unknown_commands_are_wrong_usage(run: Run) -> None:
 
 
 def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    from placer.profile import profile
+    from placer import profile
 
     def broken() -> Path:
         raise KeyError("surprise")

@@ -11,11 +11,11 @@ from click.testing import Result
 from torch import nn
 
 import placer
-from placer.calibration.measuring.speed_probe import USUAL_BEAT
+from placer import profile
+from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.cli.pace import warning
 from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.placement.step_times import StepTimes
-from placer.profile import profile
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
@@ -43,10 +43,10 @@ def test_text(run: Run, nets: str, server: str) -> None:
 
 
 def with_beat(found: Profile, seconds: float) -> Profile:
-    """The profile, as if it had been calibrated with this process's threads at that beat."""
+    """The profile, as if it had been calibrated with this process's threads at that reading."""
     threads = torch.get_num_threads()
-    beat = {USUAL_BEAT: seconds}
-    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **beat}) for fit in found.fits)
+    reading = {USUAL_READING: seconds}
+    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **reading}) for fit in found.fits)
     return dataclasses.replace(found, fits=tuple(fits))
 
 
@@ -54,7 +54,7 @@ def with_beat(found: Profile, seconds: float) -> Profile:
     ("pace", "said"), [(1.0, None), (1.1, None), (1.6, "slows this machine down"), (0.5, "is faster just now")]
 )
 def test_another_pace_than_the_calibrated_one_is_said(own: Profile, pace: float, said: str | None) -> None:
-    found = warning(with_beat(own, 1e-4), beat=pace * 1e-4)
+    found = warning(with_beat(own, 1e-4), reading=pace * 1e-4)
     if said is None:
         assert found is None
     else:
@@ -64,7 +64,7 @@ def test_another_pace_than_the_calibrated_one_is_said(own: Profile, pace: float,
 
 
 def test_without_a_calibrated_beat_nothing_is_said_of_the_pace(own: Profile) -> None:
-    assert warning(own, beat=1.0) is None
+    assert warning(own, reading=1.0) is None
 
 
 def test_the_pace_is_felt_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:

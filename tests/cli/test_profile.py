@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from placer.profile import profile
+from placer import profile
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from planned import make_plan
 from torch import nn
 
 import placer
-from placer.decision import planning
+from placer import profile
 from placer.decision.advice import LEAST_GAIN, advise
+from placer.decision.comparison import compare
 from placer.decision.race import step_on
 from placer.explanation import Advice
-from placer.profile import profile
 from placer.profile.profile import DeviceFit, Profile
 from placer.workload.workload import Workload, make_workload
 
@@ -31,8 +32,8 @@ def recorded() -> Profile:
 
 def advice(model: nn.Module, shape: Any, known: Profile, **values: Any) -> dict[str, Advice]:
     workload = make_workload(model, shape, **values)
-    comparison = planning.compare(known, devices=None, here=False)
-    found = advise(workload, planning.make_plan(workload, comparison), comparison)
+    comparison = compare(known, devices=None, here=False)
+    found = advise(workload, make_plan(workload, comparison), comparison)
     assert [row.gain for row in found] == sorted((row.gain for row in found), reverse=True)
     assert all(row.gain >= LEAST_GAIN for row in found)
     return {row.kind: row for row in found}
@@ -72,8 +73,8 @@ def test_resident_data_is_what_explain_says_of_it(handmade_profile: Profile) -> 
 def test_pinned_memory_is_proposed_only_where_it_was_measured(handmade_profile: Profile) -> None:
     def pinned(known: Profile) -> bool:
         workload = make_workload(nn.Linear(4096, 4), (65536, 4096))
-        comparison = planning.compare(known, devices=None, here=False)
-        found = advise(workload, planning.make_plan(workload, comparison), comparison)
+        comparison = compare(known, devices=None, here=False)
+        found = advise(workload, make_plan(workload, comparison), comparison)
         return any("pinned" in row.change for row in found)
 
     assert not pinned(handmade_profile)

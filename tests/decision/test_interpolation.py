@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+from planned import make_plan
 from torch import Tensor, nn
 
 import placer
-from placer import api
+from placer import decision as deciding
+from placer import profile, tracing
 from placer.decision import interpolation as between
-from placer.decision import planning
+from placer.decision.comparison import compare
 from placer.decision.decision import decide
 from placer.decision.interpolation import Sizes, growth, interpolate, neighbours
-from placer.decision.planning import compare, make_plan
-from placer.decision.plans import Plan
+from placer.decision.plan import Plan
 from placer.pricing.prediction import Prediction
-from placer.profile import profile
 from placer.profile.profile import Profile
 from placer.tracing.trace import Trace
 from placer.workload.workload import Workload, make_workload
@@ -212,13 +212,13 @@ def test_the_tensor_that_grows_most_counts_and_nothing_grows_from_zero() -> None
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
     """Grows by one with every trace."""
     traced: list[Workload] = []
-    trace = planning.trace_workload
+    trace = tracing.trace
 
     def seen(workload: Workload) -> Trace:
         traced.append(workload)
         return trace(workload)
 
-    monkeypatch.setattr(planning, "trace_workload", seen)
+    monkeypatch.setattr(tracing, "trace", seen)
     return traced
 
 
@@ -292,7 +292,7 @@ def test_memory_stays_bounded_and_few_shapes_are_traced(calibrated: Profile, mon
     for rows in torch.randperm(1000)[:400].tolist():
         placer.choose(model, (1 + rows, 16), devices="cpu")
     assert len(traced) < 60
-    assert len(api.plans._by_signature) <= 64
-    assert sum(map(len, api.plans._by_sizes.values())) == len(api.plans._by_signature)
-    assert len(api.plans._by_model[model].plans) <= 32
-    assert len(api.plans._by_model[model].meanings) <= 32
+    assert len(deciding.plans._by_signature) <= 64
+    assert sum(map(len, deciding.plans._by_sizes.values())) == len(deciding.plans._by_signature)
+    assert len(deciding.plans._by_model[model].plans) <= 32
+    assert len(deciding.plans._by_model[model].meanings) <= 32

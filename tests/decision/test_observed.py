@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import placer
-from placer.decision import history, observed, planning
+from placer.decision import comparison, history, observed
 from placer.decision.observed import Seen
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
@@ -82,7 +82,7 @@ def test_it_can_turn_the_choice(
     calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 2e-3)}
-    monkeypatch.setattr(planning, "predict_all", lambda *_: (dict(found), ()))
+    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what the hand-made predictions are for
     net = model()
     placement = choose(net, devices=None, move=False)

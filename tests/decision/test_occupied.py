@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from placer import machine
 from placer.decision.decision import decide
 from placer.decision.occupied import BUSY, occupied, with_occupied
-from placer.decision.plans import Plan
-from placer.machine import host as machine
+from placer.decision.plan import Plan
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from placer import machine, profile
 from placer.decision import ranks
 from placer.decision.decision import Decision
-from placer.machine import host as machine
-from placer.profile import profile
 from placer.profile.profile import Profile
 from placer.workload.workload import make_workload
 

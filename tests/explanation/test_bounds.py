@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision.planning import trace_workload
 from placer.explanation.bounds import BOUNDS, bound, bounds
 from placer.explanation.schedule import MOST_SPANS, schedule
 from placer.pricing.operators import describe_step
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
+from placer.tracing import trace as trace_workload
 from placer.workload.workload import Data, make_workload
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import chromium
 import pytest
 import torch
+from planned import make_plan
 
+from placer import profile
+from placer import profile as profiles
 from placer.calibration.suite import entries
-from placer.decision import planning
 from placer.decision.advice import advise
 from placer.decision.changes import with_batch
+from placer.decision.comparison import compare
 from placer.explanation import Explanation, build
 from placer.explanation.html import render
 from placer.explanation.sweep import Sweep
-from placer.profile import profile
 from placer.profile.profile import Profile
 from placer.workload.workload import make_workload
 
@@ -48,12 +50,12 @@ def report(lab: Profile, name: str, batch: int) -> tuple[Explanation, str]:
     with torch.device("meta"):
         model = entry.build()
     workload = make_workload(model, example=entry.example(batch), optimizer=entry.optimizer, loss=entry.loss)
-    comparison = planning.compare(lab, devices=None, here=False)
+    comparison = compare(lab, devices=None, here=False)
 
     def explained(size: int) -> Explanation:
         changed = with_batch(workload, size)
-        plan = planning.make_plan(changed, comparison)
-        found = build(plan.predictions, plan.decision, plan.workload, planning.describe_machine(lab), plan.notes)
+        plan = make_plan(changed, comparison)
+        found = build(plan.predictions, plan.decision, plan.workload, profiles.describe(lab), plan.notes)
         return dataclasses.replace(found, advice=advise(changed, plan, comparison)) if size == batch else found
 
     rows = {size: explained(size) for size in (batch, batch * 4)}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import planning
+from placer import tracing
 from placer.integrations import optuna as integration
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")
@@ -41,8 +41,8 @@ def studied(placed: bool) -> Any:
 
 def test_trials_end_with_the_same_values_and_say_where_they_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[object] = []
-    real = planning.trace_workload
-    monkeypatch.setattr(planning, "trace_workload", lambda workload: (traced.append(1), real(workload))[1])
+    real = tracing.trace
+    monkeypatch.setattr(tracing, "trace", lambda workload: (traced.append(1), real(workload))[1])
     without, study = studied(placed=False), studied(placed=True)
     assert [t.value for t in study.trials] == [t.value for t in without.trials]
     assert len({t.params["units"] for t in study.trials}) == 2

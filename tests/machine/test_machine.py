@@ -15,9 +15,9 @@ import psutil
 import pytest
 import torch
 
-from placer.machine import host as machine
+from placer import machine
 from placer.machine import nvml
-from placer.profile.profile import Profile, stale_fields
+from placer.profile import Profile, stale_fields
 
 
 def test_fingerprint_is_json_and_equals_itself() -> None:

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from placer.machine import malloc
-from placer.pricing.allocator import FIRST_THRESHOLD, LAST_THRESHOLD
+from placer.machine import FIRST_THRESHOLD, LAST_THRESHOLD, malloc
 
 
 def test_the_threshold_grows_to_its_limit_when_settled() -> None:

@@ -61,6 +61,6 @@ def with_cpu(calibrated_sim: Profile) -> Profile:
 @pytest.fixture
 def profile_file(with_cpu: Profile, tmp_path: Path) -> Path:
     """That profile on disk."""
-    from placer.profile import profile
+    from placer import profile
 
     return profile.save(with_cpu, tmp_path / "both.json")

@@ -14,10 +14,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import placer
-from placer import PlacerWarning, api
+from placer import PlacerWarning, machine
+from placer import decision as deciding
 from placer.decision import history
 from placer.decision.race import race
-from placer.machine import host as machine
 from placer.placement.moving import synchronize
 from placer.profile.profile import DeviceFit, Profile
 from placer.workload.workload import make_workload
@@ -104,11 +104,11 @@ def test_batches_of_other_sizes_go_where_a_trace_would_send_them(device: Device,
         return placer.choose(model, (rows, 256), mode="train", profile=profile_file, move=False)
 
     model, asked = large(), list(range(5, 590, 39))
-    api.plans.clear()
+    deciding.plans.clear()
     real = []
     for rows in asked:
         real.append(ask(rows))
-        api.plans.clear()
+        deciding.plans.clear()
     for rows in range(1, 600, 40):
         ask(rows)
     found = [ask(rows) for rows in asked]

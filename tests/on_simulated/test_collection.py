@@ -10,11 +10,11 @@ import torch
 from simulated.device import DEVICE
 from torch import nn
 
+from placer import profile
 from placer.calibration import collect, plan
 from placer.calibration.fitting import device as fitting
 from placer.calibration.suite import Entry
 from placer.calibration.validation import record
-from placer.profile import profile
 from placer.tracing import trace
 from placer.workload.workload import make_workload
 

@@ -16,13 +16,11 @@ from simulated.spec import SPEC
 from torch import nn
 
 import placer
-from placer import PlacerWarning
+from placer import PlacerWarning, machine, profile
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.attempts import TOO_LARGE, attempt
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import Journal
-from placer.machine import host as machine
-from placer.profile import profile
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import placer
+from placer import machine
 from placer.errors import PlacerWarning
-from placer.machine import host as machine
 from placer.placement.anchored import anchor
 from placer.profile.profile import Profile
 

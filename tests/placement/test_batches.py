@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer.machine import host as machine
+from placer import machine
 from placer.placement.batches import MovedBatches, Staging, staging
 from placer.profile.profile import Profile
 

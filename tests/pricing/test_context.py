@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from placer.pricing.context import Context, Place, octave, places, staleness
+from placer.pricing.context import Context, Place, octave, places, reuse_share
 from placer.tracing.trace import OpCall, TensorSpec, Trace
 
 KB, MB = 1 << 10, 1 << 20
 
 
 def since(*ops: tuple[str, float]) -> list[float]:
-    return [place.since_bytes for place in places(ops)]
+    return [place.reuse_bytes for place in places(ops)]
 
 
 def test_an_op_that_repeats_finds_its_code_where_it_left_it() -> None:
@@ -51,7 +51,7 @@ def test_calls_that_differ_in_less_than_an_octave_stand_in_one_place() -> None:
 
 @pytest.mark.parametrize(("moved", "share"), [(0, 0.0), (16 * KB - 1, 0.0), (512 * KB - 1, 0.5), (1 << 40, 1.0)])
 def test_code_comes_back_from_farther_the_more_was_moved(moved: float, share: float) -> None:
-    assert staleness(moved) == pytest.approx(share)
+    assert reuse_share(moved) == pytest.approx(share)
 
 
 def test_a_context_knows_the_step_and_takes_the_place_of_an_op() -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from placer.errors import ProfileError
-from placer.pricing.allocator import SETTLED
 from placer.pricing.costs import (
     ARITHMETIC_TOLD,
     FLOOR_SIGMA,
@@ -27,6 +26,7 @@ from placer.pricing.costs import (
 )
 from placer.pricing.layouts import LAYOUT
 from placer.pricing.operators import Work, describe_step, feature_names
+from placer.pricing.page_faults import SETTLED
 from placer.profile.profile import DeviceFit, FamilyFit
 from placer.tracing import trace
 from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from placer.pricing.framework import (
-    AFTER,
     BACKWARD,
+    DISTANCES,
     EARLIER,
     FORWARD,
     LEARNT,
-    MANY,
-    SINCE,
+    MANY_OPS,
+    SCALES,
     UPDATE,
+    distance_shares,
     framework_counts,
     framework_seconds,
-    staleness,
 )
 from placer.pricing.sharing import CORE_CACHE
 from placer.tracing.trace import OpCall, TensorSpec, Trace
@@ -34,23 +34,23 @@ def trained(**totals: Any) -> Trace:
 
 
 def test_what_the_framework_is_counted_by() -> None:
-    trace = trained(python_calls=14, displaced_calls=2.5, autograd_nodes=6)
+    trace = trained(python_calls=14, evicted_calls=2.5, autograd_nodes=6)
     # One op of the four before the update empties a core's own caches, and half of all the others.
     counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 0.0])
     after = {name: counts.pop(name) for name in list(counts) if "_after_" in name}
     assert not any(after.values())  # one op of this name follows another
     cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_", "stale_"))}
-    stale = (2 + math.log(1e-3 / SINCE[2]) / math.log(SINCE[3] / SINCE[2])) / 3
+    stale = (2 + math.log(1e-3 / DISTANCES[2]) / math.log(DISTANCES[3] / DISTANCES[2])) / 3
     assert cold == pytest.approx({
-        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "stale_update": stale,
-        "stale_kernel": 8 * stale, "stale_update_op": 8 * stale,
+        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "update_reuse_distance": stale,
+        "update_kernel_reuse_distance": 8 * stale, "update_op_reuse_distance": 8 * stale,
     })  # fmt: skip
-    assert counts.pop("displaced_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
+    assert counts.pop("evicted_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
     assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "op_among_many": pytest.approx(0.15), "number_operand": 0,
-        "backward_op": 1, "autograd_node": 6, "python_call": 14, "call_among_many": pytest.approx(0.7),
-        "displaced_call": 2.5, "update": 1, "updated_tensor": 1,
-        "crowded_op": pytest.approx(0.3), "crowded_call": pytest.approx(1.4),
+        "step": 1, "training_step": 1, "forward_op": 3, "op_reuse_distance_100_ops": pytest.approx(0.15), "scalar_operand": 0,
+        "backward_op": 1, "autograd_node": 6, "python_call": 14, "call_reuse_distance_100_ops": pytest.approx(0.7),
+        "evicted_call": 2.5, "update": 1, "updated_tensor": 1,
+        "op_reuse_distance_30_forward_ops": pytest.approx(0.3), "call_reuse_distance_30_forward_ops": pytest.approx(1.4),
     }  # fmt: skip
 
 
@@ -60,11 +60,11 @@ def test_ops_of_all_phases_make_a_step_of_many() -> None:
         calls = tuple(OpCall("aten::relu", (SPEC,), (), phase=phase) for phase in phases)
         return framework_counts(Trace(calls, "train", (), (), (), (), python_calls=10), [0.0] * len(calls))
 
-    few, alone, many = counted(10, 0), counted(MANY, 0), counted(10, MANY)
-    assert few["op_among_many"] == pytest.approx(10 * 10 / MANY)
-    assert many["op_among_many"] == many["forward_op"] == 10
-    assert alone["call_among_many"] == many["call_among_many"] == 10
-    assert counted(10, 2 * MANY)["op_among_many"] == 10
+    few, alone, many = counted(10, 0), counted(MANY_OPS, 0), counted(10, MANY_OPS)
+    assert few["op_reuse_distance_100_ops"] == pytest.approx(10 * 10 / MANY_OPS)
+    assert many["op_reuse_distance_100_ops"] == many["forward_op"] == 10
+    assert alone["call_reuse_distance_100_ops"] == many["call_reuse_distance_100_ops"] == 10
+    assert counted(10, 2 * MANY_OPS)["op_reuse_distance_100_ops"] == 10
 
 
 def test_numbers_among_the_operands_of_forward_are_counted() -> None:
@@ -76,7 +76,7 @@ def test_numbers_among_the_operands_of_forward_are_counted() -> None:
         call("aten::relu", 1, "forward"), call("aten::mul", 1, "backward"),
     )  # fmt: skip
     counts = framework_counts(Trace(calls, "train", (), (), (), ()), [0.0] * len(calls))
-    assert counts["number_operand"] == 2  # a kernel that autograd calls gets its number as it is
+    assert counts["scalar_operand"] == 2  # a kernel that autograd calls gets its number as it is
 
 
 def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
@@ -87,12 +87,12 @@ def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
         return framework_counts(Trace(calls, "train", (), (), (), ()), [1.0] + [0.0] * len(names))
 
     one, three = counted("Adam"), counted("Adam", "Adam", "Adam")
-    assert three["stale_kernel"] == one["stale_kernel"] == 8 * counted("SGD")["stale_kernel"]
-    assert three["stale_update_op"] == 3 * one["stale_update_op"]
-    assert three["displaced_update"] == pytest.approx(3 * one["displaced_update"])
-    assert counted(*["Adam"] * 9000)["displaced_update"] == 1.0  # a core's caches hold no more
-    assert counted("Adam", fused=True)["stale_kernel"] == 1.0
-    assert counted("Lion")["stale_kernel"] > 1.0
+    assert three["update_kernel_reuse_distance"] == one["update_kernel_reuse_distance"] == 8 * counted("SGD")["update_kernel_reuse_distance"]
+    assert three["update_op_reuse_distance"] == 3 * one["update_op_reuse_distance"]
+    assert three["evicted_update"] == pytest.approx(3 * one["evicted_update"])
+    assert counted(*["Adam"] * 9000)["evicted_update"] == 1.0  # a core's caches hold no more
+    assert counted("Adam", fused=True)["update_kernel_reuse_distance"] == 1.0
+    assert counted("Lion")["update_kernel_reuse_distance"] > 1.0
 
 
 def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:
@@ -104,7 +104,7 @@ def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:
 def test_an_inference_has_neither_backward_nor_update() -> None:
     trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
     counts = framework_counts(trace, [1.0] * 3)
-    assert not any(counts[name] for name in (*BACKWARD, *UPDATE, *(f"recorded_op_after_{after}" for after in AFTER)))
+    assert not any(counts[name] for name in (*BACKWARD, *UPDATE, *(f"recorded_op_after_{after}" for after in SCALES)))
 
 
 def test_code_that_ran_just_now_is_not_cold() -> None:
@@ -116,20 +116,20 @@ def test_code_that_ran_just_now_is_not_cold() -> None:
 
 def test_code_goes_stale_with_what_runs_between() -> None:
     """Steps follow each other: what ran once waits for all the others, what runs in a row waits for nothing."""
-    between = (SINCE[1] * SINCE[2]) ** 0.5  # half of what empties the second cache, which all of the first one is
-    once, row, other = staleness(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
+    between = (DISTANCES[1] * DISTANCES[2]) ** 0.5  # half of what empties the second cache, which all of the first one is
+    once, row, other = distance_shares(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
     assert once == pytest.approx((1.0, 0.5, 0.0))
-    assert row == (0.0,) * len(AFTER)
+    assert row == (0.0,) * len(SCALES)
     assert other == row  # its own time displaces nothing of it
-    assert staleness(["a", "b"], [0.0, 1.0]) == [(1.0,) * len(AFTER), (0.0,) * len(AFTER)]
-    assert staleness([], []) == []
+    assert distance_shares(["a", "b"], [0.0, 1.0]) == [(1.0,) * len(SCALES), (0.0,) * len(SCALES)]
+    assert distance_shares([], []) == []
 
 
 def test_functions_are_as_stale_as_the_ops_they_stand_around() -> None:
     calls = tuple(OpCall(f"aten::{name}", (), ()) for name in ("relu", "exp"))
     trace = Trace(calls, "train", (), (), (), (), python_calls=10)
     counts = framework_counts(trace, [1.0, 0.0])
-    for after in AFTER:
+    for after in SCALES:
         assert [counts[f"{what}_after_{after}"] for what in ("op", "recorded_op", "call")] == [1.0, 1.0, 5.0]
 
 

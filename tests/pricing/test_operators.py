@@ -391,9 +391,9 @@ def test_rows_that_are_walked_one_by_one() -> None:
 def test_python_displaces_the_code_of_forward_ops_alone() -> None:
     x = spec(4)
     calls = OpCall("aten::relu", (x,), (x,)), OpCall("aten::tanh", (x,), (x,), phase="backward")
-    works = describe_step(Trace(calls, "train", (), (), (), (), python_calls=40, displaced_calls=10.0))
-    assert [feature(found, "displaced") for found in works] == [0.25, 0]
-    assert amounts(works[0])["displaced"] == 0.25
+    works = describe_step(Trace(calls, "train", (), (), (), (), python_calls=40, evicted_calls=10.0))
+    assert [feature(found, "evicted") for found in works] == [0.25, 0]
+    assert amounts(works[0])["evicted"] == 0.25
 
 
 def test_an_op_in_a_loop_is_less_stale_than_one_that_stands_alone() -> None:
@@ -401,8 +401,8 @@ def test_an_op_in_a_loop_is_less_stale_than_one_that_stands_alone() -> None:
     calls = [OpCall("aten::relu", (small,), (small,))] * 3 + [OpCall("aten::exp", (large,), (large,))]
     works = describe_step(Trace(tuple(calls), "infer", (), (), (), ()))
     assert [feature(found, "first") for found in works] == [1, 0, 0, 1]
-    assert [feature(found, "since") for found in works] == [8 << 20, 0, 0, 128]
-    assert [amounts(found)["stale"] for found in works] == [pytest.approx(0.9, abs=1e-6), 0, 0, 0]
+    assert [feature(found, "reuse_distance") for found in works] == [8 << 20, 0, 0, 128]
+    assert [amounts(found)["reuse_distance"] for found in works] == [pytest.approx(0.9, abs=1e-6), 0, 0, 0]
 
 
 def numbers(*shape: int, stride: tuple[int, ...] | None = None) -> TensorSpec:

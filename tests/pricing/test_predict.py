@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from placer import machine
 from placer.errors import ProfileError
-from placer.machine import host as machine
 from placer.pricing import timeline
 from placer.pricing.costs import CostModel
 from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_seconds, predict

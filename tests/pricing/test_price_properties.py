@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from random_modules import random_module
 from torch import Tensor, nn
 
+from placer import profile as profiles
 from placer.pricing.costs import CostModel
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
-from placer.profile import profile as profiles
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.tracing.trace import Trace

@@ -14,8 +14,8 @@ from fuzzing import Outcome, fuzz
 from torch import nn
 
 import placer
+from placer import profile as profiles
 from placer.errors import ProfileError
-from placer.profile import profile as profiles
 from placer.profile.profile import Profile
 from placer.profile.schema import decode, encode
 

@@ -18,10 +18,10 @@ import pytest
 from torch import nn
 
 import placer
-from placer import api
+from placer import decision as deciding
+from placer import profile as profiles
 from placer.decision import history
 from placer.profile import files as store
-from placer.profile import profile as profiles
 from placer.profile.profile import Profile
 
 TESTS = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def refusing(number: int) -> Callable[..., Any]:
 def test_choose_answers_where_nothing_can_be_written(
     number: int, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.plans.clear()
+    deciding.plans.clear()
     monkeypatch.setattr(store.os, "open", refusing(number))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from placer import machine
+from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
-from placer.machine import host as machine
 from placer.profile import files as store
-from placer.profile import profile as profiles
 from placer.profile.json_values import pack
 from placer.profile.profile import DeviceFit, FamilyFit, Profile, Sample
 from placer.profile.schema import MAX_DEPTH, decode, encode

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from placer.machine import host as machine
+from placer import machine
 from placer.profile.files import replace_file
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "reliability.json"

@@ -17,9 +17,9 @@ from random_modules import random_module
 from test_untouched_by_failures import FUNCTIONS, functions_entered, inject, workload
 
 import placer
-from placer import api
-from placer.machine import host as machine
-from placer.profile import profile as profiles
+from placer import decision as deciding
+from placer import machine
+from placer import profile as profiles
 from placer.profile.profile import Profile
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
@@ -46,7 +46,7 @@ def live_tensors() -> int:
 
 def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Note) -> None:
     profiles.save(replace(measured, fingerprint=machine.fingerprint()))
-    api.plans.clear()
+    deciding.plans.clear()
     process, random = psutil.Process(), Random(0)
     networks = max(int(CALLS * share) // CALLS_PER_NETWORK, 20)
     start = tensors = files = threads = 0

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from placer import profile as profiles
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.attempts import attempt
 from placer.calibration.measuring.bench import Bench
@@ -28,7 +29,6 @@ from placer.calibration.validation.run import validate
 from placer.decision.decision import decide
 from placer.errors import TraceError
 from placer.pricing.predict import predict
-from placer.profile import profile as profiles
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.tracing.trace import Trace

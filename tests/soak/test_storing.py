@@ -12,7 +12,7 @@ import psutil
 import pytest
 from fuzzing import Outcome, fuzz
 
-from placer.profile import profile as profiles
+from placer import profile as profiles
 from placer.profile.profile import Profile, Sample
 from placer.profile.schema import encode
 

@@ -64,25 +64,25 @@ def test_as_many_as_really_run(model: nn.Module) -> None:
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
 
 
-def displaced(functions: int, rounds: int) -> float:
+def evicted(functions: int, rounds: int) -> float:
     recency = Recency()
     for _ in range(rounds):
         for function in range(functions):
             recency.enter(function)
-    return recency.displaced
+    return recency.evicted
 
 
 def test_few_functions_stay_where_they_are() -> None:
-    assert displaced(NEAR - AROUND, 5) == 0.0
+    assert evicted(NEAR - AROUND, 5) == 0.0
 
 
 def test_many_functions_are_displaced_whenever_they_return() -> None:
-    assert displaced(FAR + 1, 5) == 5 * (FAR + 1)
+    assert evicted(FAR + 1, 5) == 5 * (FAR + 1)
 
 
 def test_in_between_part_of_a_function_is_displaced() -> None:
     functions = (NEAR + FAR) // 2 + 1  # so many others stand between two entries, less one
-    assert displaced(functions, 3) == functions * (1 + 2 * 0.5)
+    assert evicted(functions, 3) == functions * (1 + 2 * 0.5)
 
 
 def test_only_functions_in_between_displace_one_another() -> None:
@@ -90,7 +90,7 @@ def test_only_functions_in_between_displace_one_another() -> None:
     for function in range(2 * FAR):
         recency.enter(-1)
         recency.enter(function)
-    assert recency.displaced == 2 * FAR + 1  # each of the others once, and -1 as the step begins
+    assert recency.evicted == 2 * FAR + 1  # each of the others once, and -1 as the step begins
 
 
 def test_the_same_number_of_calls_displaces_more_where_the_functions_differ() -> None:
@@ -112,8 +112,8 @@ def test_the_same_number_of_calls_displaces_more_where_the_functions_differ() ->
         for names in (["same"] * 60, [f"other_{i}" for i in range(60)])
     )
     assert alike.python_calls == different.python_calls
-    assert alike.displaced_calls == 0.0
-    assert different.displaced_calls > 60
+    assert alike.evicted_calls == 0.0
+    assert different.evicted_calls > 60
 
 
 def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(

@@ -86,11 +86,11 @@ def test_a_real_run_tells_what_meta_tensors_tell(name: str, mode: str) -> None:
     real = without_the_look(real)
     for field in dataclasses.fields(Trace):
         # A scalar's four bytes; and whole ops are entered in another way, through other functions.
-        if field.name not in ("peak_activation_bytes", "python_calls", "displaced_calls"):
+        if field.name not in ("peak_activation_bytes", "python_calls", "evicted_calls"):
             assert getattr(real, field.name) == getattr(meta, field.name), field.name
     assert meta.python_calls > 0
     assert real.python_calls == pytest.approx(meta.python_calls, rel=0.5, abs=40)
-    assert real.displaced_calls == pytest.approx(meta.displaced_calls, rel=0.5, abs=40)
+    assert real.evicted_calls == pytest.approx(meta.evicted_calls, rel=0.5, abs=40)
     assert 0 <= real.peak_activation_bytes - meta.peak_activation_bytes <= 4
 
 
@@ -244,6 +244,6 @@ def test_a_model_without_values_cannot_run() -> None:
 
 
 def test_a_model_larger_than_memory_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placer.machine.host.memory", lambda device: (100, 1000))
+    monkeypatch.setattr("placer.machine.memory", lambda device: (100, 1000))
     with pytest.raises(TraceError, match="GB of memory"):
         trace(make_workload(Reading(nn.Linear(40, 40)), (3, 40), mode="infer"))

@@ -8,11 +8,11 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
+from placer import profile
 from placer.cli import main
 from placer.errors import TargetError
-from placer.profile import profile
 from placer.profile.profile import Profile
-from placer.workload.exported import load
+from placer.workload.exported import load_exported
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def program(tmp_path: Path) -> str:
 
 
 def test_the_model_and_the_inputs_it_was_exported_with(program: str) -> None:
-    model, inputs = load(program)
+    model, inputs = load_exported(program)
     assert [tensor.shape for tensor in inputs] == [(8, 84)]
     assert not model.training
     assert model(*inputs).shape == (8, 1)
-    assert load(program, train=True)[0].training
+    assert load_exported(program, train=True)[0].training
 
 
 def explained(program: str, known: Profile, tmp_path: Path, *options: str) -> dict[str, object]:
@@ -59,5 +59,5 @@ def test_what_is_no_program_is_one_line(tmp_path: Path, content: bytes | None) -
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(TargetError, match=r"other\.pt2") as caught:
-        load(str(path))
+        load_exported(str(path))
     assert "\n" not in str(caught.value)

@@ -143,8 +143,8 @@ def test_what_a_profile_was_fitted_by_before_is_learnt_of_its_kin_too() -> None:
     costs = {"python_call": 0.5e-6, "autograd_node": 2e-6, "backward_op": 1e-6}
     steps = in_phases(80, costs, apart=True)
     now = learnt(steps, {})
-    assert "crowded_op" not in now
-    assert learnt(steps, {"python_call": 1e-6, "crowded_op": 1e-6}) == [*now, "crowded_op"]
+    assert "op_reuse_distance_30_forward_ops" not in now
+    assert learnt(steps, {"python_call": 1e-6, "op_reuse_distance_30_forward_ops": 1e-6}) == [*now, "op_reuse_distance_30_forward_ops"]
 
 
 def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.difference import KIN, STRANGERS, Compared, Difference
+from placer.calibration.fitting.difference import OTHER_CLASS, SAME_CLASS, Compared, Difference
 from placer.profile.profile import FamilyFit
 
 KNOWN = FamilyFit(
@@ -32,7 +32,7 @@ def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_machine_that_is_slower_throughout_is_so_at_shapes_never_measured() -> None:
     points = compared(np.full(40, 1.7), shapes(40), 50.0 * np.arange(40.0))
-    mean, variance = Difference(points, KNOWN, 0.0, STRANGERS).predict(*at(shapes(20, seed=2)))
+    mean, variance = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=2)))
     assert np.exp(mean) == pytest.approx(1.7, rel=0.05)
     assert np.sqrt(variance).max() < 0.1
 
@@ -43,7 +43,7 @@ def test_a_difference_that_grows_with_size_is_learnt() -> None:
 
     points = compared(ratio(shapes(80)), shapes(80), 50.0 * np.arange(80.0))
     unseen = shapes(30, seed=3)
-    mean, _ = Difference(points, KNOWN, 0.3, STRANGERS).predict(*at(unseen))
+    mean, _ = Difference(points, KNOWN, 0.3, OTHER_CLASS).predict(*at(unseen))
     assert np.exp(mean) == pytest.approx(ratio(unseen), rel=0.12)
 
 
@@ -52,35 +52,35 @@ def test_many_samples_of_one_slow_moment_say_little() -> None:
     calm, slow = np.full(30, 1.0), np.full(60, 1.4)
     moments = np.concatenate([50.0 * np.arange(30.0), np.full(60, 700.0)])
     points = compared(np.concatenate([calm, slow]), x, moments)
-    mean, _ = Difference(points, KNOWN, 0.0, STRANGERS).predict(*at(shapes(20, seed=4)))
+    mean, _ = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=4)))
     average = (30 * math.log(1.0) + 60 * math.log(1.4)) / 90
     assert abs(float(np.mean(mean))) < 0.4 * average
 
 
 def test_far_from_every_sample_the_doubt_is_that_of_any_machine() -> None:
-    difference = Difference(compared(np.full(12, 1.2), shapes(12), 50.0 * np.arange(12.0)), KNOWN, 0.0, STRANGERS)
+    difference = Difference(compared(np.full(12, 1.2), shapes(12), 50.0 * np.arange(12.0)), KNOWN, 0.0, OTHER_CLASS)
     _, near = difference.predict(*at(shapes(12)))
     _, far = difference.predict(*at(shapes(12) + 500.0))
     assert far.min() > near.max()
-    assert far.max() < STRANGERS.family_pace + difference.departure.signal
+    assert far.max() < OTHER_CLASS.family_pace + difference.departure.signal
 
 
 def test_one_disturbed_sample_bends_nothing() -> None:
     ratio = np.full(40, 1.3)
     ratio[7] = 20.0
     points = compared(ratio, shapes(40), 50.0 * np.arange(40.0))
-    mean, _ = Difference(points, KNOWN, 0.2, STRANGERS).predict(*at(shapes(20, seed=5)))
+    mean, _ = Difference(points, KNOWN, 0.2, OTHER_CLASS).predict(*at(shapes(20, seed=5)))
     assert np.exp(mean) == pytest.approx(1.3, rel=0.08)
 
 
 def test_what_was_chosen_once_is_used_again() -> None:
     points = compared(np.full(40, 1.7), shapes(40), 50.0 * np.arange(40.0))
-    chosen = Difference(points, KNOWN, 0.0, STRANGERS).departure
-    assert Difference(points, KNOWN, 0.0, STRANGERS, chosen).departure is chosen
+    chosen = Difference(points, KNOWN, 0.0, OTHER_CLASS).departure
+    assert Difference(points, KNOWN, 0.0, OTHER_CLASS, chosen).departure is chosen
 
 
 def test_a_machine_of_the_same_kind_is_believed_to_be_alike() -> None:
     points = compared(np.full(6, 1.3), shapes(6), np.arange(6.0))
-    alike, _ = Difference(points, KNOWN, 0.0, KIN).predict(*at(shapes(20, seed=6)))
-    strange, _ = Difference(points, KNOWN, 0.0, STRANGERS).predict(*at(shapes(20, seed=6)))
+    alike, _ = Difference(points, KNOWN, 0.0, SAME_CLASS).predict(*at(shapes(20, seed=6)))
+    strange, _ = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=6)))
     assert abs(np.mean(alike)) < 0.7 * abs(np.mean(strange))

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placer import profile
 from placer.calibration.fitting import device as fitting
-from placer.calibration.fitting.difference import STRANGERS
-from placer.calibration.fitting.transfer import PER_BEAT, Comparison, Expectation, compared, work_at
+from placer.calibration.fitting.difference import OTHER_CLASS
+from placer.calibration.fitting.transfer import PER_READING, Comparison, Expectation, compared, work_at
 from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.speed_probe import USUAL_BEAT
+from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.pricing.costs import ARITHMETIC_TOLD, CostModel, inputs_of, op_label
 from placer.pricing.framework import framework_seconds
 from placer.pricing.layouts import LAYOUT
 from placer.pricing.operators import FAMILIES, Work
-from placer.profile import profile
 from placer.profile.profile import DeviceFit
 
 from .test_device import FRAMEWORK, RATES, steps
@@ -74,7 +74,7 @@ def test_many_steps_outweigh_a_reference_that_is_wrong(reference: DeviceFit) -> 
 
 def test_a_machine_of_the_same_kind_keeps_what_the_other_knows(reference: DeviceFit) -> None:
     here = slower(steps(30, 7), matmul=1.1, elementwise=1.1)
-    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference, kin=True))
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference, same_class=True))
     for name, known in reference.families.items():
         found = taught.families[name]
         assert np.array_equal(found.x, known.x)
@@ -87,7 +87,7 @@ def test_a_machine_of_the_same_kind_keeps_what_the_other_knows(reference: Device
 @pytest.mark.parametrize("pace", [1.4, 1 / 1.4])
 def test_a_machine_of_the_same_kind_that_is_far_off_its_pace_is_believed(reference: DeviceFit, pace: float) -> None:
     here, unseen = (slower(steps(n, seed), matmul=pace, elementwise=pace) for n, seed in ((400, 7), (100, 8)))
-    expected = Expectation(reference, kin=True)
+    expected = Expectation(reference, same_class=True)
     taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=expected)
     ops = [op for step in unseen for op in step.ops]
     ratio = np.array(CostModel(taught).price_works([op.work() for op in ops])[0]) / [op.seconds or 0.0 for op in ops]
@@ -96,19 +96,19 @@ def test_a_machine_of_the_same_kind_that_is_far_off_its_pace_is_believed(referen
 
 
 def seen(
-    reference: DeviceFit, factor: float, beat: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float
+    reference: DeviceFit, factor: float, reading: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float
 ) -> Comparison:
-    """A machine of the reference's kind that takes ``factor`` times as long, at this beat and that of the reference."""
-    fit = replace(reference, rates={**RATES, USUAL_BEAT: there})
+    """A machine of the reference's kind that takes ``factor`` times as long, at this reading and that of the reference."""
+    fit = replace(reference, rates={**RATES, USUAL_READING: there})
     factors = {"matmul": factor, "elementwise": factor, **own}
     ops = [op for step in slower(steps(60, 7), **factors) for op in step.ops]
-    return compared(ops, Expectation(fit, kin=True), moments, {**RATES, USUAL_BEAT: beat})
+    return compared(ops, Expectation(fit, same_class=True), moments, {**RATES, USUAL_READING: reading})
 
 
 def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) -> None:
     def trust(factor: float, moments: int) -> float:
         found = seen(reference, factor, moments=moments)
-        assert found.kin
+        assert found.same_class
         assert found.believed == pytest.approx(found.trust * found.pace)
         return found.trust
 
@@ -119,25 +119,25 @@ def test_the_further_off_a_minute_is_the_more_of_it_stays(reference: DeviceFit) 
 
 def test_what_the_beat_explains_of_a_pace_stays(reference: DeviceFit) -> None:
     busy = seen(reference, 1.5, 1.4e-4, there=1e-4)
-    assert busy.kin
-    assert busy.likely == pytest.approx(PER_BEAT * math.log(1.4))
+    assert busy.same_class
+    assert busy.likely == pytest.approx(PER_READING * math.log(1.4))
     assert busy.believed == pytest.approx(math.log(1.5), abs=0.02)
     # Each family feels a neighbour in its own way.
-    assert busy.kinship.family_pace > seen(reference, 1.0).kinship.family_pace
+    assert busy.class_distance.family_pace > seen(reference, 1.0).class_distance.family_pace
     assert seen(reference, 1.5, 1.4e-4, there=1e-4, moments=5).trust < busy.trust
-    assert seen(reference, 2.4, 1.8e-4, there=1e-4).kin  # more than twice as long, but for a reason
-    assert not seen(reference, 2.4).kin
+    assert seen(reference, 2.4, 1.8e-4, there=1e-4).same_class  # more than twice as long, but for a reason
+    assert not seen(reference, 2.4).same_class
 
 
 def test_families_that_each_have_a_pace_of_their_own_make_a_stranger(reference: DeviceFit) -> None:
     found = seen(reference, 1.6, elementwise=1.0)
-    assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
+    assert (found.class_distance, found.trust, found.same_class) == (OTHER_CLASS, 1.0, False)
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0, 1e6])
 def test_a_machine_far_faster_or_slower_is_a_stranger(reference: DeviceFit, factor: float) -> None:
     found = seen(reference, factor)
-    assert (found.kinship, found.trust, found.kin) == (STRANGERS, 1.0, False)
+    assert (found.class_distance, found.trust, found.same_class) == (OTHER_CLASS, 1.0, False)
 
 
 def test_the_framework_of_a_stranger_goes_at_its_own_pace(reference: DeviceFit) -> None:
@@ -152,9 +152,9 @@ def test_the_framework_of_a_stranger_goes_at_its_own_pace(reference: DeviceFit) 
     assert found == pytest.approx(framework_seconds(here[0].counts, own), rel=0.15)
 
 
-@pytest.mark.parametrize("kin", [True, False])
-def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFit, kin: bool) -> None:
-    taught = fitting.fit_device(steps(3, 7), RATES, device="cpu", threads=2, expected=Expectation(reference, kin=kin))
+@pytest.mark.parametrize("same_class", [True, False])
+def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFit, same_class: bool) -> None:
+    taught = fitting.fit_device(steps(3, 7), RATES, device="cpu", threads=2, expected=Expectation(reference, same_class=same_class))
     for name, cost in reference.framework.items():
         assert taught.framework[name] == pytest.approx(cost, rel=0.5, abs=1e-9)
     assert not fitting.fit_device(steps(3, 7), RATES, device="cpu", threads=2).framework
@@ -173,7 +173,7 @@ def test_costs_of_another_machine_are_brought_to_this_ones_rates(reference: Devi
 def interval_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> dict[str, float]:
     random = np.random.default_rng(4)
     here = [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in observed]
-    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(known, kin=True))
+    taught = fitting.fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(known, same_class=True))
     return dict(taught.interval)
 
 

@@ -27,7 +27,7 @@ from placer.calibration.measuring.matching import (
 )
 from placer.calibration.measuring.phases import Ends
 from placer.calibration.measuring.recording import STEP_MARK, Event, Recorded
-from placer.calibration.measuring.speed_probe import Pulse, binned
+from placer.calibration.measuring.speed_probe import SpeedProbe, binned
 from placer.tracing import trace
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
 from placer.workload.workload import make_workload
@@ -282,8 +282,8 @@ def test_the_first_recorded_step_counts_only_among_few(monkeypatch: pytest.Monke
     assert [run.seconds for run, _ in stopwatch.in_turns(1, 4, 1)[1]] == [0.0, 1.0, 2.0, 3.0]
 
 
-class Watched(Pulse):
-    """A pulse that was felt for a minute at each of some ``paces``, seconds per beat."""
+class Watched(SpeedProbe):
+    """A speed_probe that was felt for a minute at each of some ``paces``, seconds per reading."""
 
     def __init__(self, *paces: float) -> None:
         super().__init__(1)
@@ -311,7 +311,7 @@ def test_the_fastest_repetition_of_each_op_counts_on_a_machine_at_rest(
     around = [(in_place.Whole(seconds, None), 1e-4) for seconds in (3e-3, 4e-3, 5e-3, 6e-3, 9e-3)]
     monkeypatch.setattr(in_place.Stopwatch, "in_turns", lambda *_: (around, runs))
     traced = Trace((call("aten::mm"), call("aten::relu")), "train", (), (), (), ())
-    timing = time_step(lambda: None, traced, pulse=Watched(*paces))
+    timing = time_step(lambda: None, traced, speed_probe=Watched(*paces))
     assert timing.seconds == whole
     assert timing.lengthened == lengthened
     assert [op.host_seconds for op in timing.ops] == pytest.approx([first, second])

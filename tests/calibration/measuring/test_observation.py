@@ -15,8 +15,7 @@ from placer.calibration.measuring.in_place import StepTiming
 from placer.calibration.measuring.matching import OpTiming, RecorderCost
 from placer.calibration.measuring.observation import LEAST_OWN, StepObservation, observe
 from placer.calibration.measuring.phases import Phases
-from placer.machine import malloc
-from placer.pricing.allocator import LAST_THRESHOLD, HeapState
+from placer.machine import LAST_THRESHOLD, HeapState, malloc
 from placer.tracing.trace import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from placer import machine
 from placer.calibration import runner
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.rates import FRESH_BYTES, _Pages, counted_again, measure_rates
 from placer.calibration.progress import silent
-from placer.machine import host as machine
 from placer.profile.profile import Profile
 
 FRESH = "fresh_seconds_per_byte"

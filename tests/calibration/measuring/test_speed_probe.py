@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from placer.calibration.measuring import speed_probe as pulses
+from placer.calibration.measuring import speed_probe as speed_probes
 from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
 from placer.calibration.measuring.speed_probe import (
     LASTING,
@@ -17,7 +17,7 @@ from placer.calibration.measuring.speed_probe import (
     RESUMED,
     STRETCH,
     WAITING,
-    Pulse,
+    SpeedProbe,
     at_usual_pace,
     binned,
     densest,
@@ -28,7 +28,7 @@ from placer.calibration.measuring.speed_probe import (
 
 
 class Machine:
-    """A clock on which a beat takes 50 microseconds and a step 1 millisecond, times what a neighbour costs just now."""
+    """A clock on which a reading takes 50 microseconds and a step 1 millisecond, times what a neighbour costs just now."""
 
     def __init__(self, slowed: Callable[[float], float] = lambda _: 1.0) -> None:
         self.now = 0.0
@@ -45,8 +45,8 @@ class Machine:
         self.now += took
         return took
 
-    def pulse(self, usual: float | None = None) -> Pulse:
-        return Pulse(1, usual=usual, work=self.work, clock=self.clock)
+    def speed_probe(self, usual: float | None = None) -> SpeedProbe:
+        return SpeedProbe(1, usual=usual, work=self.work, clock=self.clock)
 
 
 def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
@@ -55,18 +55,18 @@ def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
 
 
 def test_a_real_beat_takes_a_moment_and_the_usual_one_is_among_them() -> None:
-    found = Pulse(torch.get_num_threads())
-    beats = sorted(found.beat() for _ in range(200))
-    assert 0 < beats[0] < 0.01
-    assert beats[0] / 1.03 <= found.usual <= beats[-1] * 1.03
-    assert any(map(found.is_usual, beats))
+    found = SpeedProbe(torch.get_num_threads())
+    readings = sorted(found.read() for _ in range(200))
+    assert 0 < readings[0] < 0.01
+    assert readings[0] / 1.03 <= found.usual <= readings[-1] * 1.03
+    assert any(map(found.is_usual, readings))
 
 
 def test_a_machine_nobody_disturbs_is_always_at_its_pace() -> None:
     machine = Machine()
-    found = machine.pulse().watch(machine.step, 40)
+    found = machine.speed_probe().watch(machine.step, 40)
     assert [took for took, _ in found] == [pytest.approx(1e-3)] * 40
-    assert {round(beat, 9) for _, beat in found} == {50e-6}
+    assert {round(reading, 9) for _, reading in found} == {50e-6}
 
 
 @pytest.mark.parametrize(("undisturbed", "disturbed", "usual"), [(0.05, 0.02, 1e-3), (0.02, 0.05, 1.8e-3)])
@@ -74,80 +74,80 @@ def test_another_pace_is_waited_out_and_what_was_timed_at_it_is_left_out(
     undisturbed: float, disturbed: float, usual: float
 ) -> None:
     machine = Machine(by_turns(undisturbed, disturbed))
-    pulse = machine.pulse()
+    speed_probe = machine.speed_probe()
     for _ in range(20):
-        pulse.watch(machine.step, 20)
-    found = pulse.watch(machine.step, 200)
-    kept = at_usual_pace(pulse, found)
+        speed_probe.watch(machine.step, 20)
+    found = speed_probe.watch(machine.step, 200)
+    kept = at_usual_pace(speed_probe, found)
     assert len(found) > len(kept) >= 200
     ends = sorted(round(took, 9) for took, _ in kept)
-    assert ends[10] == ends[-10] == pytest.approx(usual)  # a pace may change between two beats
+    assert ends[10] == ends[-10] == pytest.approx(usual)  # a pace may change between two readings
 
 
 def test_as_many_answers_as_wanted_and_never_more_than_twice_that() -> None:
     machine = Machine(lambda now: 1.0 if now < 0.01 else 1.8)
-    pulse = machine.pulse(usual=50e-6)
-    assert len(pulse.watch(machine.step, 5)) == 5
+    speed_probe = machine.speed_probe(usual=50e-6)
+    assert len(speed_probe.watch(machine.step, 5)) == 5
     machine.now = 1.0
-    assert len(pulse.watch(machine.step, 5)) == pulses.MOST * 5
+    assert len(speed_probe.watch(machine.step, 5)) == speed_probes.MOST * 5
 
 
 def test_a_beat_is_over_at_once_where_another_program_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
-    pulse = machine.pulse()
-    usual = pulse.beat()
+    speed_probe = machine.speed_probe()
+    usual = speed_probe.read()
     began, works = machine.now, []
 
-    def stuck(_: Pulse, exponentials: int, sums: int) -> None:
+    def stuck(_: SpeedProbe, exponentials: int, sums: int) -> None:
         machine.now += 2e-3 * (exponentials + sums)
 
-    monkeypatch.setattr(Pulse, "_on_all_cores", stuck)
-    monkeypatch.setattr(pulse, "_work", lambda: works.append(machine.now))
-    assert pulse.beat() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * pulses.UNTIMED)
+    monkeypatch.setattr(SpeedProbe, "_on_all_cores", stuck)
+    monkeypatch.setattr(speed_probe, "_work", lambda: works.append(machine.now))
+    assert speed_probe.read() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * speed_probes.UNTIMED)
     assert not works
     assert not is_alike(machine.now - began, usual)
 
 
 def test_waiting_has_an_end() -> None:
     machine = Machine(lambda now: 1.0 if now < 1.0 else 1.8)
-    pulse = machine.pulse(usual=50e-6)
-    pulse.watch(machine.step, 900)
+    speed_probe = machine.speed_probe(usual=50e-6)
+    speed_probe.watch(machine.step, 900)
     machine.now = start = 2.0
     for _ in range(100):
-        pulse.settle()
+        speed_probe.settle()
     assert PATIENCE < machine.now - start < WAITING * machine.now + 2 * PATIENCE
 
 
 def test_a_machine_that_is_always_disturbed_is_its_own_measure() -> None:
     machine = Machine(lambda _: 1.8)
-    pulse = machine.pulse()
-    assert pulse.is_usual(pulse.beat())
-    knowing = machine.pulse(usual=50e-6)
+    speed_probe = machine.speed_probe()
+    assert speed_probe.is_usual(speed_probe.read())
+    knowing = machine.speed_probe(usual=50e-6)
     found = knowing.watch(machine.step, 5)
-    assert not any(knowing.is_usual(beat) for _, beat in found)
+    assert not any(knowing.is_usual(reading) for _, reading in found)
     assert at_usual_pace(knowing, found) == found  # better than nothing
 
 
 def test_many_beats_of_waiting_do_not_outweigh_few_long_steps() -> None:
-    """Time counts, not beats: a tenth of a second has two of them where a step lasts so long, or 1,000 of waiting."""
+    """Time counts, not readings: a tenth of a second has two of them where a step lasts so long, or 1,000 of waiting."""
     machine = Machine(lambda now: 1.0 if now < 3.0 else 1.8)
-    pulse = machine.pulse()
+    speed_probe = machine.speed_probe()
     while machine.now < 3.0:
-        pulse.beat()
+        speed_probe.read()
         machine.now += LASTING
     while machine.now < 5.0:
-        pulse.beat()
-    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+        speed_probe.read()
+    assert speed_probe.usual == pytest.approx(50e-6, rel=0.02)
 
 
 def test_the_usual_pace_is_one_of_those_that_the_machine_has_not_one_between_them() -> None:
     paces = itertools.cycle([1.0] * 9 + [1.35] * 3 + [1.7] * 4 + [1.9] * 4)  # a neighbour on one core, the other, both
     machine = Machine(lambda _: next(paces))
-    pulse = machine.pulse()
+    speed_probe = machine.speed_probe()
     for _ in range(200):
-        pulse.beat()
+        speed_probe.read()
         machine.now += 1e-3
-    assert pulse.usual == pytest.approx(50e-6, rel=0.02)
+    assert speed_probe.usual == pytest.approx(50e-6, rel=0.02)
     assert densest({binned(1e-4): 3.0, binned(1.1e-4): 1.0, binned(2e-4): 3.5}) == pytest.approx(1.02e-4, rel=0.02)
 
 
@@ -158,20 +158,20 @@ def test_where_no_pulse_is_felt_everything_counts() -> None:
     assert at_usual_pace(None, found) == found
 
 
-@pytest.mark.parametrize(("undisturbed", "at_rest"), [(0.0, True), (0.001, True), (0.03, False)])
-def test_a_machine_is_at_rest_where_it_is_hardly_ever_faster(undisturbed: float, at_rest: bool) -> None:
+@pytest.mark.parametrize(("undisturbed", "quiet"), [(0.0, True), (0.001, True), (0.03, False)])
+def test_a_machine_is_at_rest_where_it_is_hardly_ever_faster(undisturbed: float, quiet: bool) -> None:
     machine = Machine(by_turns(undisturbed, 0.05))
-    pulse = machine.pulse()
+    speed_probe = machine.speed_probe()
     for _ in range(40):
-        pulse.watch(machine.step, 20)
-    assert pulse.is_rest(50e-6)
-    assert pulse.is_rest(1.8 * 50e-6) is at_rest
+        speed_probe.watch(machine.step, 20)
+    assert speed_probe.is_quiet(50e-6)
+    assert speed_probe.is_quiet(1.8 * 50e-6) is quiet
 
 
 def test_rest_is_found_on_a_machine_that_is_mostly_busy() -> None:
     paces = itertools.cycle([1.8, 1.35, 1.7, 1.9, 1.0, 1.35, 1.8, 1.7])
     machine = Machine(lambda _: next(paces))
-    assert machine.pulse().fastest(0.05) == pytest.approx(50e-6, rel=0.02)
+    assert machine.speed_probe().fastest(0.05) == pytest.approx(50e-6, rel=0.02)
     assert machine.now == pytest.approx(0.05, abs=1e-3)
 
 
@@ -187,27 +187,27 @@ def test_an_accelerators_steps_depend_on_the_pace_of_one_core() -> None:
 
 
 class Displacing(Machine):
-    """On which a beat displaces so much that the step after it takes 1.3 times as long."""
+    """On which a reading displaces so much that the step after it takes 1.3 times as long."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.displaced = False
+        self.evicted = False
 
     def work(self) -> None:
         super().work()
-        self.displaced = True
+        self.evicted = True
 
     def step(self) -> float:
-        took = (1.3 if self.displaced else 1.0) * super().step()
+        took = (1.3 if self.evicted else 1.0) * super().step()
         self.now += took - 1e-3
-        self.displaced = False
+        self.evicted = False
         return took
 
 
 def test_what_a_beat_displaces_is_brought_back_before_anything_is_timed() -> None:
     machine = Displacing()
-    assert max(took for took, _ in machine.pulse().watch(machine.step, 20)) == pytest.approx(1.3e-3)
-    found = machine.pulse().watch(machine.step, 20, resume=machine.step)
+    assert max(took for took, _ in machine.speed_probe().watch(machine.step, 20)) == pytest.approx(1.3e-3)
+    found = machine.speed_probe().watch(machine.step, 20, resume=machine.step)
     assert [took for took, _ in found] == [pytest.approx(1e-3)] * 20
 
 
@@ -225,7 +225,7 @@ def _untimed_steps(seconds: float) -> int:
         machine.now += seconds
         resumed.append(seconds)
 
-    machine.pulse().watch(machine.step, 1, resume=resume)
+    machine.speed_probe().watch(machine.step, 1, resume=resume)
     return len(resumed)
 
 
@@ -243,8 +243,8 @@ class Step:
 
 def test_the_median_of_a_step_is_that_at_the_usual_pace() -> None:
     machine = Machine(by_turns(undisturbed=0.3, disturbed=0.5))
-    pulse = machine.pulse(usual=50e-6)
-    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=5, seconds=2.0, pulse=pulse)
+    speed_probe = machine.speed_probe(usual=50e-6)
+    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=5, seconds=2.0, speed_probe=speed_probe)
     assert isinstance(found, Measurement)
     assert found.median == pytest.approx(1e-3)
     assert found.repeatability == pytest.approx(1.0)
@@ -254,8 +254,8 @@ def test_the_median_of_a_step_is_that_at_the_usual_pace() -> None:
 
 def test_a_step_that_was_never_at_the_usual_pace_says_so() -> None:
     machine = Machine(lambda _: 1.8)
-    pulse = machine.pulse(usual=50e-6)
-    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=3, seconds=0.1, pulse=pulse)
+    speed_probe = machine.speed_probe(usual=50e-6)
+    (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=3, seconds=0.1, speed_probe=speed_probe)
     assert isinstance(found, Measurement)
     assert found.usual == 0.0
     assert found.median == found.anyhow == pytest.approx(1.8e-3)

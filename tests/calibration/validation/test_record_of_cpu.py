@@ -12,8 +12,7 @@ from placer.calibration.suite import entries
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score, thread_decisions
-from placer.machine import malloc
-from placer.pricing.allocator import LAST_THRESHOLD, HeapState
+from placer.machine import LAST_THRESHOLD, HeapState, malloc
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from placer import machine
 from placer.calibration.measuring.interleaved import Measurement
 from placer.calibration.suite import Entry
 from placer.calibration.validation import cells, record
@@ -21,7 +22,6 @@ from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.report import render
 from placer.calibration.validation.run import main, replay, validate
 from placer.errors import CalibrationError, PlacerError, ProfileError
-from placer.machine import host as machine
 from placer.profile.profile import DeviceFit, Profile
 
 

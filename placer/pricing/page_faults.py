@@ -13,12 +13,11 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from placer.machine import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState
 from placer.pricing import parameter_updates
-from placer.tracing.trace import MemoryEvent, Trace
+from placer.tracing import MemoryEvent, Trace
 
 PAGE = 4096
-#: glibc's defaults, in bytes: blocks above are mapped; the threshold never grows beyond the second.
-FIRST_THRESHOLD, LAST_THRESHOLD = 128 << 10, 32 << 20
 #: What the heap is grown by beyond what is asked for, and what is left of its end when it is cut.
 TOP_PAD = 128 << 10
 #: Smaller buffers find room between others: they decide nothing.
@@ -42,14 +41,6 @@ class FreshMemory:
     def total(self) -> int:
         """Bytes of fresh pages of the whole step."""
         return sum(self.by_call.values())
-
-
-@dataclass(frozen=True)
-class HeapState:
-    """Where a process stands: from which size on it maps blocks, and how many bytes its heap holds ready (bytes)."""
-
-    threshold: int = FIRST_THRESHOLD
-    free: int = 0
 
 
 #: Of a process that has freed every size of block: nothing but the largest is mapped.

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import placer
-from placer import api
-from placer.decision import planning, ranks
-from placer.profile import profile
+from placer import api, profile, tracing
+from placer.decision import ranks
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
@@ -22,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("no_plans")
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Grows by one with every trace."""
     seen: list[object] = []
-    real = planning.trace_workload
-    monkeypatch.setattr(planning, "trace_workload", lambda workload: (seen.append(1), real(workload))[1])
+    real = tracing.trace
+    monkeypatch.setattr(tracing, "trace", lambda workload: (seen.append(1), real(workload))[1])
     return seen
 
 

@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
+from placer import machine
+from placer.answer import Placement
 from placer.decision import history
 from placer.decision.decision import Decision, decide
 from placer.errors import PlacerError
-from placer.machine import host as machine
 from placer.placement import step_times as module
 from placer.placement.moving import move, move_modules, move_optimizer, same_device
-from placer.placement.placement import Placement
 from placer.placement.step_times import StepTimes
 from placer.pricing.prediction import Prediction
 

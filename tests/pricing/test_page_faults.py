@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from placer.pricing.allocator import (
+from placer.pricing.page_faults import (
     FIRST_THRESHOLD,
     LAST_THRESHOLD,
     PAGE,

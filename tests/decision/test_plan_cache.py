@@ -10,7 +10,8 @@ from torch import nn
 
 from placer.decision import plans as plans_module
 from placer.decision.decision import decide
-from placer.decision.plans import Plan, Plans
+from placer.decision.plan import Plan
+from placer.decision.plan_cache import PlanCache
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 
@@ -26,7 +27,7 @@ def net(width: int = 8) -> nn.Sequential:
 
 
 def test_the_same_model_and_question_are_recognised(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     assert plans.get(model, "q") is None
     plans.put(model, "q", plan)
     assert plans.get(model, "q") is plan
@@ -34,7 +35,7 @@ def test_the_same_model_and_question_are_recognised(plan: Plan) -> None:
 
 
 def test_another_instance_of_the_architecture_is_recognised(plan: Plan) -> None:
-    plans = Plans()
+    plans = PlanCache()
     plans.put(net(), "q", plan)
     assert plans.get(net(), "q") is plan
     assert plans.get(net(16), "q") is None
@@ -50,14 +51,14 @@ def test_another_instance_of_the_architecture_is_recognised(plan: Plan) -> None:
     lambda m: m.__setattr__("steps", 3),
 ])  # fmt: skip
 def test_a_changed_model_is_noticed(plan: Plan, change: Callable[[nn.Sequential], object]) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     plans.put(model, "q", plan)
     change(model)
     assert plans.get(model, "q") is None
 
 
 def test_a_layer_that_reuses_a_dead_ones_address_is_noticed(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     for width in range(9, 46):  # never a width again
         plans.put(model, "q", plan)
         del model[2], model[0]  # their addresses are free now
@@ -67,7 +68,7 @@ def test_a_layer_that_reuses_a_dead_ones_address_is_noticed(plan: Plan) -> None:
 
 
 def test_models_are_not_kept_alive(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     plans.put(model, "q", plan)
     gone = weakref.ref(model)
     del model
@@ -77,7 +78,7 @@ def test_models_are_not_kept_alive(plan: Plan) -> None:
 
 
 def test_a_known_model_can_still_be_moved_by_swapping(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     plans.put(model, "q", plan)
     parameters = list(model.parameters())
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -89,7 +90,7 @@ def test_a_known_model_can_still_be_moved_by_swapping(plan: Plan) -> None:
 
 
 def test_memory_is_bounded(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     for question in range(3 * plans_module.PER_PROCESS):
         plans.put(model, question, plan)
     assert len(plans._by_signature) == plans_module.PER_PROCESS
@@ -97,7 +98,7 @@ def test_memory_is_bounded(plan: Plan) -> None:
 
 
 def test_the_device_is_known_only_when_it_is_one(plan: Plan) -> None:
-    plans, model = Plans(), net()
+    plans, model = PlanCache(), net()
     plans.put(model, "q", plan)
     assert plans.device_of(model) == torch.device("cpu")
     model[0].to("meta")

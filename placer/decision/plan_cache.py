@@ -8,52 +8,25 @@ sizes it lies (``between.py``). All is bounded, and nothing keeps a model alive.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from placer.decision.decision import Decision
 from placer.decision.interpolation import Sizes, neighbours
-from placer.placement.moving import only_device
-from placer.pricing.prediction import Prediction
-from placer.profile.profile import Profile
-from placer.workload.signature import module_signature, without_sizes
-from placer.workload.watch import Watch
+from placer.decision.plan import Plan
+from placer.placement import only_device
+from placer.workload import Watch, module_signature, without_sizes
 
 #: Plans kept for one model object (batch sizes, modes), and for architectures in all.
 PER_MODEL = 32
 PER_PROCESS = 64
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A decision and everything needed to explain it later; holds no reference to the model.
-
-    ``key`` names the workload in the history. ``measured`` tells that the real step was timed for this plan. What
-    earlier runs saw is part of it up to ``generation`` (see ``observed.py``); ``before`` is the plan without that.
-    ``kinds`` is equal for steps made of the same ops in the same layers, however often each runs. ``interpolated``
-    tells that no step was traced for it.
-    ``occupied`` says which devices other jobs kept busy (see ``occupied.py``).
-    """
-
-    decision: Decision
-    predictions: Mapping[str, Prediction]
-    workload: Mapping[str, Any]
-    profile: Profile
-    notes: tuple[str, ...] = ()
-    key: str = ""
-    measured: bool = False
-    generation: int = 0
-    before: Plan | None = None
-    kinds: int = 0
-    interpolated: bool = False
-    occupied: tuple[str, ...] = ()
 
 
 class _Architecture:
@@ -82,11 +55,11 @@ class _Seen:
     device: torch.device | None
     architecture: _Architecture
     plans: OrderedDict[Hashable, Plan] = field(default_factory=OrderedDict)
-    #: What questions mean, by the words in which they were asked (see ``asked.py``).
+    #: What questions mean, by the words in which they were asked (see ``request.words``).
     meanings: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
 
 
-class Plans:
+class PlanCache:
     """Plans by model object and by architecture; safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -195,3 +168,9 @@ def _keep(kept: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:
     kept.move_to_end(key)
     while len(kept) > PER_MODEL:
         kept.popitem(last=False)
+
+
+#: What this process decided.
+plans = PlanCache()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=plans.unlock)

@@ -1,0 +1,190 @@
+"""A checked request of ``choose``, and what was decided before for one like it.
+
+A request that repeats another costs a look-up. Asked in the same words of the same, unchanged model object, it is not
+even checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import nn
+
+from placer import machine
+from placer import profile as profiles
+from placer.decision import convention, planning, ranks, second_opinion
+from placer.decision.comparison import Comparison, compare
+from placer.decision.plan import Plan
+from placer.decision.plan_cache import plans
+from placer.errors import PlacerError
+from placer.profile import Profile
+from placer.workload import (
+    MEASURE,
+    THREADS,
+    Workload,
+    callable_signature,
+    check_available,
+    check_choice,
+    check_devices,
+    optimizer_signature,
+    override,
+    signature,
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The checked arguments of ``choose``, but for those about the move.
+
+    ``named`` are the devices that the caller gave, ``devices`` those to choose from; None: all of this machine.
+    ``source`` is what names the profile.
+    """
+
+    workload: Workload
+    named: tuple[str, ...] | None
+    devices: tuple[str, ...] | None
+    threads: str
+    measure: str
+    source: Profile | str | PathLike[str] | None
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The module whose plans are remembered; None for a step function."""
+        return self.workload.target if isinstance(self.workload.target, nn.Module) else None
+
+    @property
+    def profile(self) -> Profile:
+        """Raises ProfileError."""
+        return profiles.load_cached(self.source)
+
+    @property
+    def question(self) -> Hashable:
+        """Equal for requests with one answer, about models that are equal."""
+        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile)
+
+    def comparison(self) -> Comparison:
+        """The devices to compare. Raises ProfileError, ProfileStale if the machine changed since calibration."""
+        profiles.check_fresh(self.profile)
+        names, notes = convention.reachable(self.workload, self.devices)
+        return compare(self.profile, devices=names, threads=self.threads, notes=notes)
+
+
+def check(workload: Workload, devices: Any, threads: Any, measure: Any, source: Any) -> Request:
+    """The arguments that are not about the workload, checked. Raises ValueError or TypeError."""
+    names = check_devices(devices)
+    check_choice("threads", threads, THREADS)
+    check_choice("measure", measure, MEASURE)
+    profiles.check_source(source)
+    if measure != "never" and workload.is_step_function:
+        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
+    if names is not None:
+        check_available(names)
+    return Request(workload, names, names or ranks.own_devices(), threads, measure, source)
+
+
+def look_up(request: Request) -> tuple[Plan | None, bool]:
+    """(the plan made before, whether its decision is new since steps were seen); None where nothing says enough.
+
+    That is the plan for this model and question, or one between those for a smaller and a larger input.
+    """
+    model = request.model
+    if model is None:
+        return None, False
+    plan = plans.get(model, request.question)
+    # The identity of a profile is only meaningful while it lives, and the plan keeps its own alive.
+    if plan is not None and plan.profile is request.profile:
+        if plan.current:
+            return plan, False
+        seen = second_opinion.with_seen(plan, request.workload.steps)
+        plans.put(model, request.question, seen)
+        return seen, seen.decision != plan.decision
+    if plan is None and request.measure == "never" and request.threads == "keep":
+        return _interpolated(request, model), False
+    return None, False
+
+
+def _interpolated(request: Request, model: nn.Module) -> Plan | None:
+    """A plan made of those for a smaller and a larger input of the same model; None where that would say too little."""
+    found = plans.between(model, request.question)
+    if found is None:
+        return None
+    plan = planning.interpolated(*found, request.workload)
+    if plan is not None:
+        plans.put(model, request.question, plan)
+    return plan
+
+
+def remember(request: Request, plan: Plan) -> None:
+    """Keep a new plan for requests to come."""
+    if request.model is not None:
+        plans.put(request.model, request.question, plan)
+
+
+def understood(request: Request, words: Hashable) -> None:
+    """Keep what the ``words`` of a request mean, for as long as its model is what it was."""
+    if request.model is not None:
+        plans.understood(request.model, words, (request.workload.signature, request.named))
+
+
+def answered_before(
+    model: nn.Module, words: Hashable, threads: str, measure: str, source: Profile | str | PathLike[str] | None
+) -> Plan | None:
+    """The plan for a question asked before in the same words, if all it depends on is what it was; else None.
+
+    None too where the answer has to be agreed upon with other ranks, or threads have to be set.
+    """
+    if threads == "tune" or override() is not None or ranks.distributed():
+        return None
+
+    def question(meaning: tuple[Hashable, tuple[str, ...] | None]) -> Hashable:
+        signed, named = meaning
+        return _question(signed, named, threads, measure, profiles.load_cached(source))
+
+    try:
+        found = plans.again(model, words, question)
+    except PlacerError:
+        return None
+    if found is None or not found[0].current:
+        return None
+    plan, (_, named) = found
+    if named is not None:
+        check_available(named)
+    return plan
+
+
+def _question(
+    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile
+) -> Hashable:
+    """``signed`` is the workload's signature; the process-wide switches a prediction depends on are in it too."""
+    switches = (torch.get_num_threads(), machine.matmul_precision())
+    return (signed, names, threads, measure, id(profile), switches)
+
+
+def words(
+    batch_shape: Any,
+    example: Any,
+    mode: Any,
+    loss: Any,
+    optimizer: Any,
+    steps: Any,
+    data: Any,
+    autocast: Any,
+    devices: Any,
+    threads: Any,
+    measure: Any,
+) -> Hashable | None:
+    """Equal for arguments of ``choose`` that mean the same for one model in one state; None where one is wrong.
+
+    What it holds need not have a hash: whoever keeps it finds out.
+    Types count where Python calls values of different types equal: ``steps=True`` is refused, ``steps=1`` is not.
+    """
+    if not (optimizer is None or isinstance(optimizer, (str, torch.optim.Optimizer))):
+        return None
+    return (
+        signature(batch_shape), signature(example), mode, callable_signature(loss), optimizer_signature(optimizer),
+        type(steps), steps, data, type(autocast), autocast, signature(devices), threads, measure,
+    )  # fmt: skip

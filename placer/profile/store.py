@@ -1,0 +1,159 @@
+"""Where profiles are kept: this machine's, imported ones and those that come with placer; reading and writing them.
+
+A profile is one JSON file. Nothing in it is ever executed, and ``schema`` checks every value before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
+from placer.machine import machine_id
+from placer.profile.files import data_home, replace_file
+from placer.profile.profile import Profile
+from placer.profile.schema import decode, encode
+
+#: A profile is a few MB; nothing larger than this is read.
+MAX_BYTES = 64 * 2**20
+
+_loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
+
+
+def default_path() -> Path:
+    """This machine's profile file; it need not exist."""
+    return profiles_folder() / f"{machine_id()}.json"
+
+
+def profiles_folder() -> Path:
+    """The folder of this machine's profile and of imported ones."""
+    return data_home() / "profiles"
+
+
+def shipped_folder() -> Path:
+    """The folder of the profiles that come with placer."""
+    return Path(__file__).parent / "shipped"
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the profiles that come with placer."""
+    return tuple(sorted(path.stem for path in shipped_folder().glob("*.json")))
+
+
+def imported() -> tuple[str, ...]:
+    """Names of the profiles in the user's folder, other machines' in a shared home among them."""
+    return tuple(sorted(path.stem for path in profiles_folder().glob("*.json")))
+
+
+def named_path(name: str) -> Path:
+    """Where a profile imported under ``name`` is kept. Raises ValueError for a name that is not one."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", name) or ".." in name:
+        raise ValueError(
+            f"not a profile name: {name!r}; use up to 80 letters, digits, '.', '_' and '-', starting with a letter or "
+            "digit and without '..' or a path separator"
+        )
+    return profiles_folder() / f"{name}.json"
+
+
+def load(source: str | os.PathLike[str] | None = None, *, samples: bool = True) -> Profile:
+    """Read a profile: this machine's (None), a file, or one imported or shipped under a name.
+
+    A string is a path when it ends in ``.json`` or holds a path separator, else a name; the user's own profiles come
+    before shipped ones. Staleness is not checked: see ``stale_fields``. Without ``samples`` they are left out, which
+    takes less than half of the time. Raises ProfileMissing, ProfileDamaged,
+    ProfileTooNew, ProfileTooOld, or ProfileError if the file cannot be read.
+    """
+    path, label = locate(source)
+    try:
+        if not path.is_file():
+            if path.exists():
+                raise ProfileDamaged(f"{path} is not a file; give a profile written by: placer calibrate")
+            raise ProfileMissing(_missing(source, path))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ProfileError(f"cannot read profile {path}: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise ProfileDamaged(
+            f"{path} is larger than {MAX_BYTES >> 20} MB, so it is not a profile placer wrote; "
+            "write a new one with: placer calibrate"
+        )
+    return replace(decode(data, str(path), samples=samples), name=label)
+
+
+def load_cached(source: Profile | str | os.PathLike[str] | None) -> Profile:
+    """A profile without its samples, read only when its file changed since the last time. Raises ProfileError."""
+    if isinstance(source, Profile):
+        return source
+    check_source(source)
+    path = _own_path(os.environ.get("PLACER_HOME")) if source is None else str(locate(source)[0])
+    try:
+        status = os.stat(path)  # noqa: PTH116 - on every repeated call, and a Path costs five times as much
+    except (OSError, ValueError):
+        return load(source, samples=False)  # nothing there: the loader knows what to say
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    known = _loaded.get(path)
+    if known is None or known[0] != stamp:
+        known = _loaded[path] = (stamp, load(source, samples=False))
+    return known[1]
+
+
+@functools.cache
+def _own_path(home: str | None) -> str:
+    """This machine's profile; ``home`` is what it depends on."""
+    return str(default_path())
+
+
+def check_source(source: object) -> None:
+    """TypeError for what cannot name a profile."""
+    if not isinstance(source, (Profile, str, os.PathLike, type(None))):
+        raise TypeError(f"profile must be a path, a name, a Profile or None, not {source!r}")
+
+
+def save(profile: Profile, path: str | os.PathLike[str] | None = None) -> Path:
+    """Write a profile (None: this machine's file) and return where. Old content stays until the new one is complete.
+
+    Raises ProfileError if the file cannot be written, or if the profile would not be accepted by ``load`` (a NaN, a
+    list of the wrong length): a file that cannot be read back is never written.
+    """
+    target = default_path() if path is None else Path(path)
+    data = encode(profile)
+    try:
+        if len(data) > MAX_BYTES:
+            raise ProfileDamaged(f"{len(data) >> 20} MB of JSON, and at most {MAX_BYTES >> 20} MB are read back")
+        decode(data, "profile")
+    except ProfileError as error:
+        raise ProfileError(f"refusing to write a profile that could not be read back: {error}") from error
+    try:
+        replace_file(target, data)
+    except OSError as error:
+        raise ProfileError(
+            f"cannot write profile {target}: {error.strerror or error}; "
+            "give another file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+        ) from error
+    return target
+
+
+def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """The file ``load`` would read for ``source``, and what to call it; whether it exists is not checked."""
+    if source is None:
+        path = default_path()
+        return path, str(path)
+    text = os.fspath(source)
+    separators = {os.sep, os.altsep or os.sep, "/"}
+    if not isinstance(source, str) or text.endswith(".json") or any(mark in text for mark in separators):
+        return Path(text), text
+    own = named_path(text)
+    return (own if own.exists() else shipped_folder() / own.name), text
+
+
+def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
+    if source is None:
+        return f"this machine is not calibrated (no {path}); run: placer calibrate"
+    if path.parent == shipped_folder():
+        names = ", ".join(sorted({*imported(), *shipped()})) or "none"
+        return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
+    return f"no profile at {path}; write one with: placer calibrate --output {path}"
