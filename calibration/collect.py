@@ -1,8 +1,8 @@
-"""Everything worth recording on one machine: ``python -m placer.calibration.collect``, the heart of ``make gpu``.
+"""Records everything worth knowing of one machine: ``python -m placer.calibration.collect``, run by ``make gpu``.
 
-In one folder per machine: its environment, its profile, what a first context and a call of ``choose`` cost, and the
-validation suite measured on every device. Each part is written as soon as it is known and skipped when it is there
-already, so a run that was cut short goes on where it stopped.
+One folder per machine holds its environment, its profile, what a first context and a call of ``choose`` cost, and the
+validation suite measured on every device. Each part is written as soon as it is known, and skipped if it is there
+already: a run that was cut short goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from placer.profile import replace_file
 #: Seconds a whole collection may take, and the share of it for calibration.
 SECONDS = 500.0
 CALIBRATION_SHARE = 0.15
-#: Fewer seconds calibrate nothing.
+#: Least seconds of a calibration: fewer measure nothing.
 LEAST_CALIBRATION = 5.0
 #: Real seconds a process may take to touch an accelerator for the first time.
 CONTEXT_SECONDS = 120.0
@@ -49,7 +49,7 @@ PACKAGES = ("torch", "numpy", "transformers", "torch_geometric", "pytorch-tabnet
 
 
 def folder_name() -> str:
-    """What this machine's records are filed under: its first accelerator, or its CPU's instructions, and its cores."""
+    """The name of this machine's folder: its first accelerator, or its CPU's instructions, and its number of cores."""
     facts = machine.fingerprint()
     found = facts["accelerators"]
     name = str(found[0].get("name", "accelerator")) if found else f"cpu-{facts['cpu_instructions']}"
@@ -64,9 +64,9 @@ def collect(
     seconds: float = SECONDS,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Fill ``folder`` within about ``seconds``; what is there already is kept.
+    """Fill ``folder`` within about ``seconds``; what is there already is kept. ``say`` is told each stage.
 
-    Raises the errors of calibration and validation, and ValueError for a device that is not here.
+    Raises the errors of calibration and validation, and ValueError for a device that this machine does not have.
     """
     deadline = time.perf_counter() + seconds
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def collect(
     say("calibrating")
     budget = max(CALIBRATION_SHARE * seconds, LEAST_CALIBRATION)
     calibrate(budget=budget, devices=devices, path=folder / "profile.json", progress=False)
-    # As it was written: a run that goes on finds it under the same name, and keeps the predictions made with it.
+    # As it was written: a later run finds it under the same name, and keeps the predictions made with it.
     known = profile.load(folder / "profile.json")
     costs = folder / "choose_cost.json"
     if not costs.exists():

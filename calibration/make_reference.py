@@ -1,9 +1,10 @@
 """Measures this machine at length, for others to learn from: ``python -m placer.calibration.make_reference NAME``.
 
-Each call is one session of 25 minutes, whose journal stays in a folder; the profiles are made of all sessions there,
-and put among those that come with placer. They hold fits and no samples. A machine that shares its cores has several
-paces, and one differs from another for each op in its own way. So the two at which most was measured make a profile
-each: the faster one is NAME, the machine at rest; the other NAME-busy, what neighbours make of it.
+Each call is one measurement session of 25 minutes, whose journal stays in a folder. The profiles are made of all
+sessions there and are put among those that come with placer. They hold fits and no samples. A machine that shares its
+cores runs at several speeds, and each op differs in its own way from one speed to another. So the two speeds at which
+most was measured make a profile each: NAME of the faster one, the quiet machine, and NAME-busy of the other, the
+contended machine.
 """
 
 from __future__ import annotations
@@ -22,95 +23,110 @@ from pathlib import Path
 import numpy as np
 
 from placer import machine, profile
-from placer.calibration.fitting.device import LEAST_POINTS
+from placer.calibration.build import build
+from placer.calibration.fitting import LEAST_POINTS
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.speed_probe import SpeedProbe, is_alike, pacing_cores, usual_reading
+from placer.calibration.measuring.speed_probe import SpeedProbe, is_alike, probed_cores, usual_reading
 from placer.calibration.progress import silent
-from placer.calibration.runner import build, measure, targets
+from placer.calibration.target import measure, targets
 from placer.decision import running_with
 from placer.errors import CalibrationError
 from placer.profile import Profile, data_home
 
-#: Seconds of measuring that a session is worth.
+#: Seconds of measuring in one session.
 BUDGET = 1500.0
-#: Share of a session that is listened for how fast the machine is at rest, before.
+#: Share of a session that is first spent on readings, to find the quiet machine's.
 LISTENING = 0.005
-#: Least share of a session's steps that makes a pace of its own.
+#: Least share of the steps that makes a speed of its own.
 LEAST_SHARE = 0.15
-#: Lengths of steps (seconds) between which readings are told apart, the share of readings that are called rest, by how much
-#: those of longer steps may be longer, and the fewest steps of one length that tell.
-LENGTHS, RESTING, MOST_LONGER, LEAST_OF_LENGTH = (1e-3, 3e-3, 1e-2, 3e-2), 0.05, 1.15, 100
+#: Readings are compared by the length of their step: the bounds of the lengths (seconds), and the fewest steps of one
+#: length that count. The quiet reading of a length is this quantile; a longer length's may be longer by this factor.
+LENGTHS, LEAST_OF_LENGTH = (1e-3, 3e-3, 1e-2, 3e-2), 100
+QUIET_QUANTILE, MOST_LONGER = 0.05, 1.15
 
 
-def sit(folder: Path, *, seconds: float) -> None:
-    """Measure every device for ``seconds`` in all, into a journal of its own in ``folder``.
+def measure_session(folder: Path, *, seconds: float) -> None:
+    """Measure every device for ``seconds`` in all, into a new journal in ``folder``.
 
-    Waits for the machine at rest, and of steps that were at rest in part keeps to that part: most of a day it is busy.
-    Draws other probes than the sessions before did.
+    Most of a day the machine is contended: the session waits for it to be quiet, and where a step was so in part, it
+    keeps to that part. It draws other probes than the sessions before. Raises CalibrationError for a session in
+    ``folder`` that cannot be read here.
     """
-    earlier = len(list(folder.glob("*.journal")))
+    earlier = len(_sessions(folder, machine.fingerprint()))
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
     journal = Journal(folder / f"{stamp}.journal", machine.fingerprint())
     for target in targets(machine.available_devices(), quick=False):
         with running_with(target.threads):
-            rest = SpeedProbe(pacing_cores(target.device, target.threads)).fastest(LISTENING * seconds)
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=rest, drawn=earlier)
+            probe = SpeedProbe(probed_cores(target.device, target.threads))
+            quiet = probe.quiet_reading(LISTENING * seconds)
+        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=quiet, drawn=earlier)
 
 
-def together(folder: Path) -> tuple[Profile, Profile | None]:
-    """The profiles of all sessions in ``folder``: of the machine at rest, and while neighbours keep it busy.
+def profiles_of(folder: Path) -> tuple[Profile, Profile | None]:
+    """The profiles of all sessions in ``folder``: of the quiet machine, and of the contended one.
 
-    The latter is None where that was hardly ever seen. Raises CalibrationError where there is no session, where one is
-    of another machine or of other settings than this process has, and where all together say too little.
+    The latter is None where the machine was hardly ever contended. Raises CalibrationError where there is no session,
+    where one is of another machine or of other settings than this process has, and where all together say too little.
     """
     fingerprint = machine.fingerprint()
-    sessions = [Journal(path, fingerprint, existing=True) for path in sorted(folder.glob("*.journal"))]
+    sessions = _sessions(folder, fingerprint)
     if not sessions:
         raise CalibrationError(f"no session in {folder}: measure one, with a budget above 0")
     with tempfile.TemporaryDirectory() as scratch:
-        rest, busy = (Journal(Path(scratch) / f"{pace}.journal", fingerprint) for pace in ("rest", "busy"))
-        _sort(sessions, rest, busy)
-        return _profile(rest, fingerprint), _profile(busy, fingerprint) if busy.observations else None
+        quiet, contended = (
+            Journal(Path(scratch) / f"{state}.journal", fingerprint) for state in ("quiet", "contended")
+        )
+        _sort(sessions, quiet, contended)
+        return _profile(quiet, fingerprint), _profile(contended, fingerprint) if contended.observations else None
+
+
+def _sessions(folder: Path, fingerprint: dict[str, object]) -> list[Journal]:
+    return [Journal(path, fingerprint, existing=True) for path in sorted(folder.glob("*.journal"))]
 
 
 def _profile(journal: Journal, fingerprint: dict[str, object]) -> Profile:
     return replace(build(journal, fingerprint, interrupted=False, unaided=True), samples=())
 
 
-def _sort(sessions: Sequence[Journal], rest: Journal, busy: Journal) -> None:
-    """Put the steps of all sessions where they belong, with the medians of the sessions' rates."""
+def _sort(sessions: Sequence[Journal], quiet: Journal, contended: Journal) -> None:
+    """Put the steps of all sessions into the journal they belong to, with the medians of the sessions' rates."""
     for device, threads in dict.fromkeys(key for session in sessions for key in session.rates):
         rates = [session.rates[device, threads] for session in sessions if (device, threads) in session.rates]
         common = {k: statistics.median(r[k] for r in rates) for k in sorted(set(rates[0]).intersection(*rates))}
-        steps = [step for session in sessions for step in leveled(session.of(device, threads))]
+        steps = [step for session in sessions for step in with_comparable_readings(session.of(device, threads))]
         spent = sum(session.seconds.get((device, threads), 0.0) for session in sessions)
-        for journal, some in zip((rest, busy), by_pace(steps), strict=True):
+        for journal, some in zip((quiet, contended), by_speed(steps), strict=True):
             if some:
                 journal.add_rates(device, threads, common, 0.0)
             for step in some:
                 journal.add(step, spent / len(some))
 
 
-def leveled(steps: Sequence[StepObservation]) -> list[StepObservation]:
-    """``steps`` of one session with the readings that short ones would have had around them.
+def with_comparable_readings(steps: Sequence[StepObservation]) -> list[StepObservation]:
+    """``steps`` of one session, each with the reading that a short step would have had around it.
 
-    Large products lower the clock of their core, and what ran last has evicted the reading's code and data: where short
-    steps have readings of 62 microseconds around them, long ones have some of 68 at the same pace of the machine.
+    Large products lower the clock of their core, and long steps evict the speed probe's code and data. Where short
+    steps have readings of 62 microseconds around them, long ones have some of 68 at the same speed of the machine.
     """
-    classes: dict[int, list[float]] = {}
+    by_length: dict[int, list[float]] = {}
     for step in steps:
-        classes.setdefault(bisect(LENGTHS, step.seconds), []).append(step.reading)
-    rest = {n: float(np.quantile(readings, RESTING)) for n, readings in classes.items() if len(readings) >= LEAST_OF_LENGTH}
-    short = rest.get(0, 0.0)
-    longer = {n: min(max(reading / short, 1.0), MOST_LONGER) for n, reading in rest.items() if short > 0.0}
-    return [replace(step, reading=step.reading / longer.get(bisect(LENGTHS, step.seconds), 1.0)) for step in steps]
+        by_length.setdefault(bisect(LENGTHS, step.seconds), []).append(step.reading)
+    quiet = {
+        length: float(np.quantile(readings, QUIET_QUANTILE))
+        for length, readings in by_length.items()
+        if len(readings) >= LEAST_OF_LENGTH
+    }
+    short = quiet.get(0, 0.0)
+    factors = {n: min(max(reading / short, 1.0), MOST_LONGER) for n, reading in quiet.items() if short > 0.0}
+    return [replace(step, reading=step.reading / factors.get(bisect(LENGTHS, step.seconds), 1.0)) for step in steps]
 
 
-def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
-    """Those at the faster and those at the slower of the two paces that most were measured at.
+def by_speed(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
+    """(steps at the faster, steps at the slower) of the two speeds at which most were measured.
 
-    The latter are none where they would be too few and where the speed_probe was not felt; where no pace lasted, all are one.
+    There are no slower ones where they would be too few, or where no readings were taken. Where no speed lasted, all
+    steps count as the faster ones.
     """
     fullest, others = _parted(steps)
     if len(fullest) < LEAST_POINTS:
@@ -118,12 +134,12 @@ def by_pace(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], li
     next_fullest, _ = _parted(others)
     if len(next_fullest) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
         return fullest, []
-    rest, busy = sorted((fullest, next_fullest), key=lambda some: statistics.median(step.reading for step in some))
-    return rest, busy
+    quiet, contended = sorted((fullest, next_fullest), key=lambda some: statistics.median(s.reading for s in some))
+    return quiet, contended
 
 
 def _parted(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
-    """Those at the pace that most have, and the others; where the speed_probe was not felt, all and none."""
+    """(steps at the usual speed, all others); where no readings were taken, all and none."""
     usual = usual_reading(step.reading for step in steps)
     if usual is None:
         return list(steps), []
@@ -142,13 +158,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sessions", type=Path, help="the folder of all sessions (default: in the data folder)")
     options = parser.parse_args(arguments)
     target = profile.shipped_folder() / profile.named_path(options.name).name
-    folder = options.sessions or data_home() / "sessions" / options.name
+    new, former = (data_home() / name / options.name for name in ("sessions", "sittings"))
+    folder = options.sessions or (former if former.is_dir() and not new.exists() else new)
     if options.budget > 0.0:
-        sit(folder, seconds=options.budget)
-    rest, busy = together(folder)
-    print(profile.save(rest, target))
-    if busy is not None:
-        print(profile.save(busy, target.with_stem(f"{target.stem}-busy")))
+        measure_session(folder, seconds=options.budget)
+    quiet, contended = profiles_of(folder)
+    print(profile.save(quiet, target))
+    if contended is not None:
+        print(profile.save(contended, target.with_stem(f"{target.stem}-busy")))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What to measure next: time is a budget, spent where it teaches most."""
+"""Decides what to measure next: the time goes to the probes that add most to the fit."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from placer.calibration.measuring.observation import StepObservation
 from placer.pricing import roofline_seconds
 from placer.profile import DeviceFit
 
-#: Share of the peak rates that a step of random ops reaches, roughly: turns seconds into a limit on work.
+#: Share of the peak rates that a step of random ops reaches, roughly: it turns seconds into a limit on work.
 EFFICIENCY = 0.3
 #: Share of probes whose steps may be as long as the budget allows at all.
 LONG = 0.15
-#: Share of a CPU's blocks whose steps are shorter, and the least shares of the longest step they take, every octave
-#: equally likely: where a step takes a tenth of a millisecond, code and operands stay in the nearest caches, and an op
-#: costs a half or a fourth of what it does between large ones. An accelerator's kernels care less.
+#: Share of a CPU's blocks that are made for shorter steps, and the least share of the longest step that these take;
+#: every octave between is equally likely. In a step of a tenth of a millisecond code and operands stay in the nearest
+#: caches, and an op costs a half or a fourth of what it costs between large ones. On an accelerator this matters less.
 SHORT, SHORTEST = 0.5, 3e-3
-#: Probes of a family that fail in a row before it is asked for more and more rarely: the device may lack its ops.
+#: Probes of a family that may fail in a row before it is drawn more and more rarely: the device may lack its ops.
 PATIENCE = 4
 
 
 @dataclass
 class _Spread:
-    """The standard deviation of numbers that come one by one (Welford, 1962): every probe is planned by it."""
+    """The standard deviation of numbers that come one by one (Welford, 1962)."""
 
     count: int = 0
     mean: float = 0.0
@@ -78,7 +78,7 @@ class Planner:
         self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
 
     def next(self) -> Probe:
-        """The next probe: its family by need, its shapes at random within the longest step allowed."""
+        """The next probe: its family by need, its shapes at random within the longest step."""
         name = max(self._families, key=self._need)
         limit = self._stretched if self.random.random() < LONG else self.limit
         if self._short and name != "network" and self.random.random() < self._short:
@@ -86,7 +86,7 @@ class Planner:
         return PROPOSERS[name][0](self.random, limit)
 
     def learn(self, family: str, observation: StepObservation | None, seconds: float) -> None:
-        """Tell what a probe of ``family`` showed (None: it failed) and the ``seconds`` it took to measure."""
+        """Take what a probe of ``family`` showed (None: it failed), and the ``seconds`` it took to measure."""
         state = self._families[family]
         state.probes += 1
         state.spent += seconds
@@ -103,7 +103,7 @@ class Planner:
         state = self._families[name]
         if state.probes < 2:
             return 1e6 * state.weight - state.probes
-        # A failure is quick: counted by time alone, a family that cannot run here would be tried for ever.
+        # A failure is quick: counted by time alone, a family that cannot run here would be drawn for ever.
         hope = 0.5 ** max(state.failed - PATIENCE, 0)
         varies = state.residuals.deviation if state.residuals.count > 3 else 1.0
         # Each family's error falls like 1 / sqrt(time): the next second is worth its weight over time spent.
@@ -116,7 +116,7 @@ class Planner:
 
 
 def too_few(observations: Sequence[StepObservation], least: int = 2) -> tuple[str, ...]:
-    """Families with fewer than ``least`` measured probes: what a calibration that ran out of budget still lacks."""
+    """Families with fewer than ``least`` measured probes: what a calibration lacked the time for."""
     counts = dict.fromkeys(PROPOSERS, 0)
     for step in observations:
         counts[step.family] = counts.get(step.family, 0) + 1

@@ -1,73 +1,181 @@
-"""What a calibration found, as lines a person can check against a data sheet."""
+"""What a calibration found: a short data sheet for people, and every number for those who ask."""
 
 from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterator
+from functools import cache
 
-from placer.pricing import Z90
+import torch
+from torch import nn
+
+from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing import Z90, framework_counts, framework_seconds
 from placer.profile import DeviceFit, Profile
-from placer.units import format_seconds, three_digits
+from placer.tracing import Trace, trace
+from placer.units import format_bytes, format_seconds, three_digits
+from placer.workload import make_workload
 
-_WIDTH, _INDENT = 80, 18
+_WIDTH, _INDENT = 80, 17
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
+#: Share of steps left out above which the short sheet says so.
+NOTABLE_LEFT_OUT = 0.2
+#: Relative error above which a certainty is told as a factor.
+LARGE_ERROR = 0.5
+#: Layers of the network whose training step shows what the framework adds.
+LAYERS = 10
+#: What the framework does once in a training step, whatever the network: names of its counts.
+_ONCE = ("step", "training_step", "update")
+
+Row = tuple[str, str]
 
 
-def render(profile: Profile) -> str:
-    """The profile's peaks, overheads and noise, one line each, plain text."""
-    lines = [f"calibrated in {profile.seconds:.0f} s, {len(profile.samples)} samples kept"]
-    for fit in profile.fits:
-        lines += ["", _title(fit), *_device_lines(fit)]
-    median, high = profile.noise.get("median_spread"), profile.noise.get("p90_spread")
-    if median is not None and high is not None:
-        lines += ["", f"noise: repeated steps spread by {median:.1%} (median), {high:.1%} (90th percentile)"]
-    left_out = profile.noise.get("left_out", 0.0)
-    if left_out > 0.0:
-        lines += [f"       {left_out:.1%} of the steps are left out: something else on the machine changed its pace"]
-    lines += [f"warning: {warning}" for warning in profile.warnings]
-    if not profile.complete:
-        lines.append("not complete: run placer calibrate again to go on where it stopped")
-    return "\n".join(lines)
+def render(profile: Profile, *, everything: bool = False) -> str:
+    """The data sheet as plain text of 80 columns, without a newline at its end.
+
+    It has each device at its usual number of threads. With ``everything`` it has all numbers of threads, and all that
+    was fitted.
+    """
+    samples = f", {len(profile.samples):,} samples kept" if everything else ""
+    lines = [f"calibrated in {profile.seconds:.0f} s{samples}"]
+    fits = profile.fits if everything else tuple(profile.fit(device) for device in profile.devices())
+    for fit in fits:
+        rows = [*_sheet(fit), *(_details(fit) if everything else ())]
+        lines += ["", _title(fit, profile), *(line for row in rows for line in _lines(*row))]
+    lines += [""]
+    for note in _notes(profile, everything):
+        lines += textwrap.wrap(note, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    if not everything:
+        lines.append("for every number: placer profile show --all")
+    return "\n".join(lines).rstrip()
 
 
-def _title(fit: DeviceFit) -> str:
+def _title(fit: DeviceFit, profile: Profile) -> str:
     if fit.device == "cpu":
         return f"cpu, {fit.threads} thread{'s' * (fit.threads > 1)}"
-    return fit.device
+    known = {item.get("device"): item.get("name") for item in profile.fingerprint.get("accelerators") or ()}
+    name = known.get(fit.device) or fit.device
+    return fit.device if name == fit.device else f"{fit.device}, {name}"
 
 
-def _device_lines(fit: DeviceFit) -> list[str]:
+def _sheet(fit: DeviceFit) -> Iterator[Row]:
+    """The lines of the short data sheet."""
     rates = fit.rates
-    peaks = [f"{dtype} {_giga(rates[f'flops/{dtype}'])}FLOP/s" for dtype in _DTYPES if f"flops/{dtype}" in rates]
-    rows = [
-        ("matrix products", ", ".join(peaks)),
-        ("memory", f"{_giga(rates['bytes_per_second'])}B/s read and written by a large copy"),
-        ("dispatch", f"{format_seconds(rates['dispatch_seconds'])} for the smallest op"),
-    ]
+    yield "arithmetic", _arithmetic(fit)
+    yield "memory", f"{_giga(rates['bytes_per_second'])}B/s, read and written"
     if "launch_seconds" in rates:
-        issue, sync = rates.get("issue_seconds", 0.0), rates["sync_seconds"]
-        start = format_seconds(rates["launch_seconds"])
-        wait = f"{format_seconds(sync)} to wait for an idle device"
-        rows.append(("launch", f"{format_seconds(issue)} to issue, {start} until it starts, {wait}"))
-    for direction, words in (("h2d", "copy to device"), ("d2h", "copy to host")):
-        for memory in ("pageable", "pinned"):
-            prefix = f"copy/{direction}/{memory}"
-            if f"{prefix}/bytes_per_second" in rates:
-                per_tensor = format_seconds(rates[f"{prefix}/seconds_per_tensor"])
-                rows.append(
-                    (words, f"{_giga(rates[f'{prefix}/bytes_per_second'])}B/s {memory}, {per_tensor} per tensor")
-                )
-    own = {name: value for name, value in fit.framework.items() if value > 0 and not name.startswith("host")}
-    if own:
-        rows.append(("framework", ", ".join(f"{format_seconds(v)} per {n.replace('_', ' ')}" for n, v in own.items())))
+        issue, start, wait = (format_seconds(rates.get(f"{name}_seconds", 0.0)) for name in ("issue", "launch", "sync"))
+        yield "launch", f"{issue} to issue, starts {start} later, {wait} to wait for it"
+        copies = [_copy(fit, direction, words) for direction, words in (("h2d", "to device"), ("d2h", "to host"))]
+        if any(copies):
+            yield "copies", ", ".join(filter(None, copies))
+    else:
+        yield "smallest op", format_seconds(rates["dispatch_seconds"])
+    once, per_op = training_step(fit)
+    added = [format_seconds(once)] if once else []
+    added += [f"{format_seconds(per_op)} per op"] if per_op else []
+    if added:
+        yield "training step", f"PyTorch adds {' and '.join(added)} ({LAYERS} layers, Adam)"
+    if "base" in fit.interval:
+        yield "certainty", _certainty(fit)
+
+
+def training_step(fit: DeviceFit) -> tuple[float, float]:
+    """What the framework adds to a small training step: seconds in all steps, and beyond these seconds per op.
+
+    The step is that of ``LAYERS`` linear layers with activations. Its ops are taken to keep the host as long as the
+    smallest op does. The second number is the mean of all ops, those of the backward pass and of Adam included.
+    """
+    step = _small_step()
+    each = fit.rates.get("issue_seconds", fit.rates.get("dispatch_seconds", 0.0))
+    counts = framework_counts(step, [each] * len(step.calls))
+    once = sum(fit.framework.get(name, 0.0) for name in _ONCE)
+    return once, (framework_seconds(counts, fit.framework) - once) / len(step.calls)
+
+
+@cache
+def _small_step() -> Trace:
+    with torch.device("meta"):
+        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(32, 32), nn.ReLU())]
+    return trace(make_workload(nn.Sequential(*layers), (1, 32), mode="train", optimizer="adam"))
+
+
+def _arithmetic(fit: DeviceFit) -> str:
+    """The rate of large matrix products by dtype; the unit stands once where it is the same."""
+    peaks = {dtype: _giga(fit.rates[f"flops/{dtype}"]) for dtype in _DTYPES if f"flops/{dtype}" in fit.rates}
+    prefixes = {peak[-1] for peak in peaks.values()}
+    if len(prefixes) == 1:
+        return ", ".join(f"{dtype} {peak[:-2]}" for dtype, peak in peaks.items()) + f" {prefixes.pop()}FLOP/s"
+    return ", ".join(f"{dtype} {peak}FLOP/s" for dtype, peak in peaks.items())
+
+
+def _copy(fit: DeviceFit, direction: str, words: str) -> str:
+    pageable, pinned = (fit.rates.get(f"copy/{direction}/{m}/bytes_per_second") for m in ("pageable", "pinned"))
+    if pageable is None:
+        return ""
+    return f"{_giga(pageable)}B/s {words}" + (f" ({_giga(pinned)}B/s from pinned memory)" if pinned else "")
+
+
+def _certainty(fit: DeviceFit) -> str:
+    """How far nine of ten predicted steps are off at the most, as seen on steps that were left out of the fit."""
+    error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
+    within = f"{error:.0%}" if error <= LARGE_ERROR else f"a factor of {1.0 + error:.1f}"
+    return f"9 of 10 steps take within {within} of what is predicted"
+
+
+def _details(fit: DeviceFit) -> Iterator[Row]:
+    """What the short sheet leaves out."""
+    rates = fit.rates
+    if "launch_seconds" in rates:
+        yield "empty kernel", format_seconds(rates["dispatch_seconds"])
+    tensors = [
+        f"{format_seconds(rates[name])} {direction} {memory}"
+        for direction in ("h2d", "d2h")
+        for memory in ("pageable", "pinned")
+        if (name := f"copy/{direction}/{memory}/seconds_per_tensor") in rates
+    ]
+    if tensors:
+        yield "tensor copy", ", ".join(tensors)
+    if "context_seconds" in rates:
+        first = rates.get("first_call_seconds", 0.0)
+        yield "first use", f"{format_seconds(rates['context_seconds'])} in all, {format_seconds(first)} for each new op"
+    if "memory_bytes" in rates:
+        yield "memory size", format_bytes(rates["memory_bytes"])
+    if rates.get("fresh_seconds_per_byte"):
+        yield "fresh memory", f"{_giga(1.0 / rates['fresh_seconds_per_byte'])}B/s, taken from the system"
+    if USUAL_READING in rates:
+        yield "speed probe", f"{format_seconds(rates[USUAL_READING])}, the usual reading"
     taken = sum(family.measured for family in fit.families.values())
     built_on = f", built on what {fit.reference} knows" if fit.reference else ""
-    rows.append(("cost model", f"{len(fit.families)} op families fitted on {taken} samples{built_on}"))
-    if "base" in fit.interval:
-        error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
-        rows.append(("certainty", f"a step is known within about {error:.0%} (90 % of steps)"))
-    return [line for row in rows for line in _lines(*row)]
+    yield "cost model", f"{len(fit.families)} op families fitted on {taken:,} samples{built_on}"
+    if fit.families:
+        yield "samples", ", ".join(f"{name} {family.measured:,}" for name, family in fit.families.items())
+    own = {name: value for name, value in fit.framework.items() if value > 0}
+    for title, is_host in (("framework", False), ("issue by host", True)):
+        # An accelerator's ``host*`` costs are those of issuing one op, by op and family.
+        costs = {name: value for name, value in own.items() if name.startswith("host") == is_host}
+        for number, (name, value) in enumerate(costs.items()):
+            what = name.removeprefix("host/").replace("_", " ")
+            yield "" if number else title, f"{format_seconds(value):>7} per {what}"
+    if {"base", "ops"} <= set(fit.interval):
+        base, ops = (f"{fit.interval[name]:.3g}" for name in ("base", "ops"))
+        yield "interval", f"sigma of log(seconds): {base} of any step, {ops} times that of its ops"
+
+
+def _notes(profile: Profile, everything: bool) -> Iterator[str]:
+    """What a reader should know of this calibration, and what to do about it."""
+    median, high = profile.noise.get("median_spread"), profile.noise.get("p90_spread")
+    if everything and median is not None and high is not None:
+        yield f"noise: repeated steps spread by {median:.1%} (median), {high:.1%} (90th percentile)"
+    left_out = profile.noise.get("left_out", 0.0)
+    if left_out > (0.0 if everything else NOTABLE_LEFT_OUT):
+        advice = "" if everything else "; for surer predictions run placer calibrate when it is idle"
+        yield f"left out: {left_out:.1%} of the steps, since the machine's speed had changed meanwhile{advice}"
+    yield from (f"warning: {warning}" for warning in profile.warnings)
+    if not profile.complete:
+        yield "not complete: run placer calibrate again to go on where it stopped"
 
 
 def _lines(name: str, text: str) -> list[str]:

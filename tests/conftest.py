@@ -15,7 +15,7 @@ from placer import decision as deciding
 from placer import machine, profile
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 
 @pytest.fixture(autouse=True)

@@ -20,15 +20,20 @@ from placer import decision as deciding
 from placer.calibration.validation import record
 from placer.calibration.validation.scoring import score
 from placer.cli import main
-from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES
-from placer.pricing.operators import FAMILIES
+from placer.pricing.families import FAMILIES
+from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.profile.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Families have headings in lower case, as in the code.
+FAMILY_HEADING = r"^## (?=[a-z])"
 #: A time, a rate or a share in a command's output.
 FIGURE = re.compile(r"\d (?:s|ms|µs|GB/s|[GM]FLOP/s)\b|\d ?%")
+#: The name on the package index.
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+DISTRIBUTION = re.findall(r'^name = "(.+)"$', PYPROJECT, re.MULTILINE)[0]
 #: Commands that measure for minutes: only their options are checked.
 MEASURES = ("calibrate", "validate")
 
@@ -96,10 +101,13 @@ def test_python_blocks_run_one_after_the_other(page: Path, elsewhere: Path, caps
 def test_commands_are_accepted(page: Path, elsewhere: Path, handmade_profile: Profile) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     decided = {"kind": "decision", "explanation": api.explain(_net(), (2, 3)).to_dict()}
-    api.history.record(decided)
+    deciding.history.record(decided)
     for program, *arguments in commands(page):
         if program == "make":
             assert set(arguments) <= set(targets), arguments
+            continue
+        if program == "pip":
+            assert arguments == ["install", DISTRIBUTION], arguments
             continue
         assert program == "placer", program
         if arguments[0] in MEASURES:
@@ -117,6 +125,20 @@ def _net() -> object:
     from torch import nn
 
     return nn.Linear(3, 2)
+
+
+def test_extras_in_the_text_are_those_of_the_distribution() -> None:
+    section = PYPROJECT.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = re.findall(r"^(\w+) = \[", section, re.MULTILINE)
+    for page in PAGES:
+        named = re.findall(r"pip install \"([\w-]+)\[(\w+)\]\"", page.read_text(encoding="utf-8"))
+        assert all(name == DISTRIBUTION and extra in extras for name, extra in named), page.name
+
+
+def test_every_page_is_in_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"([\w/-]+\.md)$", site, re.MULTILINE))
+    assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[3:]}
 
 
 def anchors(page: Path) -> set[str]:
@@ -165,12 +187,13 @@ def test_every_block_that_names_the_record_shows_output(page: Path) -> None:
 
 def test_tables_of_errors_are_those_of_the_record() -> None:
     budgets = json.loads((RECORD.parent / "budget_errors.json").read_text(encoding="utf-8"))["rows"]
-    text = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     for row in budgets:
         shown = f"| {row['budget']:.0f} s | {row['took']:.0f} s | {row['median']:.1%} | {row['p90']:.1%} |"
         assert shown in text
     families = json.loads((RECORD.parent / "family_errors.json").read_text(encoding="utf-8"))["families"]
-    _, *sections = re.split(r"^## ", (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8"), flags=re.M)
+    text = (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8")
+    _, *sections = re.split(FAMILY_HEADING, text, flags=re.MULTILINE)
     shown_errors = {
         section.partition("\n")[0]: re.search(r"^- Measured error: (.*)$", section, re.M) for section in sections
     }
@@ -183,7 +206,7 @@ def test_tables_of_errors_are_those_of_the_record() -> None:
 def test_the_suites_error_is_that_of_the_record() -> None:
     measured = score(record.load(RECORD.parent / "measurements.json").cells)
     assert measured is not None
-    text = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     shown = f"| placer | {measured.median_error:.1%} | {measured.p90_error:.1%} | {measured.within_25:.1%} |"
     assert shown in text
 
@@ -202,7 +225,7 @@ def test_regenerating_replaces_output_and_nothing_else() -> None:
 
 def test_op_families_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8")
-    start, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    start, *sections = re.split(FAMILY_HEADING, text, flags=re.MULTILINE)
     shown = {section.partition("\n")[0]: section for section in sections}
     assert set(shown) == set(FAMILIES)
     assert all(f"`{name}`" in start for name in (*CONTEXT_SIZES, *CONTEXT_FLAGS))
@@ -217,11 +240,14 @@ def test_op_families_are_those_of_the_code() -> None:
         assert ("+ what the busiest core does\n" in shown[name]) == (family.sharing is not None), name
 
 
-def test_options_in_the_tables_are_those_of_the_command() -> None:
-    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    for name in ("calibrate", "explain", "validate"):
-        section = text.partition(f"## placer {name}\n")[2].partition("\n## ")[0]
-        command = main.get_command(click.Context(main), name)
+def test_every_command_has_a_page_with_its_options() -> None:
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "commands").glob("[a-z]*.md")}
+    context = click.Context(main)
+    assert set(pages) == set(main.list_commands(context))
+    for name, text in pages.items():
+        command = main.get_command(context, name)
         assert command is not None
         options = {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
-        assert set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE)) == options
+        assert set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE)) == options
+        if isinstance(command, click.Group):
+            assert set(re.findall(r"^\| `([a-z]+)[` ]", text, re.MULTILINE)) == set(command.commands)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from placer import api
+from placer import machine
 from placer.profile.profile import Profile
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -35,7 +35,7 @@ def _calibrated(
 ) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLACER_STRICT", "1")  # a fallback would prove nothing
-    monkeypatch.setattr(api.machine, "available_devices", lambda: ("cpu",))
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
     yield
     accelerate: Any = sys.modules.get("accelerate.state")
     if accelerate is not None:

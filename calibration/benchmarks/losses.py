@@ -9,7 +9,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placer.calibration.measuring.step import default_loss
+from placer.nest import tensors
+
+
+def default_loss(output: Any) -> Tensor:
+    """What ``loss=None`` stands for in the tracer: the loss an output carries, else the sum of all that can train."""
+    loss = getattr(output, "loss", None)
+    if isinstance(loss, Tensor) and loss.is_floating_point() and loss.dim() == 0:
+        return loss
+    floating = [tensor for tensor in tensors(output) if tensor.is_floating_point() and tensor.requires_grad]
+    if not floating:
+        raise ValueError("no floating tensor of the output depends on a parameter: give loss=")
+    total = floating[0].sum()
+    for tensor in floating[1:]:
+        total = total + tensor.sum()
+    return total
 
 
 def _cross_entropy(x: Tensor) -> Tensor:

@@ -1,0 +1,18 @@
+"""Samples -> numbers: fits the cost model of a device to what was measured, with what other machines are known to take."""
+
+from placer.calibration.fitting.accelerator import fit_accelerator
+from placer.calibration.fitting.device import fit_device
+from placer.calibration.fitting.families import LEAST_POINTS, ChosenHyperparameters
+from placer.calibration.fitting.references import expectation, pace_of_class, shipped_references
+from placer.calibration.fitting.sampling import samples
+
+__all__ = [
+    "LEAST_POINTS",
+    "ChosenHyperparameters",
+    "expectation",
+    "fit_accelerator",
+    "fit_device",
+    "pace_of_class",
+    "samples",
+    "shipped_references",
+]

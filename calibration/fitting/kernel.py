@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,16 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 from placer.pricing import covariance, distances
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The hyperparameters of one family's residual."""
+
+    length_scales: tuple[float, ...]
+    op_scale: float
+    signal: float
+    noise: float
 
 
 class OpMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc]

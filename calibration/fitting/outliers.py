@@ -1,4 +1,4 @@
-"""Samples that all others contradict: one that a neighbour disturbed would bend everything around it."""
+"""Finds samples that contradict all others: one that another program disturbed would bend everything around it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Standard deviations from what all others say of it at which a sample is left out.
+#: Standard deviations from what all others predict of it beyond which a sample is an outlier.
 OUTLIER = 3.0
 
 
-def uncontradicted(covariance: Array, y: Array) -> NDArray[np.bool_]:
-    """Which of the n targets ``y`` (mean zero) the others do not contradict; ``covariance`` (n x n) includes noise.
+def inliers(covariance: Array, y: Array) -> NDArray[np.bool_]:
+    """Which of the n targets ``y`` (mean zero) agree with the others; ``covariance`` (n x n) includes noise.
 
     Leave-one-out errors in closed form (Rasmussen & Williams, 2006, equations 5.10 to 5.12).
     """

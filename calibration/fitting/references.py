@@ -1,4 +1,4 @@
-"""Finds the shipped profile that a calibration can learn from (``make_reference`` makes one)."""
+"""Finds the shipped profile that a calibration can learn from."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
-from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.fitting.expectation import Expectation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import foreign_family
 from placer.profile import Profile
 
-#: Strangeness below which two machines are of one kind.
-SAME_KIND = 0.05
-#: Factor by which a reading may be longer than that of another machine of this kind and of its pace; and up to which what
-#: neighbours make of a pace is known (``transfer.PER_READING``): they leave half of a core.
+#: Dissimilarity below which two machines are of the same class.
+SAME_CLASS_WITHIN = 0.05
+#: Factor by which a reading may be longer than that of another machine of this class and of its pace; and up to which it
+#: is known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
 SAME_PACE, KNOWN_PACE = 1.15, 2.0
-#: What makes another CPU, and how strange that is. Older profiles do not tell CPUs of one name apart.
+#: What makes another CPU, and how dissimilar. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
 
-def references() -> tuple[Profile, ...]:
+def shipped_references() -> tuple[Profile, ...]:
     """The shipped profiles, without their samples."""
     return tuple(profile.load(name, samples=False) for name in profile.shipped())
 
@@ -31,10 +31,10 @@ def expectation(
 ) -> Expectation | None:
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
-    ``reading``: seconds of the reading at which this machine was measured (see ``speed_probe``), 0.0 where it was not felt. Of one
-    kind's profiles, made at rest and beside neighbours, the one at the nearest pace is taken; of profiles that are all
-    strange alike the newest, whose ops are described the closest. One made by another version of placer, which
-    describes ops by other features, is passed over.
+    ``reading``: seconds of the speed probe's reading at which this machine was measured, 0.0 where there was none. Of
+    profiles of one class, made on a quiet and on a contended machine, the one of the nearest pace is taken; of profiles
+    that are all equally dissimilar the newest, whose ops are described the closest. One made by another version of
+    placer, which describes ops by other features, is passed over.
     """
     current = [
         found for found in known
@@ -43,40 +43,41 @@ def expectation(
     if not current:
         return None
     newest_first = sorted(current, key=lambda found: found.created, reverse=True)
-    nearest = min(newest_first, key=lambda found: _apart(found, device, threads, fingerprint, reading))
-    kind, pace = _apart(nearest, device, threads, fingerprint, reading)
-    same_class = kind < SAME_KIND and pace <= math.log(KNOWN_PACE)
+    nearest = min(newest_first, key=lambda found: _distance(found, device, threads, fingerprint, reading))
+    dissimilarity, pace = _distance(nearest, device, threads, fingerprint, reading)
+    same_class = dissimilarity < SAME_CLASS_WITHIN and pace <= math.log(KNOWN_PACE)
     return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
 
 
-def pace_of_kind(
+def pace_of_class(
     known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> float | None:
-    """Seconds of the reading that a machine of this kind was measured at at length, where ``reading`` is of that pace.
+    """The usual reading (seconds) of a machine of this class, measured at length, if ``reading`` is of that pace.
 
-    How fast a machine is at rest is seen in many hours, not in a minute in which neighbours come and go: they make
-    readings longer. None makes them shorter; what does is the clock, as where the host has little else to do.
+    The speed of a quiet machine shows in many hours, not in one minute with other programs around: they make readings
+    longer. None makes them shorter; what does is the clock, as where the host has little else to do.
     """
     readings = [
         found.fit(device, threads).rates.get(USUAL_READING, 0.0)
         for found in known
-        if device in found.devices() and _strangeness(found.fingerprint, fingerprint, device) < SAME_KIND
+        if device in found.devices() and _dissimilarity(found.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
     ]
     alike = [own for own in readings if 0.0 < own <= reading <= own * SAME_PACE]
     return min(alike, key=lambda own: abs(math.log(reading / own)), default=None)
 
 
-def _apart(
+def _distance(
     found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> tuple[float, float]:
-    """(how strange a profile's machine is, how far its pace is off: a logarithm, told within one kind only)."""
-    kind = _strangeness(found.fingerprint, fingerprint, device)
+    """(dissimilarity of a profile's machine, how far its pace is off: a logarithm, 0.0 for machines of other classes)."""
+    dissimilarity = _dissimilarity(found.fingerprint, fingerprint, device)
     own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
-    return kind, abs(math.log(reading / own)) if kind < SAME_KIND and reading > 0.0 and own > 0.0 else 0.0
+    comparable = dissimilarity < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0
+    return dissimilarity, abs(math.log(reading / own)) if comparable else 0.0
 
 
-def _strangeness(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:
-    """How unlike two machines are; 0.0 for two of one kind: the same processor, cores and version of torch."""
+def _dissimilarity(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:
+    """How unlike two machines are; 0.0 for the same processor, cores and version of torch."""
     if device != "cpu":
         return 0.0 if _accelerator(there, device) == _accelerator(here, device) else 1.0
     cores = abs(math.log(float(there.get("cores") or 1) / float(here.get("cores") or 1)))

@@ -1,4 +1,4 @@
-"""One probe at a time, survived: what hangs or does not fit is written down, and the run goes on."""
+"""Measures one probe, and survives it: what hangs or does not fit is written down, and the run goes on."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 import torch
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.journal import Failure, Journal
+from placer.calibration.measuring.failures import HUNG, TOO_LARGE, Failure
+from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.watchdog import HungError, time_limit
 from placer.errors import PlacerError, TimerError
 
 #: Real seconds after which a probe is given up: a step takes milliseconds, the first kernels of a device some seconds.
 HANG_SECONDS = 30.0
-#: How torch says on the CPU that memory is short; on accelerators it has a class of its own for it.
+#: How torch says on the CPU that memory is short; on accelerators it has a class of its own for that.
 _SHORT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory")
-HUNG, TOO_LARGE = "it did not come back", "it did not fit in memory"
 
 
 class Measuring(Protocol):
-    """What ``Bench`` offers."""
+    """What ``attempt`` needs of a ``Bench``."""
 
     device: str
     threads: int
@@ -33,10 +33,10 @@ class Measuring(Protocol):
 def attempt(
     bench: Measuring, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS
 ) -> StepObservation | None:
-    """Measure one probe in about ``seconds``; None where it teaches nothing here.
+    """Measure one probe in about ``seconds``; None where nothing can be learnt from it here.
 
-    A probe that hangs for ``limit`` seconds or does not fit in memory is a failure in the journal; one whose op does
-    not exist for this dtype or device is nothing to write down. Raises TimerError: a clock that stands still would fail
+    A probe that hangs for ``limit`` seconds or does not fit in memory is a failure in the journal. One whose op does
+    not exist for this dtype or device is not written down. Raises TimerError: a clock that stands still would fail
     every other probe too, without ever spending the budget.
     """
     journal.starting(bench.device, bench.threads, probe.family, probe.name)
@@ -66,7 +66,7 @@ def _short_of_memory(error: BaseException) -> bool:
 
 
 def _free(device: str) -> None:
-    """Give back what the failed probe held: modules and graphs refer to themselves, allocators keep what is free."""
+    """Release what the failed probe held: modules and graphs are reference cycles, and allocators keep free memory."""
     gc.collect()
     if device != "cpu":
         with contextlib.suppress(RuntimeError, AttributeError):

@@ -1,4 +1,4 @@
-"""Runs one probe for real on one device and returns what it showed."""
+"""Runs one probe for real on one device, and returns what was observed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.device_timing import time_step_waiting
-from placer.calibration.measuring.in_place import StepTiming, recorder_cost, time_step
-from placer.calibration.measuring.matching import RecorderCost
-from placer.calibration.measuring.observation import StepObservation, observe
-from placer.calibration.measuring.phases import Ends
-from placer.calibration.measuring.rates import synchronizer
+from placer.calibration.measuring.in_place import time_step
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.observe import observe
+from placer.calibration.measuring.recording_cost import recorder_cost
 from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.step import default_loss, make_optimizer
+from placer.calibration.measuring.step import probe_step
+from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
 from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.waiting import synchronizer
 from placer.machine import malloc
 from placer.pricing import fault_seconds
 from placer.tracing import Trace, trace
 from placer.workload import Workload
 
-#: Seconds of steps before anything is timed, at least one: allocator, kernel selection and optimizer state settle, and
-#: cores that slept while the probe was built come back: steps of the first 10 ms take 2 to 5 % longer than later ones.
+#: Seconds of steps before anything is timed, at least one step. Allocator, kernel selection and optimizer state
+#: settle, and cores that slept while the probe was built wake up: steps of the first 10 ms take 2 to 5 % longer than
+#: later ones.
 WARM_UP = 0.01
-#: Steps run for that at most, whatever the clock says.
+#: Steps of that warm-up at most, whatever the clock says.
 MOST_WARM_UP = 1000
-#: An op stream of which less than this share was found among the events is not the one that was traced.
+#: Share of the traced ops that must be found among the events; with fewer, the device ran other ops.
 LEAST_MATCHED = 0.5
 #: Devices whose kernels the recorder reports. All others are timed by waiting for them.
 REPORTED = ("cpu", "cuda")
@@ -39,8 +41,8 @@ REPORTED = ("cpu", "cuda")
 class Bench:
     """Measures probes on one device at one number of threads.
 
-    ``rates`` are the device's own: on an accelerator they say what a launch and a wait take. With a ``speed_probe``, what
-    was timed at another pace than the machine's usual one is left out.
+    ``rates`` are the device's: on an accelerator they say what a launch and a wait take. With a ``speed_probe``, what
+    was timed at another speed than the machine's usual one is left out.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Bench:
 
     @cached_property
     def recorder(self) -> RecorderCost:
-        """What recording a step's events adds here."""
+        """What recording a step's events adds on this device."""
         return recorder_cost(
             self.device, synchronize=synchronizer(self.device), clock=self._clock, speed_probe=self._speed_probe
         )  # fmt: skip
@@ -69,7 +71,7 @@ class Bench:
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
 
-        Whatever torch raises for a probe it cannot run (not implemented for a dtype, out of memory) goes through.
+        Raises whatever torch raises for a probe it cannot run (not implemented for a dtype, out of memory).
         """
         module = probe.build()
         module.train(probe.mode == "train")
@@ -87,7 +89,7 @@ class Bench:
         traced = trace(workload)
         module.to(self.device)
         args = tuple(_moved(a, self.device) for a in args)
-        step = _step(module, args, probe, self._clock)
+        step = probe_step(module, args, probe, self._clock)
         warm_up(step, self._clock)
         timing = self._time(step, traced, seconds)
         if timing is None or timing.matched < LEAST_MATCHED:
@@ -98,7 +100,7 @@ class Bench:
         )  # fmt: skip
 
     def _fresh(self, traced: Trace) -> dict[int, float]:
-        """Seconds that calls of ``traced`` spend on fresh pages in this process, by number."""
+        """Seconds that calls of ``traced`` spend on fresh pages in this process, by call number."""
         return fault_seconds(traced, malloc.state(), self._rates) if self.device == "cpu" else {}
 
     def _time(self, step: Callable[[], object], traced: Trace, seconds: float) -> StepTiming | None:
@@ -109,7 +111,7 @@ class Bench:
             )  # fmt: skip
             if synchronize is None or any(op.device_seconds > 0.0 for op in timing.ops):
                 return timing
-            # No kernel was seen: counters that only an administrator may read, or a torch built without them.
+            # No kernel was seen: only an administrator may read the counters, or torch was built without them.
             self._reported = False
         assert synchronize is not None
         overhead = self._rates.get("launch_seconds", 0.0) + self._rates.get("sync_seconds", 0.0)
@@ -126,39 +128,6 @@ def warm_up(step: Callable[[], object], clock: Clock) -> None:
         step()
         if clock() - start >= WARM_UP:
             break
-
-
-def _step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) -> Callable[[], object]:
-    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out.
-
-    A training step returns when its phases ended.
-    """
-    optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
-    loss_of = probe.loss or default_loss
-    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
-    if optimizer is None:
-        leaves += module.parameters()
-
-    def train() -> Ends:
-        # A gradient left over would be added to, which is another op than the first write.
-        for leaf in leaves:
-            leaf.grad = None
-        if optimizer is not None:
-            optimizer.zero_grad()
-        cleared = clock()
-        loss = loss_of(module(*args))
-        forward = clock()
-        loss.backward()
-        backward = clock()
-        if optimizer is not None:
-            optimizer.step()
-        return Ends(cleared, forward, backward)
-
-    def infer() -> None:
-        with torch.no_grad():
-            module(*args)
-
-    return train if probe.mode == "train" else infer
 
 
 def _moved(value: Any, device: str) -> Any:

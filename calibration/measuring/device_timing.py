@@ -1,8 +1,8 @@
-"""Device time of ops on accelerators whose kernels no profiler reports: the device is waited for after every op.
+"""Times ops on accelerators whose kernels no profiler reports, by waiting for the device after every op.
 
-Such a backend (MPS, XPU, backends from outside torch) still lets one wait for its queue. From the moment an op was
-issued to an idle device until a wait for it returns, the launch delay, the op's kernels and the wait itself pass.
-Delay and wait are known from ``queueing`` and taken off. The time until it was issued is the host's share.
+Such a backend (MPS, XPU, backends from outside torch) still lets one wait for its queue. From the moment an op is
+issued to an idle device until a wait for it returns, three things pass: the launch delay, the op's kernels and the wait
+itself. Delay and wait are known (``rates.queueing``) and subtracted. The time until the op is issued is the host's.
 
 Which op of the trace a timed call belongs to is found as on the CPU: one more step runs under the recorder, whose
 events nest, so that a whole op (attention, an optimizer's step) gets what the ops inside it took.
@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity
 
-from placer.calibration.measuring.in_place import StepTiming, Stopwatch
-from placer.calibration.measuring.matching import OpTiming, match
+from placer.calibration.measuring.matching import match
 from placer.calibration.measuring.recording import Event, RawEvent, nest, recorder_of
+from placer.calibration.measuring.step_timing import OpTiming, StepTiming
+from placer.calibration.measuring.stopwatch import Stopwatch
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.measuring.waiting import OP_MARK, WaitAfterEachOp, waited_calls
 from placer.tracing import Trace
@@ -41,7 +42,7 @@ def time_step_waiting(
 ) -> StepTiming | None:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each).
 
-    ``overhead``: seconds between an op's issue and the end of the wait for it besides its kernels. None where steps do
+    ``overhead``: seconds from an op's issue to the end of the wait for it, its kernels not counted. None where steps do
     not repeat the same ops.
     """
     kind = torch.device(device).type
@@ -100,6 +101,6 @@ def _structure(
     raw = sorted(events, key=lambda e: (e.start_ns, -e.end_ns))
     numbers = [event.number for event in raw if event.name == OP_MARK]
     names = [call.name for call in mode.calls]
-    # The mode notes a call when it is done, the recorder orders events by their start: the same for ops in a row, not
-    # for an op that runs others through the mode again. Such a step is left to its whole time.
+    # The mode notes a call at its end, the recorder orders events by their start. The orders agree for ops in a row,
+    # not for an op that runs others through the mode again. Such a step is timed whole only.
     return _Structure(tuple(raw), names, numbers) if len(numbers) == len(names) else None

@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_pace, watched
+from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
 from placer.calibration.measuring.timing import Clock, percentile
 from placer.errors import TimerError
 
-#: Steps timed per round at most: more tells nothing new.
+#: Steps timed per round at most: more add nothing.
 MAX_STEPS_PER_ROUND = 200
 #: An accelerator is waited for once per block of at least this many seconds; a wait costs about 10 microseconds.
 BLOCK_SECONDS = 2e-3
-#: Steps longer than this fill the caches themselves: no untimed step is spent after another network ran.
+#: Steps longer than this (seconds) fill the caches themselves: no untimed step runs after another workload's.
 COLD_SECONDS = 0.3
 MIN_ROUNDS = 3
 
 
 class Timed(Protocol):
-    """What can be timed: ``prepare`` runs before each round, untimed."""
+    """A step that can be timed; ``prepare`` runs untimed before each round."""
 
     def prepare(self) -> None: ...
     def __call__(self) -> object: ...
@@ -32,9 +32,9 @@ class Timed(Protocol):
 class Measurement:
     """Seconds per step: median, 10th and 90th percentile over all rounds; ``count`` steps were timed.
 
-    ``repeatability`` is the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
-    at another pace than the machine's usual one are in none of these but ``anyhow``, the median of all; ``usual`` is
-    the share of the others. Where there are none, or the machine's speed_probe was not felt, nothing is left out.
+    ``repeatability``: the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
+    at another speed than the machine's usual one are left out of these. ``anyhow`` is the median of all steps,
+    ``usual`` the share of steps at the usual speed. Where that is 0, or without a speed probe, nothing is left out.
     """
 
     median: float
@@ -69,9 +69,9 @@ def measure_interleaved(
 ) -> list[Measurement | Exception]:
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
-    A step too long for that is timed once in each of 3 rounds. The answer is in the order of ``steps``; one that raised
-    gives its exception instead, and does not disturb the others. With a ``speed_probe``, the machine's usual pace is waited
-    for, and up to twice as many steps are timed where it is lost.
+    A step too long for that is timed once in each of 3 rounds. The results are in the order of ``steps``; one that
+    raised gives its exception instead, and does not disturb the others. With a ``speed_probe``, the machine's usual
+    speed is waited for, and up to twice as many steps are timed where it is not kept.
     """
     if rounds < MIN_ROUNDS or not seconds > 0:
         raise ValueError(f"at least {MIN_ROUNDS} rounds and a time above 0 are needed, got {rounds} and {seconds}")
@@ -88,12 +88,12 @@ def measure_interleaved(
 def _guarded(turn: _Turn, action: Callable[[_Turn], None]) -> None:
     try:
         action(turn)
-    except Exception as error:  # noqa: BLE001  one network that fails (no memory, a bug of its own) must not end the run
+    except Exception as error:  # noqa: BLE001  one workload that fails (no memory, a bug of its own) must not end the run
         turn.failure = error
 
 
 def _plan(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, rounds: int, seconds: float) -> None:
-    """Warm up (the first calls select kernels and grow allocators) and spread the time over the rounds."""
+    """Warm up (the first calls select kernels and grow allocators), and spread the time over the rounds."""
     turn.step.prepare()
     turn.step()
     estimate = _block(turn.step, 1, synchronize, clock)
@@ -108,7 +108,7 @@ def _plan(turn: _Turn, synchronize: Callable[[], object] | None, clock: Clock, r
         turn.block = min(math.ceil(BLOCK_SECONDS / estimate), MAX_STEPS_PER_ROUND)
     turn.steps = math.ceil(wanted / turn.block) * turn.block
     turn.untimed = turn.block if estimate < COLD_SECONDS else 0
-    # A block of steps lasts long enough by itself.
+    # On a device a block of steps is long beside what a reading evicts.
     turn.resume = turn.step if estimate < STRETCH and synchronize is None else None
 
 
@@ -137,11 +137,11 @@ def _block(step: Timed, count: int, synchronize: Callable[[], object] | None, cl
 
 
 def _summary(turn: _Turn, speed_probe: SpeedProbe | None) -> Measurement | Exception:
-    everything = [found for times in turn.times for found in times]
-    kept = at_usual_pace(speed_probe, everything)
+    everything = [timed for times in turn.times for timed in times]
+    kept = at_usual_speed(speed_probe, everything)
     half = len(turn.times) // 2
     first, second = (
-        _median(at_usual_pace(speed_probe, [found for times in part for found in times]))
+        _median(at_usual_speed(speed_probe, [timed for times in part for timed in times]))
         for part in (turn.times[:half], turn.times[half:])
     )
     if not min(first, second) > 0:
@@ -158,5 +158,5 @@ def _summary(turn: _Turn, speed_probe: SpeedProbe | None) -> Measurement | Excep
     )
 
 
-def _median(found: Sequence[tuple[float, float]]) -> float:
-    return percentile(sorted(seconds for seconds, _ in found), 0.5)
+def _median(timed: Sequence[tuple[float, float]]) -> float:
+    return percentile(sorted(seconds for seconds, _ in timed), 0.5)

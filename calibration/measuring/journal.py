@@ -1,56 +1,46 @@
-"""What calibration has measured so far, a line of JSON per probe, so that an interrupt loses nothing.
+"""What calibration has measured so far: one line of JSON per probe, so that an interrupt loses nothing.
 
-The first line names the machine's fingerprint: a journal of another machine, or of other settings, is not resumed but
-put aside, until there is a calibration with these again.
+The first line holds the format and the machine's fingerprint. A journal of another machine, of other settings or of
+another format is not resumed but put aside, until a calibration with these runs again.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from placer.calibration.measuring.failures import PROCESS_ENDED, Failure
 from placer.calibration.measuring.observation import StepObservation
 from placer.errors import CalibrationError
-from placer.profile import json_values
+from placer.profile import json_values as checked
 
-#: 2: steps know the reading around them. 3: and their phases.
+#: Format of the lines. 2 added the reading around a step, 3 its phases, 4 renamed features and counts.
 _VERSION = 4
 #: A journal is a few MB; a larger file is started anew.
 _MAX_BYTES = 256 * 2**20
 #: Characters of a first line: a fingerprint takes one or two thousand.
 _MOST_HEAD = 2**20
-#: What ended the process that was measuring is not known: it may have been this probe.
-_NEVER_SEEN_AGAIN = "the process ended while it ran"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A probe that could not be measured on one device at one number of CPU threads, and why."""
-
-    device: str
-    threads: int
-    family: str
-    name: str
-    reason: str
 
 
 class Journal:
-    """Observations, failures and rates in an append-only file.
+    """Observations, failures and rates in a file that is only appended to.
 
-    Damaged lines (a crash mid-write) are dropped, the rest kept. What is no journal is started anew; that of another
-    machine or of other settings is put aside first, and this one's taken back from there. Where it has to be an
-    ``existing`` one, neither is touched, and CalibrationError raised; likewise where the file cannot be written or is a
-    symbolic link.
+    Damaged lines (a crash mid-write) are dropped, the rest is kept. A file that is no journal is started anew. Another
+    head's journal is put aside first, and this head's is taken back from there. With ``existing`` the journal has to be
+    there: nothing is moved or started.
+
+    Raises CalibrationError where an existing journal is not this head's, where the file cannot be written, and where it
+    is a symbolic link.
     """
 
     #: What was being measured when the file ended.
     _running: Failure | None = None
-    #: Where the journal is now that stood here, of another machine or other settings.
+    #: Where the journal of another head is now that stood here.
     put_aside: Path | None = None
 
     def __init__(self, path: Path, fingerprint: Mapping[str, Any], *, existing: bool = False) -> None:
@@ -66,19 +56,19 @@ class Journal:
             self._exchange(head)
         if not self._read(head):
             if existing:
-                raise CalibrationError(f"{path} is no journal of this machine with these settings")
+                raise CalibrationError(self._refusal())
             self.observations, self.failures, self.rates, self.seconds = [], [], {}, {}
             self._write(json.dumps(head) + "\n", mode="w")
         if self._running is not None:
             self.add_failure(self._running)
 
     def _exchange(self, head: Mapping[str, Any]) -> None:
-        """Put another head's journal aside, and take back the one of ``head`` that was."""
+        """Put another head's journal aside, and take back the one of ``head`` if it was put aside."""
         found = self._head_found()
         if found == head:
             return
-        with suppress(OSError):  # what cannot be moved cannot be written either, which is told then
-            if found is not None and found.get("version") == _VERSION:
+        with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
+            if found is not None:
                 self.put_aside = self._aside(found)
                 self.path.replace(self.put_aside)
             own = self._aside(head)
@@ -86,19 +76,33 @@ class Journal:
                 own.replace(self.path)
 
     def _head_found(self) -> dict[str, Any] | None:
-        """The first line of the file that is there; None where there is none, or it is no journal."""
+        """The first line of the file; None where there is no file, or it is no journal."""
         try:
             with self.path.open(encoding="utf-8") as file:
-                return json_values.json_object(json.loads(file.readline(_MOST_HEAD)), "a head", None)
+                line = json.loads(file.readline(_MOST_HEAD))
+            found = checked.json_object(line, "a head", ("version", "fingerprint"))
+            checked.integer(found["version"], "version", 1)
         except (OSError, ValueError, TypeError, RecursionError):
             return None
+        return found
+
+    def _refusal(self) -> str:
+        """Why the file is not read as this machine's journal."""
+        found = self._head_found()
+        if found is not None and found["version"] != _VERSION:
+            return (
+                f"{self.path} has journal format {found['version']}, and this version of placer reads format "
+                f"{_VERSION}: remove the file and measure again"
+            )
+        return f"{self.path} is no journal of this machine with these settings"
 
     def _aside(self, head: Mapping[str, Any]) -> Path:
-        """Where the journal with this head is while others are written."""
+        """Where the journal with this head is kept while others are written."""
         digest = zlib.crc32(json.dumps(head, sort_keys=True).encode())
         return self.path.with_stem(f"{self.path.stem}-{digest:08x}")
 
     def _read(self, head: Mapping[str, Any]) -> bool:
+        """Take every sound line of the file; False where it is not a journal with this head."""
         try:
             if self.path.stat().st_size > _MAX_BYTES:
                 return False
@@ -116,42 +120,42 @@ class Journal:
                 self._take(json.loads(line))
             except (KeyError, TypeError, ValueError, RecursionError):
                 continue
-        if not content.endswith("\n"):  # what comes next must not be joined to a line a crash cut short
+        if not content.endswith("\n"):  # the next line must not be joined to one that a crash cut short
             self._write("\n")
         return True
 
     def _take(self, entry: Any) -> None:
-        entry = json_values.json_object(entry, "a line", None)
+        entry = checked.json_object(entry, "a line", None)
         if "starting" in entry:
-            self._running = _failure(entry["starting"])
+            self._running = Failure.from_json(entry["starting"])
             return
         if "failed" in entry:
-            self.failures.append(_failure(entry["failed"]))
+            self.failures.append(Failure.from_json(entry["failed"]))
             self._running = None
             return
-        key = (json_values.text(entry["device"], "device"), json_values.integer(entry["threads"], "threads", 1))
-        took = json_values.number(entry["took"], "took", 0.0)
+        key = (checked.text(entry["device"], "device"), checked.integer(entry["threads"], "threads", 1))
+        took = checked.number(entry["took"], "took", 0.0)
         if "rates" in entry:
-            self.rates[key] = json_values.numbers(entry["rates"], "rates", 0.0)
+            self.rates[key] = checked.numbers(entry["rates"], "rates", 0.0)
         else:
             self.observations.append(StepObservation.from_json(entry["step"]))
             self._running = None
         self.seconds[key] = self.seconds.get(key, 0.0) + took
 
     def starting(self, device: str, threads: int, family: str, name: str) -> None:
-        """What is measured next: if the process ends with it, the next run knows."""
-        self._append({"starting": asdict(Failure(device, threads, family, name, _NEVER_SEEN_AGAIN))})
+        """Note what is measured next: if the process ends meanwhile, the next run knows."""
+        self._append({"starting": asdict(Failure(device, threads, family, name, PROCESS_ENDED))})
 
     def add_failure(self, failure: Failure) -> None:
-        """Keep a probe that hung or did not fit; the time it took is the caller's to count."""
+        """Keep a probe that hung or did not fit; the caller counts the time it took."""
         self._append({"failed": asdict(failure)})
 
     def add_rates(self, device: str, threads: int, rates: Mapping[str, float], took: float) -> None:
-        """Keep the rates of one device."""
+        """Keep the rates of one device, which took ``took`` seconds."""
         self._append({"device": device, "threads": threads, "rates": dict(rates), "took": took})
 
     def add(self, observation: StepObservation, took: float) -> None:
-        """Keep one measured probe that took ``took`` seconds."""
+        """Keep one measured probe, which took ``took`` seconds."""
         self._append(
             {"device": observation.device, "threads": observation.threads, "step": observation.to_json(), "took": took}
         )
@@ -177,32 +181,14 @@ class Journal:
         return [o for o in self.observations if o.device == device and o.threads == threads]
 
     def attempts(self, device: str, threads: int) -> int:
-        """Probes measured and probes that failed: the next run draws others."""
+        """The number of probes that were measured or failed: the next run draws others."""
         failed = sum(f.device == device and f.threads == threads for f in self.failures)
         return len(self.of(device, threads)) + failed
 
     def close(self) -> None:
-        """Remove the file: its content is in a saved profile now."""
+        """Remove the file: a saved profile holds its content."""
         self.path.unlink(missing_ok=True)
 
 
 def _head(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
-
-
-def _failure(value: Any) -> Failure:
-    fields = json_values.json_object(value, "a failure", ("device", "threads", "family", "name", "reason"))
-    words = {name: json_values.text(fields[name], name) for name in ("device", "family", "name", "reason")}
-    return Failure(threads=json_values.integer(fields["threads"], "threads", 1), **words)
-
-
-def infeasible(failures: Sequence[Failure]) -> tuple[str, ...]:
-    """What a reader of the profile should know: how many probes of a family failed on which device, and why."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for f in failures:
-        if f.reason != _NEVER_SEEN_AGAIN:
-            counts[f.device, f.family, f.reason] = counts.get((f.device, f.family, f.reason), 0) + 1
-    return tuple(
-        f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
-        for (device, family, reason), count in counts.items()
-    )

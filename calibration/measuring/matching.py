@@ -1,4 +1,4 @@
-"""Finds the event of every op call of a trace: both are walked in order.
+"""Finds the recorded event of every op call of a trace, by walking both in order.
 
 So a sample carries exactly the features that pricing will see.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from placer.calibration.measuring.recording import Event
+from placer.calibration.measuring.step_timing import OpTiming
 from placer.pricing import parameter_updates
 from placer.tracing import OpCall, Trace
 
 #: Events without a match that may be passed over in search of the next op call.
 LOOK_AHEAD = 200
-#: What the events of autograd's nodes are called, up to the node's own name.
+#: How the names of the events of autograd's nodes begin.
 BACKWARD_NODE = "autograd::engine::evaluate_function"
-#: What ops are traced as that run by another name: gradients of ``x[index]`` check no index a second time, and on GPUs
-#: the batch norms are a library's.
+#: Traced name by recorded name, where an op runs under another one: gradients of ``x[index]`` check no index a second
+#: time, and on GPUs the batch norms are a library's.
 _PLAIN = {
     "aten::_index_put_impl_": "aten::index_put",
     **{
@@ -27,38 +27,10 @@ _PLAIN = {
         for gradient in ("", "_backward")
     },
 }
-#: What recording an event costs, in costs of the average one: of events nested in an op, of all others (ops carry their
-#: inputs' sequence, autograd's nodes put their names together first), and what of an op's own lands between its ends.
-NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
-#: Least share of an op's recorded time that is its own, however many events it holds.
-LEAST_SHARE = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class RecorderCost:
-    """Seconds recording adds to a step, and to whatever holds an event for each of them."""
-
-    per_step: float
-    per_event: float
-
-
-@dataclass(frozen=True, slots=True)
-class OpTiming:
-    """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device."""
-
-    call: OpCall
-    host_seconds: float
-    inside: int
-    device_seconds: float
-
-    def corrected(self, recorder: RecorderCost) -> float:
-        """Host seconds without what recording added, never less than a quarter of what was seen."""
-        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE)
-        return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
 
 def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
-    """Pairs each op call with its event, walking both in order; None where the device ran something else."""
+    """Pair each op call with its event; None where the device ran something else."""
     result: list[OpTiming | None] = []
     cursor, horizon = 0, -1.0
     names = {_traced_name(event) for event in events}
@@ -76,7 +48,7 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
         found = _find(events, call.op, cursor, horizon)
         following = calls[position + 1].op if position + 1 < len(calls) else None
         if found is None or (following is not None and _comes_first(events, following, cursor, found, horizon)):
-            # The device left this op out: were it matched with a later one of its name, all between would be lost.
+            # The device left this op out. Matching it with a later event of its name would lose all events between.
             result.append(None)
             continue
         event = events[found]
@@ -109,7 +81,7 @@ def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, ho
 
 
 def _is_called(event: Event, op: str) -> bool:
-    """Whether an event is one of ``op``: gradients are written in place where nobody else looks on."""
+    """Whether an event is one of ``op``: gradients are written in place where nothing else uses the tensor."""
     return _traced_name(event).rstrip("_") == op.rstrip("_")
 
 
@@ -118,7 +90,7 @@ def _traced_name(event: Event) -> str:
 
 
 def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:
-    """An optimizer's step divided evenly: exact only where the tensors are equal, as in the optimizer's own probes."""
+    """An equal share of an optimizer's step: exact only where all tensors are equal, as in probes of the optimizer."""
     if not updates:
         return None
     event = updates[0]
@@ -127,10 +99,10 @@ def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> Op
 
 
 def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
-    """The latest forward this is the gradient of.
+    """Take the latest forward that this is the gradient of out of ``candidates``.
 
-    Most gradients read their forward's inputs again, which tells them from forwards that nobody asks a gradient of;
-    where none does (dropout keeps its mask only) the latest is taken.
+    Most gradients read their forward's inputs again, which tells it from forwards without a gradient. Where none does
+    (dropout keeps its mask only), the latest is taken.
     """
     for i in range(len(candidates) - 1, -1, -1):
         inputs = candidates[i][0].inputs
@@ -140,7 +112,7 @@ def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
 
 
 def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTiming | None:
-    """The backward of an op kept whole: all nodes of the graph its forward recorded, found by sequence number."""
+    """The backward of an op traced as a whole: all graph nodes that its forward recorded, found by sequence number."""
     recorded = {e.sequence for e in events if e.start >= forward.start and e.end <= forward.end and e.sequence >= 0}
     nodes = [
         e for e in events if e.sequence in recorded and e.start >= forward.end and e.name.startswith(BACKWARD_NODE)
@@ -156,9 +128,9 @@ def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTim
 
 
 def _span(nodes: Sequence[Event], events: Sequence[Event]) -> float:
-    """Seconds from the first node's start to the last one's end, the engine's time between them included.
+    """Seconds from the first node's start to the last one's end, with the engine's time between them.
 
-    What else ran in between (gradients of another branch) is taken off.
+    What else ran in between (gradients of another branch) is subtracted.
     """
     start, end = nodes[0].start, max(e.end for e in nodes)
     own = {id(e) for e in nodes}

@@ -1,6 +1,6 @@
-"""The phases of a training step, told apart by a clock that is read where one ends and the next begins.
+"""Tells the phases of a training step apart: the clock is read where one phase ends and the next begins.
 
-A reading takes 50 nanoseconds. What a phase takes beyond its ops can then be charged to what goes on in that phase:
+One look at the clock takes 50 nanoseconds. What a phase takes beyond its ops is then charged to what goes on in it:
 Python around modules in forward, autograd's engine in backward, the optimizer's loop in the update.
 """
 
@@ -13,19 +13,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Seconds of each phase; forward includes the loss, the update begins with letting go of the old gradients."""
+    """Seconds of each phase. Forward includes the loss; the update begins with clearing the old gradients."""
 
     forward: float
     backward: float
     update: float
 
     def scaled(self, factor: float) -> Phases:
+        """All phases, ``factor`` times as long."""
         return Phases(factor * self.forward, factor * self.backward, factor * self.update)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What the clock said once the old gradients were gone, and at the ends of forward and backward.
+    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
 
     A training step that returns these is timed phase by phase.
     """
@@ -35,13 +36,13 @@ class Ends:
     backward: float
 
     def phases(self, start: float, end: float) -> Phases:
-        """Of a step that ran from ``start`` to ``end``, by the same clock."""
+        """The phases of a step that ran from ``start`` to ``end`` by the same clock."""
         update = self.cleared - start + end - self.backward
         return Phases(self.forward - self.cleared, self.backward - self.forward, update)
 
 
 def typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
-    """The median phases, brought to a step of ``seconds``; None where none were seen."""
+    """The median phases, scaled to a step of ``seconds``; None where none were seen."""
     if not seen:
         return None
     middle = Phases(

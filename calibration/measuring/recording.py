@@ -1,6 +1,6 @@
 """Runs a step under the framework's own event recorder, and reads the events.
 
-``torch.profiler`` records when each op begins and ends, in C++, at about a microsecond per event.
+``torch.profiler`` records in C++ when each op begins and ends, at about a microsecond per event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP_MARK = "placer::step"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One recorded interval on the host, in seconds since the first of its step; ``inside`` counts the events in it."""
+    """One recorded interval on the host, in seconds since its step's first event; ``inside``: events nested in it."""
 
     name: str
     start: float
@@ -41,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One step under the recorder: how long it took (seconds), and its events."""
+    """One step under the recorder: its seconds and its events."""
 
     seconds: float
     events: list[Event]
@@ -50,9 +50,9 @@ class Recorded:
 def record(
     timed: Callable[[], float], rounds: int, *, accelerated: bool = False, speed_probe: SpeedProbe | None = None
 ) -> list[tuple[Recorded, float]]:
-    """Recorded steps, each with the less usual of the readings around it.
+    """Recorded steps, each with the less usual of the readings (seconds) around it.
 
-    ``timed`` runs a step and says how long it took (seconds); ``accelerated``: kernels of a GPU are recorded too.
+    ``timed`` runs a step and returns its seconds. ``accelerated``: kernels of a GPU are recorded too.
     """
     activities = [ProfilerActivity.CPU]
     if accelerated and torch.cuda.is_available():
@@ -62,21 +62,21 @@ def record(
         with record_function(STEP_MARK):
             return timed()
 
-    # Waiting for the usual pace is full of ops: it is over before they are recorded.
+    # Waiting for the usual speed runs many ops: it ends before the recorder starts.
     before = None if speed_probe is None else speed_probe.settle()
     with recorder_of(activities) as recorder:
         runs = watched(speed_probe, marked, rounds, before=before)
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
     steps = _steps(recorder.profiler.kineto_results.events())
-    # Should the recorder have lost the marks, nothing was recorded.
+    # Where the recorder lost the marks, nothing was recorded.
     events = itertools.chain(steps, itertools.repeat([]))
     return [(Recorded(seconds, found), reading) for (seconds, reading), found in zip(runs, events, strict=False)]
 
 
 @contextmanager
 def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
-    """torch's recorder, running; its results are there afterwards."""
+    """Run torch's recorder in the body; its results are there afterwards."""
     recorder = profile(activities=activities)
     with warnings.catch_warnings():
         # Since torch 2.11 it warns that it forgets earlier cycles, of which there are none.
@@ -90,7 +90,7 @@ def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """What is read of one of the recorder's events, once: each of its answers is a call into C++."""
+    """What is read of one of the recorder's events, once: each of its methods is a call into C++."""
 
     name: str
     start_ns: int
@@ -106,10 +106,10 @@ class RawEvent:
 
 
 def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
-    """The host events of each marked step, in order of their start, each with the device time of its kernels.
+    """The host events of each marked step in order of their start, each with the device time of its kernels.
 
     A range that the user named (an optimizer's step is one) has an event on the device too, from its first kernel
-    to the last: counted with them, all of that range would take twice its time (pytorch/pytorch#130730).
+    to its last. It is left out: counted with them, the range would take twice its time (pytorch/pytorch#130730).
     """
     kernels: dict[int, float] = defaultdict(float)
     host = []
@@ -128,10 +128,10 @@ def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
 
 
 def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event]:
-    """Counts what is nested in each event and sums its kernels' time (``kernels``: seconds by event number).
+    """Count what is nested in each event and sum its kernels' time (``kernels``: seconds by event number).
 
-    Threads interleave on accelerators, where backward has one of its own: nesting is kept per thread. Times are taken
-    from the first event on while they are whole numbers: seconds since 1970 in a float are known to 0.2 microseconds.
+    Nesting is kept per thread: on accelerators backward has a thread of its own, and the two interleave. The first
+    event's time is subtracted in whole nanoseconds: a float holds seconds since 1970 to 0.2 microseconds only.
     """
     origin = events[0].start_ns if events else 0
     inside = [0] * len(events)

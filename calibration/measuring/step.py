@@ -1,12 +1,17 @@
-"""One real step of a workload, exactly as it was traced: what validation times."""
+"""The real steps that are timed: of a workload, as validation runs it, and of a probe."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks.losses import default_loss
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.phases import Ends
+from placer.calibration.measuring.timing import Clock
 from placer.nest import map_nest, tensors
 from placer.placement import move
 from placer.workload import Workload, optimizer_classes
@@ -14,20 +19,6 @@ from placer.workload import Workload, optimizer_classes
 #: So small that thousands of timed steps leave the weights where they are: NaN, infinities and denormals have other
 #: speeds than numbers. The cost of an update does not depend on it.
 LEARNING_RATE = 1e-7
-
-
-def default_loss(output: Any) -> Tensor:
-    """What ``loss=None`` stands for in the tracer: the loss an output carries, else the sum of all that can train."""
-    loss = getattr(output, "loss", None)
-    if isinstance(loss, Tensor) and loss.is_floating_point() and loss.dim() == 0:
-        return loss
-    floating = [tensor for tensor in tensors(output) if tensor.is_floating_point() and tensor.requires_grad]
-    if not floating:
-        raise ValueError("no floating tensor of the output depends on a parameter: give loss=")
-    total = floating[0].sum()
-    for tensor in floating[1:]:
-        total = total + tensor.sum()
-    return total
 
 
 def make_optimizer(model: nn.Module, name: str) -> torch.optim.Optimizer:
@@ -42,6 +33,9 @@ class Step:
 
     The model must be on ``device`` already. ``optimizer`` is needed in train mode; steps of several batch sizes may
     share one. ``prepare`` sets the model's mode, outside of what is timed.
+
+    ``placer.decision`` has a step of its own for ``measure="unsure"``: it copies the user's model with its optimizer,
+    enters autocast and waits for the device. Here every call that is not the workload's would count as its time.
     """
 
     def __init__(self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -58,7 +52,7 @@ class Step:
             batch = map_nest(lambda leaf: leaf.pin_memory(), batch)
         self.batch = batch
         self._cpu = torch.device("cpu")
-        # A batch that is there already is not looked through every time: that would be the harness, not the step.
+        # A batch that is there already is not searched for tensors every time: that would be the harness, not the step.
         self._stays = self.device.type == "cpu" or workload.data == "device"
         self._brings_back = self.device.type != "cpu"
 
@@ -66,7 +60,7 @@ class Step:
         self.model.train(self.training)
 
     def __call__(self) -> None:
-        # Few calls of its own: of a step of five microseconds each would be a hundredth.
+        # Few calls of its own: each would be a hundredth of a step of five microseconds.
         args, kwargs = self.batch if self._stays else move(self.batch, self.device, non_blocking=self.pinned)
         if self.training:
             self._train(args, kwargs)
@@ -82,3 +76,36 @@ class Step:
         self.optimizer.zero_grad()
         self.loss(self.model(*args, **kwargs)).backward()
         self.optimizer.step()
+
+
+def probe_step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) -> Callable[[], object]:
+    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out.
+
+    A training step returns the ``Ends`` of its phases.
+    """
+    optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
+    loss_of = probe.loss or default_loss
+    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+    if optimizer is None:
+        leaves += module.parameters()
+
+    def train() -> Ends:
+        # A gradient left over would be added to, which is another op than the first write.
+        for leaf in leaves:
+            leaf.grad = None
+        if optimizer is not None:
+            optimizer.zero_grad()
+        cleared = clock()
+        loss = loss_of(module(*args))
+        forward = clock()
+        loss.backward()
+        backward = clock()
+        if optimizer is not None:
+            optimizer.step()
+        return Ends(cleared, forward, backward)
+
+    def infer() -> None:
+        with torch.no_grad():
+            module(*args)
+
+    return train if probe.mode == "train" else infer

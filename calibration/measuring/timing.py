@@ -1,8 +1,8 @@
 """One robust timer for everything that is measured: ops, copies and whole steps, on any device.
 
-A block of calls is timed at once, long enough that neither the clock's tick nor the wait for the device can be seen in
-it; blocks repeat until their median is known. Median and inter-quartile range are used throughout: on a shared machine
-one block in twenty is ten times too long, and a mean would believe it.
+A block of calls is timed at once, long enough that neither the clock's tick nor the wait for the device shows in it.
+Blocks repeat until their median is known. Median and inter-quartile range are used throughout: on a shared machine one
+block in twenty is ten times too long, which would distort a mean.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Clock = Callable[[], float]
 TICKS_PER_BLOCK = 100
 #: Reads without a change after which a clock is called dead: 0.1 s or more, several ticks of the coarsest clock in use.
 _DEAD_AFTER_READS = 2_000_000
-#: 16 million calls that do not fill one block are a clock that crawls, not a fast function.
+#: Calls that must fill a block: where 16 million do not, the clock is too slow, not the function too fast.
 _MAX_LOOPS = 1 << 24
-#: Inter-quartile range over the median above which timings say nothing: a busy machine stays below 2.
+#: Inter-quartile range over the median above which timings say nothing: a contended machine stays below 2.
 NEVER_SETTLES = 10.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What repeated blocks of calls took. Times are seconds per call.
+    """What repeated blocks of calls took, in seconds per call.
 
     ``spread`` is the inter-quartile range of the blocks over their median; ``count`` the number of blocks and ``loops``
     the calls in each. ``host_seconds`` is the median time until a call was issued, before the device was waited for

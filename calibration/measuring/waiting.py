@@ -1,4 +1,4 @@
-"""Runs a step with a wait for the device after each op: what every op takes when it starts on an idle device."""
+"""Waits for a device: once, or after each op of a step, so that every op starts on an idle device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.profiler import record_function
@@ -13,16 +14,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.measuring.timing import Clock
 from placer.nest import tensors
+from placer.placement import synchronize
 
-#: What the event around a timed op is called where one is recorded.
+#: Name of the recorded event around a timed op.
 OP_MARK = "placer::op"
-#: Waited steps: the median of more says nothing new, fewer cannot outvote a disturbed one.
+#: Steps that are run so: more do not improve the median, fewer cannot outvote a disturbed one.
 LEAST_PASSES, MOST_PASSES = 3, 7
+
+
+def synchronizer(device: str) -> Callable[[], None] | None:
+    """A function that waits for the device's queue; None on the CPU, which has none."""
+    return None if device == "cpu" else partial(synchronize, device)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitedCall:
-    """Seconds until an op was issued, and from there until the device had done it (0.0 for what launches nothing)."""
+    """Seconds until an op was issued, and from there until the device was done (0.0 for what launches nothing)."""
 
     name: str
     issue: float
@@ -30,7 +37,7 @@ class WaitedCall:
 
 
 class WaitAfterEachOp(TorchDispatchMode):
-    """Waits after every op on a device of ``kind`` that may have launched a kernel; ``calls`` is what each took.
+    """Waits after every op on a device of ``kind`` that may have launched a kernel; ``calls`` has what each took.
 
     With ``mark`` each op runs inside a recorder's event called ``OP_MARK``. The mode holds in autograd's threads too.
     """
@@ -68,7 +75,7 @@ def waited_calls(
 ) -> list[WaitedCall] | None:
     """The calls of one step, each the median over several steps in about ``seconds``.
 
-    None where the steps did not run the same ops: their calls cannot be told apart then.
+    None where the steps did not run the same ops: their calls cannot be paired then.
     """
     passes: list[list[WaitedCall]] = []
     deadline = clock() + seconds

@@ -1,4 +1,4 @@
-"""Ends what hangs, so that the run goes on: a benchmark in this process, or a command with all it started."""
+"""Ends what hangs, so that the run goes on: a benchmark in this process, or a command with everything it started."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from placer.errors import CalibrationError
 
 
 class HungError(CalibrationError):
-    """Something did not come back in time, and was ended."""
+    """Something did not come back in time and was ended."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float, what: str) -> Iterator[None]:
-    """Raise HungError in the body once ``seconds`` of real time are over; again every ``seconds`` until it leaves.
+    """Raise HungError in the body after ``seconds`` of real time, and again every ``seconds`` until it leaves.
 
-    Works in the main thread of POSIX systems and is no limit elsewhere. An alarm somebody else has set is put off, and
-    put back with the time it has left; one that is due earlier is left alone. What never returns from native code to
-    the interpreter is not interrupted: a process has to end it.
+    Works in the main thread of POSIX systems and is no limit elsewhere. Another alarm that is set already is put off,
+    and put back with the time it has left; one that is due earlier is left alone. Native code that never returns to the
+    interpreter is not interrupted: only ending the process does that.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
@@ -51,11 +51,11 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 
 
 def run_limited(command: Sequence[str], *, seconds: float) -> str:
-    """Standard output of a command that gets ``seconds`` of real time; then it and its children are killed.
+    """Standard output of a command. After ``seconds`` of real time, it and its children are killed.
 
-    Raises HungError where it takes longer, CalibrationError (with the last line it wrote) where it fails.
+    Raises HungError where it takes longer, and CalibrationError (with the last line it wrote) where it fails.
     """
-    # Files, not pipes: a grandchild that lives on would keep a pipe open, and whoever reads it waiting.
+    # Files, not pipes: a grandchild that lives on would keep a pipe open, and its reader waiting.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
@@ -75,7 +75,7 @@ def run_limited(command: Sequence[str], *, seconds: float) -> str:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The process and everything in its session; what has ended already is no error."""
+    """Kill the process and everything in its process group; what has ended already is no error."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ from placer.calibration.validation.scoring import (
     thread_decisions,
     time_band,
 )
-from placer.explanation.load_rich import load_rich
+from placer.explanation import load_rich
 from placer.units import format_seconds
 
 #: Columns of words, beside the first.

@@ -20,7 +20,7 @@ import torch
 
 from placer import machine
 from placer import profile as profiles
-from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, pacing_cores
+from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.validation import record
@@ -85,7 +85,7 @@ def validate(
     """
     counts = tuple(threads) if threads else (torch.get_num_threads(),)
     places = tuple((device, count) for device in devices for count in counts)
-    cores = {pacing_cores(*place) for place in places} if clock is time.perf_counter else set()
+    cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
     run = _Run(
         profile=profile,
         places=places,
@@ -287,7 +287,7 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         if not here:
             continue
         torch.set_num_threads(threads)
-        effort = replace(run.effort, speed_probe=run.speed_probes.get(pacing_cores(device, threads)))
+        effort = replace(run.effort, speed_probe=run.speed_probes.get(probed_cores(device, threads)))
         results = measured_cells(entry, here, device, effort)
         measured |= {cell.key: cell for cell in results}
         for cell in results:

@@ -1,24 +1,26 @@
-"""``placer explain`` without a target: the last decisions on this machine, and the steps seen since."""
+"""``placer explain`` without a target: the last decisions on this machine, and what their steps really took."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from placer.explanation import Explanation
+from placer.decision import history
+from placer.errors import PlacerError
+from placer.explanation import Explanation, new_table, plain, render_text
 from placer.units import format_seconds
 
-#: History entries that are looked through; step times stand between decisions.
+#: The newest entries of the history that are read: decisions, and the step times between them.
 _HISTORY = 500
-#: Decisions shown.
+#: Decisions that are shown.
 SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A decision of the past: seconds of a step as predicted, and the median of those seen (None: none were)."""
+    """A past decision: seconds of a step as predicted, and the median of those measured (None: none were)."""
 
     time: str
     explanation: Mapping[str, Any]
@@ -27,7 +29,7 @@ class Seen:
     seen: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: seconds, and what was decided on."""
+        """Plain values for JSON."""
         workload = self.explanation.get("workload")
         facts = workload if isinstance(workload, dict) else {}
         return {
@@ -43,9 +45,6 @@ class Seen:
 
 def last_decisions() -> list[Seen]:
     """The decisions in the history, newest first. Raises PlacerError if there is none."""
-    from placer.decision import history
-    from placer.errors import PlacerError
-
     found: list[Seen] = []
     for entry in history.last(_HISTORY):
         if entry.get("kind") == "decision" and isinstance(entry.get("explanation"), dict):
@@ -60,9 +59,7 @@ def last_decisions() -> list[Seen]:
 
 
 def newest(found: Sequence[Seen]) -> Explanation:
-    """The newest decision in full, its notes saying when it was taken and what steps took since."""
-    from dataclasses import replace
-
+    """The newest decision in full. Its notes say when it was taken and what its steps have taken."""
     first = found[0]
     explanation = Explanation.from_dict(first.explanation)
     notes = [f"decided {first.time}"]
@@ -79,9 +76,6 @@ def to_json(found: Sequence[Seen]) -> str:
 
 def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> str:
     """The newest decision in full, then a table of the last ones."""
-    from placer.explanation.tables import new_table
-    from placer.explanation.text import plain, render
-
     table = new_table(
         "Last decisions on this machine", ["decided (UTC)", "model", "device", "predicted", "seen", "off"]
     )
@@ -92,7 +86,7 @@ def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> 
         off = "-" if not (row.seen and row.predicted) else f"{row.predicted / row.seen - 1.0:+.0%}"
         cells = ["-" if value is None else format_seconds(value) for value in (row.predicted, row.seen)]
         table.add_row(row.time[:19].replace("T", " "), model, row.device, *cells, off)
-    return render(newest(found), width=width, color=color) + "\n" + plain([table], width=width, color=color)
+    return render_text(newest(found), width=width, color=color) + "\n" + plain([table], width=width, color=color)
 
 
 def _decision(entry: Mapping[str, Any]) -> Seen:
@@ -108,9 +102,7 @@ def _decision(entry: Mapping[str, Any]) -> Seen:
 
 
 def _note_steps(found: list[Seen], entry: Mapping[str, Any]) -> None:
-    """Step times belong to the newest decision for their device that predicted what they were compared with."""
-    from dataclasses import replace
-
+    """Give step times to the newest decision for their device whose prediction they were compared with."""
     predicted = entry.get("predicted_seconds")
     for index in reversed(range(len(found))):
         row = found[index]

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from placer.cli.options import device_option, terminal, usage_errors, write_result
+from placer.cli.options import device_option, usage_errors
+from placer.cli.output import rendered, rendered_decisions, rendered_sweep, write_result
 
 if TYPE_CHECKING:
-    from placer.cli.shapes import Range, Shape
     from placer.explanation import Explanation
-    from placer.explanation.sweep import Sweep
     from placer.workload import Workload
 
 
@@ -64,15 +63,16 @@ def command(
     TARGET is package.module:attribute or file.py:attribute (a module, a class or a factory that takes no argument), or
     an exported program, file.pt2.
     """
-    # Prices need matrices of some hundred rows: with threads of its own, numpy waits for those more than it computes.
+    # Pricing multiplies matrices of some hundred rows: threads of numpy's own would wait longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
         _no_workload_options(context)
-        write_result(_past(form, output), output)
+        write_result(rendered_decisions(form, output), output)
         return
-    from placer.cli.shapes import parse_batch, parse_sweep
-    from placer.workload import load_target
+    from placer.cli import sweep as sweeps
+    from placer.cli.shapes import example, parse_batch, parse_sweep
+    from placer.workload import check_devices, load_exported, load_target, make_workload
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
@@ -83,13 +83,9 @@ def command(
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    from placer.workload import check_devices, make_workload
-
-    inputs = _example(shapes) if shapes else None
+    inputs = example(shapes) if shapes else None
     draw: Callable[[], None] | None = None
     if exported:
-        from placer.workload import load_exported
-
         model, own = load_exported(target, train=mode == "train")
         inputs = own if inputs is None else inputs
     else:
@@ -99,42 +95,24 @@ def command(
         workload = replace(workload, draw=draw)
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
-        swept = None if wanted is None else _swept(wanted, workload, explain)
+        swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
         if swept is not None and form != "html":
-            write_result(_rendered_sweep(swept, form, output), output)
-            _warn_of_pace(profiles)
+            write_result(rendered_sweep(swept, form, output), output)
+            _warn_of_speed(profiles)
             return
         explanation = explain(workload, advice=True)
         if form == "html" and swept is None:
-            swept = _around(workload, explain)
-    write_result(_rendered(explanation, form, output, swept), output)
-    _warn_of_pace(profiles)
-
-
-def _warn_of_pace(profiles: tuple[str, ...]) -> None:
-    """On stderr: what holds for this moment is no part of the explanation."""
-    if profiles:  # prices of any machine, at the pace it had
-        return
-    from placer.cli.pace import warning
-    from placer.profile import load_cached
-
-    found = warning(load_cached(None))
-    if found is not None:
-        click.echo(f"placer: {found}", err=True)
+            swept = sweeps.around(workload, explain)
+    write_result(rendered(explanation, form, output, swept), output)
+    _warn_of_speed(profiles)
 
 
 def _no_workload_options(context: click.Context) -> None:
-    """Without a TARGET nothing is priced, so options about the workload would be silently ignored."""
+    """Refuse options about the workload: without a TARGET they would have no effect."""
     for name in ("batches", "mode", "optimizer", "steps", "data", "threads", "devices", "profiles", "what_if", "sweep"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p for p in context.command.params if p.name == name).opts[0]
             raise click.UsageError(f"{option} needs a TARGET", context)
-
-
-def _example(shapes: list[Shape]) -> tuple[Any, ...]:
-    from placer.cli.shapes import example
-
-    return example(shapes)
 
 
 def _explain(
@@ -154,62 +132,13 @@ def _explain(
     return explain_workload(workload, names, threads, list(profiles) or None, what_if, advice=advice)
 
 
-def _swept(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
-    """The workload at every batch size or number of steps."""
-    from placer.cli.sweep import run
-    from placer.decision import with_batch
+def _warn_of_speed(profiles: tuple[str, ...]) -> None:
+    """A line on stderr where the machine's speed has changed: what holds just now is no part of the explanation."""
+    if profiles:  # other profiles' prices hold at the speed their machines had
+        return
+    from placer.cli.speed import warning
+    from placer.profile import load_cached
 
-    return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
-
-
-def _around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
-    """A few batch sizes around the one asked about, for the report's plot; None where there is no such size."""
-    from placer.cli.shapes import Range
-    from placer.decision import batch_size
-    from placer.errors import TraceError
-
-    size = batch_size(workload)
-    if size is None:
-        return None
-    try:
-        return _swept(Range("batch", _sizes_around(size)), workload, explain)
-    except TraceError:
-        return None
-
-
-def _sizes_around(size: int) -> tuple[int, ...]:
-    return tuple(sorted({max(size // 16, 1), max(size // 4, 1), size, size * 4, size * 16}))
-
-
-def _past(form: str, output: str | None) -> str:
-    from placer.cli import decisions
-
-    found = decisions.last_decisions()
-    if form == "json":
-        return decisions.to_json(found)
-    if form == "html":
-        return decisions.newest(found).to_html()
-    width, color = terminal(output)
-    return decisions.to_text(found, width=width, color=color)
-
-
-def _rendered(explanation: Explanation, form: str, output: str | None, sweep: Sweep | None = None) -> str:
-    if form == "json":
-        return explanation.to_json()
-    if form == "html":
-        from placer.explanation.html import render as page
-
-        return page(explanation, sweep)
-    from placer.explanation.text import render
-
-    width, color = terminal(output)
-    return render(explanation, width=width, color=color)
-
-
-def _rendered_sweep(sweep: Sweep, form: str, output: str | None) -> str:
-    if form == "json":
-        return sweep.to_json()
-    from placer.explanation.sweep_text import render
-
-    width, color = terminal(output)
-    return render(sweep, width=width, color=color)
+    found = warning(load_cached(None))
+    if found is not None:
+        click.echo(f"placer: {found}", err=True)

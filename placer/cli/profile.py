@@ -1,4 +1,4 @@
-"""``placer profile``: look at machine profiles, and carry them from one machine to another."""
+"""``placer profile``: show machine profiles, and carry them from one machine to another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from placer.cli.options import terminal, usage_errors
+from placer.cli.options import usage_errors
+from placer.cli.output import terminal
 
 
 @click.group("profile")
@@ -16,12 +17,16 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1)
-def show(sources: tuple[str, ...]) -> None:
-    """What calibration learnt: of this machine, or of SOURCE (a file or a name); of several, side by side."""
+@click.option("--all", "everything", is_flag=True,
+              help="Every number: all numbers of CPU threads, and all fitted costs.")  # fmt: skip
+def show(sources: tuple[str, ...], everything: bool) -> None:
+    """The data sheet of this machine, or of SOURCE (a file or a name); of several, side by side."""
     from placer import machine, profile
     from placer.calibration import render_summary
 
     if len(sources) > 1:
+        if everything:
+            raise click.UsageError("--all takes one SOURCE", click.get_current_context())
         from placer.cli import side_by_side
 
         with usage_errors():
@@ -35,7 +40,7 @@ def show(sources: tuple[str, ...]) -> None:
     click.echo(f"profile: {found.name}")
     click.echo(f"machine: {_machine(found.fingerprint)}")
     click.echo(f"created: {found.created}")
-    click.echo(render_summary(found))
+    click.echo(render_summary(found, everything=everything))
     if source is None:
         for field in profile.stale_fields(found, machine.fingerprint()):
             click.echo(f"stale: {field}; run: placer calibrate")
@@ -43,7 +48,7 @@ def show(sources: tuple[str, ...]) -> None:
 
 @command.command("list")
 def list_profiles() -> None:
-    """Names of the profiles that can be used: own and imported ones, then those that come with placer."""
+    """Names of the profiles that can be used: first own and imported ones, then those that come with placer."""
     from placer import profile
 
     own = profile.default_path().stem
@@ -96,6 +101,6 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
 
 
 def _machine(fingerprint: object) -> str:
-    from placer.explanation.verdict import machine_parts
+    from placer.explanation import machine_parts
 
     return ", ".join(machine_parts(fingerprint)) if isinstance(fingerprint, dict) else "unknown"

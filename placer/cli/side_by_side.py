@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from placer.explanation import new_table, plain
 from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds, three_digits
 
-#: What is compared of a device: the words, the rate in its fit, and its unit (seconds have their own).
+#: What is compared of a device: its name in the table, the rate in the fit, and its unit (none: seconds).
 _ROWS = (
     ("float32 products", "flops/float32", "FLOP/s"),
     ("bfloat16 products", "flops/bfloat16", "FLOP/s"),
@@ -25,10 +26,7 @@ _ROWS = (
 
 
 def render(found: Sequence[Profile], *, width: int = 100, color: bool = False) -> str:
-    """The profiles beside each other, device by device; a dash where nothing was measured."""
-    from placer.explanation.tables import new_table
-    from placer.explanation.text import plain
-
+    """The profiles beside each other, one table per device; a dash where nothing was measured."""
     names = [Path(profile.name).stem or profile.name for profile in found]
     parts: list[object] = []
     for device in dict.fromkeys(name for profile in found for name in profile.devices()):

@@ -8,22 +8,39 @@ from dataclasses import dataclass, replace
 import click
 
 from placer.cli.shapes import Range
-from placer.decision import decide
+from placer.decision import batch_size, decide, with_batch
 from placer.errors import TraceError
-from placer.explanation import DeviceRow, Explanation
-from placer.explanation.sweep import Sweep
+from placer.explanation import DeviceRow, Explanation, Sweep
+from placer.workload import Workload
 
 
 @dataclass(frozen=True)
 class _Candidate(DeviceRow):
-    """A row with the name it goes by, as a decision asks for it."""
+    """A row with the device and threads it is of, as ``decide`` asks for it."""
 
     device: str
     threads: int
 
 
+def of_workload(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
+    """The workload at every batch size or number of steps; ``explain`` prices one."""
+    return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
+
+
+def around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
+    """A few batch sizes around the workload's own, for the report's plot; None where it has none, or they fail."""
+    size = batch_size(workload)
+    if size is None:
+        return None
+    sizes = sorted({max(size // 16, 1), max(size // 4, 1), size, size * 4, size * 16})
+    try:
+        return of_workload(Range("batch", tuple(sizes)), workload, explain)
+    except TraceError:
+        return None
+
+
 def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
-    """``explain`` gives the explanation at a batch size, None as the workload is.
+    """The sweep over ``wanted``. ``explain`` gives the explanation at a batch size; None: as the workload is.
 
     A size that cannot be traced is skipped, unless all are (TraceError).
     """
@@ -44,7 +61,7 @@ def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
 
 
 def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:
-    """The same step, decided on for every number of steps: nothing has to be priced anew."""
+    """The same step, decided on for every number of steps. Nothing is priced again."""
     rows = {}
     for steps in counts:
         devices = {

@@ -12,7 +12,7 @@ from placer.decision.plan_cache import plans
 from placer.decision.planning import decided
 from placer.decision.race import same_randomness
 from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
-from placer.decision.second_opinion import with_race, with_seen
+from placer.decision.real_times import with_race, with_seen
 from placer.decision.threads import ThreadOption, best_count, running_with
 
 __all__ = [

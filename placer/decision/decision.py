@@ -5,50 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
+from placer.decision.reason import reason
 from placer.decision.threads import ThreadOption
-from placer.pricing import NOT_PREDICTED
-from placer.units import format_bytes, format_seconds
+from placer.decision.timed import EQUAL, Timed, counted_seconds, is_cpu
 
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.
 Z_90 = 1.6448536269514722
-
-#: Below this difference two predictions are called equal, and the CPU, the device with fewer surprises, is taken.
-_EQUAL = 1e-9
-
-#: Components named in a reason, in the words of a reader.
-_NAMES = {
-    "compute": "computing",
-    "dispatch": "launching its kernels",
-    "launch": "launching its kernels",
-    "copy": "copying the batch",
-    "sync": "waiting for the device",
-    "framework": "the framework's own work",
-}
-
-
-class Timed(Protocol):
-    """What a decision asks of a ``Prediction``, or of the row that an explanation keeps of one."""
-
-    @property
-    def device(self) -> str: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def step_seconds(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def one_time_seconds(self) -> float: ...
-    @property
-    def components(self) -> Mapping[str, float]: ...
-    @property
-    def peak_memory_bytes(self) -> int: ...
-    @property
-    def fits(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -84,10 +47,10 @@ def decide(predictions: Mapping[str, Timed], steps: int | None) -> Decision:
         raise ValueError("decide() needs the prediction of at least one device")
     fitting = {name: p for name, p in predictions.items() if p.fits}
     candidates = fitting or dict(predictions)
-    ranked = sorted(candidates.values(), key=lambda p: (_cost(p, steps), not _is_cpu(p.device)))
+    ranked = sorted(candidates.values(), key=lambda p: (counted_seconds(p, steps), not is_cpu(p.device)))
     chosen = ranked[0]
     for other in ranked[1:]:
-        if _is_cpu(other.device) and _cost(other, steps) <= _cost(chosen, steps) * (1 + _EQUAL):
+        if is_cpu(other.device) and counted_seconds(other, steps) <= counted_seconds(chosen, steps) * (1 + EQUAL):
             chosen = other
     others = [p for p in ranked if p is not chosen]
     best_other = others[0] if others else None
@@ -95,9 +58,9 @@ def decide(predictions: Mapping[str, Timed], steps: int | None) -> Decision:
         device=chosen.device,
         threads=chosen.threads,
         confidence=1.0 if best_other is None else probability_faster(chosen, best_other, steps),
-        reason=_reason(chosen, best_other, predictions, steps),
+        reason=reason(chosen, best_other, predictions, steps),
         break_even_steps=_break_even(predictions, chosen, best_other),
-        speedup=None if best_other is None else _ratio(_cost(best_other, steps), _cost(chosen, steps)),
+        speedup=None if best_other is None else _speedup(chosen, best_other, steps),
     )
 
 
@@ -107,7 +70,7 @@ def probability_faster(chosen: Timed, other: Timed, steps: int | None = None) ->
     With ``steps``, the one-time costs count too and dampen the relative uncertainty of the whole, as they are not
     part of the interval.
     """
-    gap = _log(_cost(other, steps)) - _log(_cost(chosen, steps))
+    gap = _log(counted_seconds(other, steps)) - _log(counted_seconds(chosen, steps))
     spread = math.hypot(_sigma(chosen, steps), _sigma(other, steps))
     if spread == 0.0:
         return 0.5 if gap == 0.0 else float(gap > 0.0)
@@ -125,13 +88,6 @@ def break_even_steps(accelerator: Timed, cpu: Timed) -> int | None:
     return math.floor(extra / saved) + 1
 
 
-def _cost(prediction: Timed, steps: int | None) -> float:
-    """Seconds that count: of one step in a long run, of everything otherwise."""
-    if steps is None:
-        return prediction.step_seconds
-    return prediction.one_time_seconds + steps * prediction.step_seconds
-
-
 def _sigma(prediction: Timed, steps: int | None) -> float:
     """Standard deviation of the log of the time that counts."""
     if not 0.0 < prediction.low < prediction.high:
@@ -139,7 +95,7 @@ def _sigma(prediction: Timed, steps: int | None) -> float:
     sigma = math.log(prediction.high / prediction.low) / (2.0 * Z_90)
     if steps is None:
         return sigma
-    total = _cost(prediction, steps)
+    total = counted_seconds(prediction, steps)
     return sigma * (steps * prediction.step_seconds / total) if total > 0.0 else sigma
 
 
@@ -147,84 +103,16 @@ def _log(seconds: float) -> float:
     return math.log(max(seconds, 1e-12))
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator > 0.0 else None
-
-
-def _is_cpu(device: str) -> bool:
-    return device.partition("@")[0].partition(":")[0] == "cpu"  # another machine's is called cpu@its-profile
+def _speedup(chosen: Timed, other: Timed, steps: int | None) -> float | None:
+    """The time that counts on ``other`` over that on ``chosen``."""
+    seconds = counted_seconds(chosen, steps)
+    return counted_seconds(other, steps) / seconds if seconds > 0.0 else None
 
 
 def _break_even(predictions: Mapping[str, Timed], chosen: Timed, best_other: Timed | None) -> int | None:
     """Of the CPU (the chosen one of several) and the accelerator that was chosen, or that came closest to it."""
-    cpus = [p for name, p in predictions.items() if _is_cpu(name) and p.fits]
+    cpus = [p for name, p in predictions.items() if is_cpu(name) and p.fits]
     if not cpus or best_other is None:
         return None
-    cpu, accelerator = (chosen, best_other) if _is_cpu(chosen.device) else (cpus[0], chosen)
-    return None if _is_cpu(accelerator.device) else break_even_steps(accelerator, cpu)
-
-
-def _reason(
-    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None
-) -> str:
-    left_out = min(
-        (p for p in predictions.values() if not p.fits and p is not chosen),
-        key=lambda p: _cost(p, steps),
-        default=None,
-    )
-    if not chosen.fits:
-        return (
-            f"{chosen.device}: the fastest, though it needs {format_bytes(chosen.peak_memory_bytes)} of memory and "
-            "no device has that much free"
-        )
-    if left_out is not None and _cost(left_out, steps) < _cost(chosen, steps):
-        return (
-            f"{chosen.device}: {left_out.device} would be faster ({_times(left_out, steps)} against "
-            f"{_times(chosen, steps)}), but does not fit: it needs {format_bytes(left_out.peak_memory_bytes)} of memory"
-        )
-    if best_other is None:
-        only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
-        return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)}"
-    if steps is not None and best_other.step_seconds < chosen.step_seconds:
-        return _one_time_reason(chosen, best_other, steps)
-    if steps is not None and _cost(chosen, steps) < _cost(best_other, steps) and _same_step(chosen, best_other):
-        return _one_time_reason(chosen, best_other, steps)
-    text = (
-        f"{chosen.device}: a step takes {format_seconds(chosen.step_seconds)} there and "
-        f"{format_seconds(best_other.step_seconds)} on {best_other.device}"
-    )
-    return text + _main_cost(chosen, best_other)
-
-
-def _same_step(a: Timed, b: Timed) -> bool:
-    return abs(a.step_seconds - b.step_seconds) <= _EQUAL * max(a.step_seconds, b.step_seconds)
-
-
-def _one_time_reason(chosen: Timed, other: Timed, steps: int) -> str:
-    plural = "step" if steps == 1 else "steps"
-    return (
-        f"{chosen.device}: {steps:,} {plural} take {format_seconds(_cost(chosen, steps))} there and "
-        f"{format_seconds(_cost(other, steps))} on {other.device}, which needs "
-        f"{format_seconds(other.one_time_seconds)} to start"
-    )
-
-
-def _times(prediction: Timed, steps: int | None) -> str:
-    if steps is None:
-        return f"{format_seconds(prediction.step_seconds)} a step"
-    return f"{format_seconds(_cost(prediction, steps))} in all"
-
-
-def _main_cost(chosen: Timed, other: Timed) -> str:
-    """What makes the other device slower: the component that differs most, if it alone explains half of the difference.
-
-    What a measurement adds to the predicted ones explains nothing.
-    """
-    gap = other.step_seconds - chosen.step_seconds
-    known = {name: seconds for name, seconds in other.components.items() if name != NOT_PREDICTED}
-    if gap <= 0.0 or not known:
-        return ""
-    name, seconds = max(known.items(), key=lambda item: item[1] - chosen.components.get(item[0], 0.0))
-    if seconds - chosen.components.get(name, 0.0) < 0.5 * gap:
-        return ""
-    return f", where {_NAMES.get(name, name)} alone takes {format_seconds(seconds)}"
+    cpu, accelerator = (chosen, best_other) if is_cpu(chosen.device) else (cpus[0], chosen)
+    return None if is_cpu(accelerator.device) else break_even_steps(accelerator, cpu)

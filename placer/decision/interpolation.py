@@ -29,7 +29,7 @@ UNEVEN = 0.01
 SHARE = 0.5
 
 
-def neighbours(known: Mapping[Sizes, T], sizes: Sizes) -> tuple[T, T, float, float] | None:
+def nearest_around(known: Mapping[Sizes, T], sizes: Sizes) -> tuple[T, T, float, float] | None:
     """What is known of the nearest sizes that are nowhere larger, of the nearest nowhere smaller, and how far they are.
 
     None without both.

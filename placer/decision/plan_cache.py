@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer.decision.interpolation import Sizes, neighbours
+from placer.decision.interpolation import Sizes, nearest_around
 from placer.decision.plan import Plan
 from placer.placement import only_device
 from placer.workload import Watch, module_signature, without_sizes
@@ -137,7 +137,7 @@ class PlanCache:
             return None
         skeleton, sizes = without_sizes(question)
         with self._lock:
-            return neighbours(self._by_sizes.get((seen.architecture, skeleton), {}), sizes)
+            return nearest_around(self._by_sizes.get((seen.architecture, skeleton), {}), sizes)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -155,7 +155,7 @@ class PlanCache:
         return seen
 
     def _forget(self, architecture: _Architecture, question: Hashable) -> None:
-        """A plan that has left ``_by_signature`` is no neighbour any more."""
+        """A plan that has left ``_by_signature`` is not interpolated from any more."""
         skeleton, sizes = without_sizes(question)
         alike = self._by_sizes[architecture, skeleton]
         del alike[sizes]

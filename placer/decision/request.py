@@ -16,7 +16,7 @@ from torch import nn
 
 from placer import machine
 from placer import profile as profiles
-from placer.decision import convention, planning, ranks, second_opinion
+from placer.decision import convention, planning, ranks, real_times
 from placer.decision.comparison import Comparison, compare
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
@@ -99,7 +99,7 @@ def look_up(request: Request) -> tuple[Plan | None, bool]:
     if plan is not None and plan.profile is request.profile:
         if plan.current:
             return plan, False
-        seen = second_opinion.with_seen(plan, request.workload.steps)
+        seen = real_times.with_seen(plan, request.workload.steps)
         plans.put(model, request.question, seen)
         return seen, seen.decision != plan.decision
     if plan is None and request.measure == "never" and request.threads == "keep":

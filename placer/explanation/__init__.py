@@ -1,10 +1,62 @@
-"""Why a device was chosen, layer by layer: one Explanation, and renderers for people and programs."""
+"""Why a device was chosen, layer by layer: one Explanation, and its renderers for people and programs.
+
+Renderers are loaded on first use: a decision that nobody prints does not pay for them.
+"""
 
 from __future__ import annotations
 
-from placer.decision import Advice
-from placer.explanation.explanation import Explanation
-from placer.explanation.parts import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
-from placer.explanation.rows import build
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Explanation", "Advice", "Bottleneck", "DeviceRow", "LayerRow", "OpRow", "SpanRow", "build"]
+from placer.decision import Advice
+from placer.explanation.builder import build
+from placer.explanation.explanation import Explanation
+from placer.explanation.rows import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
+
+__all__ = [
+    "Explanation",
+    "Sweep",
+    "Advice",
+    "Bottleneck",
+    "DeviceRow",
+    "LayerRow",
+    "OpRow",
+    "SpanRow",
+    "build",
+    "load_rich",
+    "machine_parts",
+    "new_table",
+    "plain",
+    "render_html",
+    "render_sweep",
+    "render_text",
+]
+
+if TYPE_CHECKING:
+    from placer.explanation.console import load_rich, plain
+    from placer.explanation.html import render as render_html
+    from placer.explanation.sweep import Sweep
+    from placer.explanation.sweep_text import render as render_sweep
+    from placer.explanation.tables import new_table
+    from placer.explanation.text import render as render_text
+    from placer.explanation.verdict import machine_parts
+
+#: Module and name behind each name that is loaded on first use.
+_HOMES = {
+    "Sweep": ("sweep", "Sweep"),
+    "load_rich": ("console", "load_rich"),
+    "machine_parts": ("verdict", "machine_parts"),
+    "new_table": ("tables", "new_table"),
+    "plain": ("console", "plain"),
+    "render_html": ("html", "render"),
+    "render_sweep": ("sweep_text", "render"),
+    "render_text": ("text", "render"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer.explanation' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(f"placer.explanation.{module}"), attribute)

@@ -11,7 +11,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(share: float, width: int) -> str:
-    """A share of ``width`` characters, to an eighth of one; something is shown of whatever is not nothing."""
+    """A bar of ``share`` (0 to 1) times ``width`` characters, to an eighth of one; a share above 0 is never empty."""
     if share <= 0.0 or width < 1:
         return ""
     eighths = max(round(min(share, 1.0) * width * 8), 1)
@@ -19,7 +19,7 @@ def bar(share: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One character per value, its height on a log scale between the smallest and the largest; a blank for nothing."""
+    """One character per value, its height on a log scale between the smallest and the largest; a blank for 0."""
     logs = [math.log(value) for value in values if value > 0.0]
     if not logs:
         return " " * len(values)

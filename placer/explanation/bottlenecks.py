@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from placer.explanation.parts import Bottleneck
+from placer.explanation.rows import Bottleneck
 from placer.pricing import Prediction, PricedTrace
 
-#: An op of one layer is a bottleneck from this share of its phase on,
+#: Least share of its phase that an op of one layer takes to be a bottleneck.
 SHARE = 0.5
-#: if the phase takes at least this share of the step's compute,
+#: Least share of the step's compute that the phase takes.
 PHASE_SHARE = 0.1
-#: and has at least this many ops to choose from: of one or two ops, one always takes most of the time.
+#: Least number of different ops in the phase: of one or two, one always takes most of the time.
 LEAST_OPS = 3
 
 
 def find(predictions: Mapping[str, Prediction]) -> tuple[Bottleneck, ...]:
-    """The bottlenecks of every device, in the order of the phases; often there is none."""
+    """The bottlenecks of every device, in the order of the phases."""
     return tuple(found for device, p in predictions.items() for found in _on_device(device, p.priced))
 
 

@@ -1,10 +1,10 @@
-"""What limits each op on a device, and a step's op time by it: the roofline's question, asked of the priced ops."""
+"""What limits each op on a device, as in the roofline model, and how a step's op time divides among these limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing import Prediction, PricedTrace, Work, ops_inside
+from placer.pricing import UNMEASURED_RATE, Prediction, PricedTrace, Work, ops_inside
 from placer.profile import DeviceFit
 
 #: What a step's op time is made of, in the order it is shown. The parts add up to the component ``compute``.
@@ -12,14 +12,12 @@ BOUNDS = ("arithmetic", "memory", "overhead", "optimizer")
 
 
 def bounds(predictions: Mapping[str, Prediction]) -> dict[str, dict[str, float]]:
-    """Seconds by device and bound, of the devices whose prices say what they come from."""
+    """Seconds by device and bound. A device whose prices carry no fit is left out."""
     return {name: _by_bound(p.priced, p.priced.fit) for name, p in predictions.items() if p.priced.fit is not None}
 
 
 def bound(work: Work, fit: DeviceFit) -> str:
-    """Which part of the roofline is the longest: arithmetic, memory traffic, or starting the op at all."""
-    from placer.pricing import UNMEASURED_RATE
-
+    """The longest of an op's three parts: its arithmetic, its memory traffic, or the overhead of starting it."""
     rates = fit.rates
     peak = rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
     times = {

@@ -1,10 +1,10 @@
-"""The tables that take a step's op time apart: by layer, and by op family."""
+"""The tables of a step's op time: by layer, and by op family."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placer.explanation.explanation import Explanation
+from placer.explanation.data import ExplanationData
 from placer.explanation.layers import Line, Node, gathered, lines, tree
 from placer.explanation.tables import SMALL, bar_width, drawn_bar, new_table, time_cell, with_bars
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-#: Layers are folded at larger and larger shares of the time until no more rows than this are left.
+#: Most rows of the table of layers. Layers below ``SMALL`` of the time are folded; where that leaves more rows, those
+#: below the larger shares, one after the other.
 MOST_ROWS = 40
 LARGER = (0.02, 0.03, 0.05, 0.1, 0.2)
 
 
-def layers(explanation: Explanation, width: int) -> Table | None:
+def layers(explanation: ExplanationData, width: int) -> Table | None:
     """One column per phase when there is one device, one per device with its bars when there are several."""
     devices = list(explanation.devices)
     if not explanation.layers or not devices:
@@ -48,7 +49,7 @@ def layers(explanation: Explanation, width: int) -> Table | None:
 
 
 def _fitting(root: Node, by_phase: bool) -> list[Line]:
-    """The rows to show: what is folded as small grows until they can be taken in at a glance."""
+    """The rows to show: the share below which layers are folded grows until there are at most ``MOST_ROWS``."""
     found: list[Line] = []
     for small in (SMALL, *LARGER):
         found = list(lines(root, small, add_columns=by_phase))
@@ -57,8 +58,8 @@ def _fitting(root: Node, by_phase: bool) -> list[Line]:
     return found
 
 
-def families(explanation: Explanation, width: int) -> Table | None:
-    """Op families with their bars and the share that is a guess; small ones are folded."""
+def families(explanation: ExplanationData, width: int) -> Table | None:
+    """One row per op family with its bars and the share that is a guess; small families are folded."""
     devices = list(explanation.devices)
     if not explanation.ops or not devices:
         return None

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.errors import PlacerError
-from placer.explanation.explanation import Explanation
-from placer.explanation.parts import SpanRow
+from placer.explanation.data import ExplanationData
+from placer.explanation.rows import SpanRow
+from placer.explanation.step_parts import PARTS, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
-from placer.explanation.tables import PARTS, shown_parts, step_parts
 from placer.pricing import NOT_PREDICTED
 from placer.units import format_seconds
 
@@ -37,7 +37,7 @@ _CONFIG = {
     "view": {"stroke": None},
 }  # fmt: skip
 
-#: Few enough that no label is left out for want of room.
+#: So few ticks that every label has room.
 _TICKS = {"tickCount": 8}
 
 
@@ -49,13 +49,13 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
         raise PlacerError("the html report needs vl-convert-python; run: pip install 'placer[report]'") from None
     full = {"width": WIDTH, "config": _CONFIG, "description": title, **spec}
     drawn: str = vl_convert.vegalite_to_svg(full)
-    # Within a page the namespaces are known, and what looks like an address would not be one.
+    # HTML knows both namespaces; without them the page holds nothing that looks like a web address.
     for namespace in (' xmlns="http://www.w3.org/2000/svg"', ' xmlns:xlink="http://www.w3.org/1999/xlink"'):
         drawn = drawn.replace(namespace, "", 1)
     return drawn.replace("<svg ", '<svg role="figure" ', 1)
 
 
-def made_of(explanation: Explanation) -> str:
+def made_of(explanation: ExplanationData) -> str:
     """One stacked bar per device: the parts of a step, on one scale."""
     unit, scale = _unit(max(row.step_seconds for row in explanation.devices.values()))
     rows = [
@@ -83,7 +83,7 @@ def made_of(explanation: Explanation) -> str:
 
 
 def timeline(device: str, spans: Sequence[SpanRow]) -> str:
-    """What host and device do within one step."""
+    """What the host and the device do within one step."""
     unit, scale = _unit(max(span.start + span.seconds for span in spans))
     values = [
         {"lane": span.lane, "phase": span.phase or "copy or wait", "from": span.start / scale,

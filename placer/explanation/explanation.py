@@ -1,44 +1,17 @@
-"""The Explanation: plain data, complete in itself, so that it can be stored, sent and rendered later."""
+"""The public Explanation: its data, and the ways to render it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from placer.decision import Advice, Decision, ThreadOption
-from placer.errors import PlacerError
-from placer.explanation.parts import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
-
-#: History of the JSON format. Readers refuse another number.
-#:
-#: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
-#:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore.
-SCHEMA = 1
+from placer.explanation.data import ExplanationData
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What was asked, what was chosen, and what the prediction is made of.
+class Explanation(ExplanationData):
+    """What ``placer.explain`` returns: the fields of ``ExplanationData``, and text and pages made of them.
 
-    ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops`` and ``bounds[name]`` (what limits
-    the ops: arithmetic, memory, overhead, optimizer). ``notes`` name what is a guess. ``advice`` are changes that would
-    save time, priced; ``bottlenecks`` single ops that take most of a phase. ``timeline`` holds what host and device do
-    when. ``str()`` gives the plain text of ``placer explain``, ``to_json`` its JSON.
+    ``str()`` gives the plain text of ``placer explain``, ``to_json()`` its JSON.
     """
 
-    workload: Mapping[str, Any]
-    decision: Decision
-    devices: Mapping[str, DeviceRow]
-    layers: tuple[LayerRow, ...]
-    ops: tuple[OpRow, ...]
-    notes: tuple[str, ...] = ()
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    bottlenecks: tuple[Bottleneck, ...] = ()
-    bounds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    advice: tuple[Advice, ...] = ()
-    timeline: Mapping[str, tuple[SpanRow, ...]] = field(default_factory=dict)
+    # Renderers are imported on use: their modules would make the first ``choose`` several milliseconds slower.
 
     def __str__(self) -> str:
         return self.to_text()
@@ -49,78 +22,8 @@ class Explanation:
 
         return render(self, width=width)
 
-    def to_json(self) -> str:
-        """Indented JSON, ending in a newline."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
-
     def to_html(self) -> str:
         """One self-contained page. Raises PlacerError without what ``pip install placer[report]`` brings."""
         from placer.explanation.html import render
 
         return render(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The documented schema 1, as plain values."""
-        return {
-            "schema": SCHEMA,
-            "workload": dict(self.workload),
-            "choice": self.decision.device,
-            "confidence": self.decision.confidence,
-            "reason": self.decision.reason,
-            "break_even_steps": self.decision.break_even_steps,
-            "devices": {name: row.to_dict() for name, row in self.devices.items()},
-            "layers": [row.to_dict() for row in self.layers],
-            "ops": [row.to_dict() for row in self.ops],
-            "threads": self.decision.threads,
-            "thread_counts": [vars(option) for option in self.decision.thread_options],
-            "speedup": self.decision.speedup,
-            "bottlenecks": [vars(row) for row in self.bottlenecks],
-            "notes": list(self.notes),
-            "machine": dict(self.machine),
-            "bounds": {name: dict(parts) for name, parts in self.bounds.items()},
-            "advice": [vars(row) for row in self.advice],
-            "timeline": {name: [vars(row) for row in rows] for name, rows in self.timeline.items()},
-        }
-
-    def folded(self, depth: int) -> Explanation:
-        """The same with layers deeper than ``depth`` added to the layer above them, without timeline; all sums stay."""
-        sums: dict[tuple[str, str], tuple[dict[str, float], dict[str, float]]] = {}
-        for row in self.layers:
-            name = ".".join(row.name.split(".")[:depth])
-            into = sums.setdefault((name, row.phase), ({}, {}))
-            for total, added in zip(into, (row.devices, row.guessed), strict=True):
-                for device, seconds in added.items():
-                    total[device] = total.get(device, 0.0) + seconds
-        return replace(self, layers=tuple(LayerRow(*key, *both) for key, both in sums.items()), timeline={})
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Explanation:
-        """The inverse of ``to_dict``. Raises PlacerError for anything else."""
-        if values.get("schema") != SCHEMA:
-            raise PlacerError(f"an explanation of schema {values.get('schema')!r} cannot be read, only {SCHEMA}")
-        try:
-            return cls(
-                workload=dict(values["workload"]),
-                decision=Decision(
-                    device=values["choice"],
-                    threads=values["threads"],
-                    confidence=values["confidence"],
-                    reason=values["reason"],
-                    break_even_steps=values["break_even_steps"],
-                    speedup=values["speedup"],
-                    # Not there in an entry of the history that placer 0.1 wrote.
-                    thread_options=tuple(ThreadOption(**row) for row in values.get("thread_counts", ())),
-                ),
-                devices={name: DeviceRow(**row) for name, row in values["devices"].items()},
-                layers=tuple(LayerRow(**row) for row in values["layers"]),
-                ops=tuple(OpRow(**row) for row in values["ops"]),
-                notes=tuple(values["notes"]),
-                machine=dict(values["machine"]),
-                # Nor these.
-                bottlenecks=tuple(Bottleneck(**row) for row in values.get("bottlenecks", ())),
-                bounds={name: dict(parts) for name, parts in values.get("bounds", {}).items()},
-                advice=tuple(Advice(**row) for row in values.get("advice", ())),
-                timeline={n: tuple(SpanRow(**row) for row in rows) for n, rows in values.get("timeline", {}).items()},
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise PlacerError(f"not a complete explanation: {error}") from error

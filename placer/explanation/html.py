@@ -7,19 +7,21 @@ from typing import Any
 
 from placer.errors import PlacerError
 from placer.explanation import charts
-from placer.explanation.explanation import Explanation
+from placer.explanation.data import ExplanationData
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
+from placer.explanation.step_parts import PARTS, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
-from placer.explanation.tables import GUESS, PARTS, SMALL, shown_parts, step_parts
+from placer.explanation.sweep_text import turns
+from placer.explanation.tables import GUESS, SMALL
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 from placer.units import format_bytes, format_seconds
 
-#: A layer with more than this share of the time is unfolded to begin with: most models are one, inside a head.
+#: A layer with more than this share of the time starts unfolded: many models are one large layer beside a small head.
 MOST = 0.9
 
 
-def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
+def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """The page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
     try:
         import jinja2
@@ -61,7 +63,7 @@ def render(explanation: Explanation, sweep: Sweep | None = None) -> str:
     return page + "\n"
 
 
-def _steps(explanation: Explanation) -> list[dict[str, Any]]:
+def _steps(explanation: ExplanationData) -> list[dict[str, Any]]:
     longest = max((row.step_seconds for row in explanation.devices.values()), default=0.0) or 1.0
     return [
         {"name": name, "step": format_seconds(row.step_seconds), "percent": round(100 * row.step_seconds / longest, 2),
@@ -71,7 +73,7 @@ def _steps(explanation: Explanation) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _made_of(explanation: Explanation) -> list[tuple[str, list[str]]]:
+def _made_of(explanation: ExplanationData) -> list[tuple[str, list[str]]]:
     """Rows of the table under the bars: parts, then the step they add up to."""
     names = list(explanation.devices)
     parts = {name: step_parts(explanation, name) for name in names}
@@ -80,8 +82,8 @@ def _made_of(explanation: Explanation) -> list[tuple[str, list[str]]]:
     return [*rows, ("step", [format_seconds(explanation.devices[name].step_seconds) for name in names])]
 
 
-def _facts(explanation: Explanation) -> list[dict[str, Any]]:
-    """What else there is to know of each device: memory, one-time cost, coverage."""
+def _facts(explanation: ExplanationData) -> list[dict[str, Any]]:
+    """Memory, one-time cost and coverage of each device."""
     found = []
     for name, row in explanation.devices.items():
         total = _memory_of(explanation.machine, name)
@@ -105,7 +107,7 @@ def _memory_of(machine: Mapping[str, Any], device: str) -> int | None:
     return known.get(device) or None
 
 
-def _icicle(explanation: Explanation, device: str) -> dict[str, Any]:
+def _icicle(explanation: ExplanationData, device: str) -> dict[str, Any]:
     found = cells(explanation.layers, device)
     shades: dict[int, int] = {}
     return {
@@ -125,7 +127,7 @@ def _cell(cell: Cell, device: str, shades: dict[int, int]) -> dict[str, Any]:
 
 
 def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
-    """A layer with those below it, for the tree of rows that unfold; small ones are gathered."""
+    """A layer with those below it, as rows that unfold; small ones are gathered."""
 
     def share(node: Node, name: str) -> float:
         return node.seconds.get(name, 0.0) / (root.seconds.get(name) or 1.0)
@@ -150,11 +152,9 @@ def _layer(root: Node, devices: list[str]) -> dict[str, Any]:
 
 
 def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
-    """The table under the plot, for those who cannot see it."""
+    """The same numbers as the plot, as a table: for screen readers, and for reading off values."""
     if sweep is None or len(sweep.rows) < 2:
         return None
-    from placer.explanation.sweep_text import turns
-
     times = {name: sweep.times(name) for name in sweep.devices}
     rows = []
     for index, (value, row) in enumerate(sweep.rows.items()):
@@ -166,7 +166,7 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
 
 
 def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The fingerprint as terms and values."""
+    """The machine's description as terms and values."""
     if not machine:
         return []
     facts = [("Machine", ", ".join(machine_parts({k: v for k, v in machine.items() if k != "calibrated"})))]

@@ -1,4 +1,4 @@
-"""The layers of a model as an icicle: where each stands beside its siblings, as shares of a device's op time."""
+"""The layers of a model as an icicle plot: each layer below the one it is in, its width its share of the op time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.explanation.layers import Node, tree
-from placer.explanation.parts import LayerRow
+from placer.explanation.rows import LayerRow
 
-#: A layer narrower than this share of the whole is not drawn: it would be less than a pixel.
+#: A layer narrower than this share of the whole is not drawn: it would take less than a pixel.
 NARROWEST = 0.0005
 
 
@@ -29,7 +29,7 @@ class Cell:
 
 
 def cells(rows: Sequence[LayerRow], device: str) -> list[Cell]:
-    """The cells of one device, each before those inside it; what a layer does itself is left blank."""
+    """The cells of one device, each before those inside it. What a layer issues itself is a gap."""
     root = tree(rows, None)
     whole = root.seconds.get(device, 0.0)
     return [] if whole <= 0.0 else list(_walk(root, device, whole, "", 0, 0.0))

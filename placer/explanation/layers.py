@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.explanation.parts import LayerRow
+from placer.explanation.rows import LayerRow
 
-#: Numbered layers are shown as one where this many stand together and none takes this share more than the first.
+#: Numbered layers are shown as one row where at least this many follow each other, and the time of none differs by more
+#: than this share from the first one's.
 FEWEST_ALIKE, ALIKE = 3, 0.25
 
 
 @dataclass
 class Node:
-    """A layer. ``seconds`` by column includes the layers below; ``own`` is the part of the ops it issues itself.
+    """A layer: ``seconds`` by column include the layers below, ``own`` are those of the ops it issues itself.
 
-    ``guessed`` and ``own_guessed`` are the parts of these that are not backed by calibration.
+    ``guessed`` and ``own_guessed`` are the parts of the two that are not backed by calibration.
     """
 
     label: str
@@ -36,7 +37,7 @@ class Line:
 
 
 def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
-    """With a ``device`` the columns are its phases; without, they are the devices, phases added up."""
+    """The model's layers. The columns are the phases of ``device``; for None the devices, their phases added up."""
     root = Node("(whole model)")
     for row in rows:
         added = row.devices if device is None else {row.phase: row.devices.get(device, 0.0)}
@@ -55,7 +56,7 @@ def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
 
 
 def gathered(node: Node) -> Node:
-    """The same tree with runs of numbered layers that are built alike and take alike made one row; all sums stay."""
+    """The same tree, runs of numbered layers with the same structure and about the same time merged; all sums stay."""
     children: dict[str, Node] = {}
     run: list[Node] = []
     for child in (*map(gathered, node.children.values()), None):
@@ -83,7 +84,7 @@ def _shape(node: Node) -> Hashable:
 
 
 def _merged(run: Sequence[Node]) -> Node:
-    """One node for several of one shape."""
+    """One node for several of the same structure."""
     first, last = run[0], run[-1]
     merged = Node(first.label if first.label == last.label else f"{first.label}-{last.label} ({len(run)} alike)")
     for node in run:
@@ -96,8 +97,8 @@ def _merged(run: Sequence[Node]) -> Node:
 def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
     """The rows to show. Children with a share below ``small`` are gathered into one row at their level.
 
-    The rows one level below a node add up to it. ``add_columns`` tells that columns are parts of one time (phases),
-    not alternatives (devices).
+    The rows one level below a node add up to it. ``add_columns`` says that the columns are parts of one time (phases)
+    and not alternatives (devices).
     """
 
     def share(node: Node) -> float:
@@ -114,9 +115,9 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
 
 
 def inside(node: Node, is_small: Callable[[Node], bool]) -> list[Node]:
-    """What adds up to a layer: its children, one node for the small ones, one for what it does itself.
+    """What adds up to a layer: its children, one node for the small ones, and one for the ops it issues itself.
 
-    Nothing where every child is small.
+    Empty where every child is small.
     """
     large = [child for child in node.children.values() if not is_small(child)]
     if not large:
@@ -131,7 +132,7 @@ def inside(node: Node, is_small: Callable[[Node], bool]) -> list[Node]:
 
 
 def joined(node: Node) -> Node:
-    """A chain of only children without time of their own between reads as one dotted name."""
+    """A chain of only children, the upper ones without ops of their own, as its last node under a dotted name."""
     while len(node.children) == 1 and not any(node.own.values()):
         child = next(iter(node.children.values()))
         node = replace(child, label=f"{node.label}.{child.label}")

@@ -1,4 +1,4 @@
-"""Names come from the user's model, from profiles and from the history: on a terminal they must stay text."""
+"""Makes names safe to print: those of a user's model, a profile or the history must not steer the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def printable(value: Any) -> Any:
-    """Plain containers with every character that steers a terminal (escape sequences, line ends) replaced."""
+    """The value with every unprintable character in its texts (escape sequences, line ends) replaced."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
     if isinstance(value, dict):

@@ -1,139 +1,85 @@
-"""Predictions -> the rows of an Explanation: what each layer and each op costs on each device."""
+"""The rows an Explanation is made of: plain data, each complete in itself. Times are in seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.decision import Decision
-from placer.explanation import bottlenecks
-from placer.explanation.bounds import bounds
-from placer.explanation.explanation import Explanation
-from placer.explanation.parts import DeviceRow, LayerRow, OpRow
-from placer.explanation.schedule import schedule
-from placer.pricing import Prediction, PricedTrace
 
-#: Phases in the order of a step.
-PHASES = ("forward", "loss", "backward", "optimizer")
-#: From the best to the weakest origin of a price.
-_SOURCES = ("calibrated", "extrapolated", "floor")
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step."""
 
+    step_seconds: float
+    low: float
+    high: float
+    one_time_seconds: float
+    total_seconds: float | None
+    components: Mapping[str, float]
+    peak_memory_bytes: int
+    fits: bool
+    coverage: float
 
-def build(
-    predictions: Mapping[str, Prediction],
-    decision: Decision,
-    workload: Mapping[str, Any],
-    machine: Mapping[str, Any],
-    notes: tuple[str, ...] = (),
-    *,
-    with_timeline: bool = True,
-) -> Explanation:
-    """Gather the rows of every device. Nothing is left out: layers and ops each add up to the compute component."""
-    found = (*notes, *_trace_notes(predictions), *_coverage_notes(predictions))
-    return Explanation(
-        workload=dict(workload),
-        decision=decision,
-        devices={name: _device_row(prediction) for name, prediction in predictions.items()},
-        layers=_layer_rows(predictions),
-        ops=_op_rows(predictions),
-        notes=tuple(dict.fromkeys(found)),
-        machine=dict(machine),
-        bottlenecks=bottlenecks.find(predictions),
-        bounds=bounds(predictions),
-        timeline=schedule(predictions, str(workload.get("data", "host"))) if with_timeline else {},
-    )
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "components": dict(self.components)}
 
 
-def uncalibrated_ops(predictions: Mapping[str, Prediction]) -> dict[str, float]:
-    """Seconds by name of the ops priced without calibrated samples in range, the largest first."""
-    seconds: dict[str, float] = {}
-    for prediction in predictions.values():
-        priced = prediction.priced
-        for call, price, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
-            if source != "calibrated":
-                seconds[call.op] = seconds.get(call.op, 0.0) + price
-    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+@dataclass(frozen=True)
+class LayerRow:
+    """The ops issued by one layer itself (its sub-layers have their own rows) in one phase: seconds by device.
+
+    ``guessed`` is the part of them that rests on prices that are not calibrated.
+    """
+
+    name: str
+    phase: str
+    devices: Mapping[str, float]
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "devices": dict(self.devices), "guessed": dict(self.guessed)}
 
 
-def _device_row(prediction: Prediction) -> DeviceRow:
-    return DeviceRow(
-        step_seconds=prediction.step_seconds,
-        low=prediction.low,
-        high=prediction.high,
-        one_time_seconds=prediction.one_time_seconds,
-        total_seconds=prediction.total_seconds,
-        components=dict(prediction.components),
-        peak_memory_bytes=prediction.peak_memory_bytes,
-        fits=prediction.fits,
-        coverage=prediction.coverage,
-    )
+@dataclass(frozen=True)
+class OpRow:
+    """All calls of one op. ``source`` is the weakest of their prices: calibrated, extrapolated or floor.
+
+    ``guessed`` is the part of the seconds of each device whose price is not calibrated.
+    """
+
+    op: str
+    family: str
+    count: int
+    devices: Mapping[str, float]
+    source: str
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "devices": dict(self.devices), "guessed": dict(self.guessed)}
 
 
-@dataclass
-class _Sum:
-    """Seconds by device, and the part of them whose price is not calibrated."""
+@dataclass(frozen=True)
+class Bottleneck:
+    """An op, with all its calls in one layer, that takes at least half of a phase on a device. Times in seconds."""
 
-    devices: dict[str, float]
-    guessed: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    weakest: int = 0
-
-    def add(self, device: str, seconds: float, source: str) -> None:
-        self.devices[device] += seconds
-        self.counts[device] = self.counts.get(device, 0) + 1
-        self.weakest = max(self.weakest, _SOURCES.index(source))
-        if source != "calibrated":
-            self.guessed[device] = self.guessed.get(device, 0.0) + seconds
+    device: str
+    phase: str
+    layer: str
+    op: str
+    seconds: float
+    phase_seconds: float
 
 
-def _layer_rows(predictions: Mapping[str, Prediction]) -> tuple[LayerRow, ...]:
-    """In the order the layers first run; the phases of one layer stand together."""
-    sums: dict[tuple[str, str], _Sum] = {}
-    order: dict[str, int] = {}
-    for device, priced in _priced(predictions):
-        for call, seconds, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
-            order.setdefault(call.layer, len(order))
-            _at(sums, (call.layer, call.phase), predictions).add(device, seconds, source)
-    keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
-    return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
+@dataclass(frozen=True)
+class SpanRow:
+    """What ``lane`` (host or device) does for ``seconds`` from ``start`` on (seconds after the step began).
 
+    ``phase`` is that of the ops, empty for a copy or a wait; ``label`` is their layer, or what is waited for.
+    """
 
-def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
-    """By op and family, the most expensive first."""
-    sums: dict[tuple[str, str], _Sum] = {}
-    for device, priced in _priced(predictions):
-        rows = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
-        for call, family, seconds, source in rows:
-            _at(sums, (call.op, family), predictions).add(device, seconds, source)
-    found = sorted(sums.items(), key=lambda item: -max(item[1].devices.values()))
-    return tuple(
-        OpRow(op, family, max(row.counts.values()), row.devices, _SOURCES[row.weakest], row.guessed)
-        for (op, family), row in found
-    )
-
-
-def _at(sums: dict[tuple[str, str], _Sum], key: tuple[str, str], predictions: Mapping[str, Prediction]) -> _Sum:
-    """The sum under ``key``. Every device has an entry, so that a reader need not look for a missing one."""
-    if key not in sums:
-        sums[key] = _Sum(dict.fromkeys(predictions, 0.0))
-    return sums[key]
-
-
-def _priced(predictions: Mapping[str, Prediction]) -> Iterator[tuple[str, PricedTrace]]:
-    for device, prediction in predictions.items():
-        yield device, prediction.priced
-
-
-def _trace_notes(predictions: Mapping[str, Prediction]) -> Iterator[str]:
-    for _, priced in _priced(predictions):
-        yield from priced.trace.notes
-
-
-def _coverage_notes(predictions: Mapping[str, Prediction]) -> Iterator[str]:
-    for device, prediction in predictions.items():
-        names = uncalibrated_ops({device: prediction})
-        if not names:
-            continue
-        shown = ", ".join(list(names)[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-        yield f"on {device}, {1.0 - prediction.coverage:.0%} of the time is not backed by calibration: {shown}"
+    lane: str
+    label: str
+    phase: str
+    start: float
+    seconds: float

@@ -1,21 +1,21 @@
-"""When the host and the device do what within one step: the timeline's spans, merged to a number people can look at."""
+"""When the host and the device do what within one step: the timeline's spans, merged until few enough to read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placer.explanation.parts import SpanRow
+from placer.explanation.rows import SpanRow
 from placer.pricing import Prediction, PricedTrace, Span, timeline
 from placer.profile import DeviceFit
 
-#: Neighbouring ops of one layer are merged; layers are looked at as deep as this many spans of a device allow.
+#: Most spans of a device. Consecutive ops of one layer are merged; the layer is told as deep as the number allows.
 MOST_SPANS = 160
 _DEEPEST = 6
 
 
 def schedule(predictions: Mapping[str, Prediction], data: str) -> dict[str, tuple[SpanRow, ...]]:
-    """The spans of one step, of the devices whose prices say what they come from."""
+    """The spans of one step by device. A device whose prices carry no fit is left out."""
     found = {n: _rows(p.priced, p.priced.fit, data) for n, p in predictions.items() if p.priced.fit is not None}
     return {name: rows for name, rows in found.items() if rows}
 
@@ -31,11 +31,11 @@ def _rows(priced: PricedTrace, fit: DeviceFit, data: str) -> tuple[SpanRow, ...]
     while len(rows) > MOST_SPANS and depth:
         depth -= 1
         rows = _merged(spans, priced, depth)
-    return rows if len(rows) <= MOST_SPANS else ()  # more switches between phases than anybody can look at
+    return rows if len(rows) <= MOST_SPANS else ()  # too many switches between phases to show
 
 
 def _merged(spans: Sequence[Span], priced: PricedTrace, depth: int) -> tuple[SpanRow, ...]:
-    """One row per run of neighbours on a lane with the same phase and layer, cut at ``depth`` names."""
+    """One row per run of spans on a lane with the same phase and layer; layer names are cut after ``depth`` parts."""
     calls = priced.trace.calls
     rows: list[dict[str, Any]] = []
     last: dict[str, dict[str, Any]] = {}

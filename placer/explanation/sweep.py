@@ -7,16 +7,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from placer.explanation.explanation import Explanation
-from placer.explanation.parts import DeviceRow
+from placer.explanation.data import ExplanationData
+from placer.explanation.rows import DeviceRow
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Explanations by value of ``over`` (batch or steps); values that could not be traced have a reason instead."""
+    """Explanations by value of ``over`` (batch or steps); ``failed`` says why a value has none."""
 
     over: str
-    rows: Mapping[int, Explanation]
+    rows: Mapping[int, ExplanationData]
     failed: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -24,11 +24,11 @@ class Sweep:
         return list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
-        """Seconds, low and high by value: of a step over batch sizes, of the whole run over numbers of steps."""
+        """Seconds, low and high at each value: of one step over batch sizes, of the whole run over numbers of steps."""
         return [self._time(value, row.devices.get(device)) for value, row in self.rows.items()]
 
     def crossovers(self) -> list[tuple[int, str]]:
-        """(value, device) where the choice becomes another than at the value before; the first value included."""
+        """(value, device) of the first value, and of each where the choice differs from the value before."""
         found: list[tuple[int, str]] = []
         for value, row in self.rows.items():
             if not found or found[-1][1] != row.decision.device:
@@ -36,7 +36,10 @@ class Sweep:
         return found
 
     def turn(self, value: int) -> float | None:
-        """About where the two curves meet that change places between the value before ``value`` and ``value``."""
+        """About where the two choices take equal time between the value before ``value`` and ``value``; None: nowhere.
+
+        The logarithm of the two times' ratio is interpolated linearly over the logarithm of the value.
+        """
         values = list(self.rows)
         index = values.index(value)
         if not index:

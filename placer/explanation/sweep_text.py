@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placer.explanation.bars import curves, sparkline
-from placer.explanation.explanation import Explanation
+from placer.explanation.console import plain
+from placer.explanation.data import ExplanationData
 from placer.explanation.sweep import Sweep
 from placer.explanation.tables import new_table
-from placer.explanation.text import plain
 from placer.explanation.verdict import sureness
 from placer.units import format_seconds
 
@@ -43,13 +43,13 @@ def turns(sweep: Sweep) -> str:
 
 
 def _meetings(sweep: Sweep) -> list[str]:
-    """About where the curves meet, between two of the values that were priced."""
+    """About where the curves meet: between two of the values that were priced."""
     found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
     return [f"The two are level at about {_NAMED[sweep.over].format(where)}." for where in found if where is not None]
 
 
 def _table(sweep: Sweep) -> Table:
-    # How sure the choice is, is a question only where there was one.
+    # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.devices for column in (name, "90% between")]
     table = new_table(TITLES[sweep.over], [sweep.over, *columns, "choice", *(["sure"] if compared else [])])
@@ -81,7 +81,7 @@ def _lines(sweep: Sweep) -> list[str]:
 
 
 def _plot(sweep: Sweep, width: int) -> list[str]:
-    """The curves on log scales; a column is marked where the choice turns."""
+    """The curves on log scales, and a mark on the axis where the choice turns."""
     devices = sweep.devices
     if len(devices) < 2 or len(devices) > len(MARKS) or len(sweep.rows) < 2:
         return []
@@ -107,6 +107,6 @@ def _between(low: float, high: float) -> str:
     return f"{a}–{b} {other}" if unit == other else f"{a} {unit}–{b} {other}"
 
 
-def _sureness(row: Explanation) -> str:
+def _sureness(row: ExplanationData) -> str:
     decision = row.decision
     return "-" if decision.confidence is None or decision.speedup is None else sureness(decision.confidence)

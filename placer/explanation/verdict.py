@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.explanation.explanation import Explanation
+from placer.explanation.data import ExplanationData
 from placer.units import format_ratio, format_seconds
 
-#: Phases as they are called in a sentence.
+#: What the phases are called in a sentence.
 _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
 
 
-def verdict(explanation: Explanation) -> list[str]:
-    """Device, how much faster, how sure, the interval, break-even."""
+def verdict(explanation: ExplanationData) -> list[str]:
+    """The headline (device, how much faster, how sure), then a line each for reason, interval and break-even."""
     decision = explanation.decision
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     if decision.speedup is not None and decision.confidence is not None:
@@ -34,7 +34,7 @@ def verdict(explanation: Explanation) -> list[str]:
     return lines
 
 
-def bottleneck_lines(explanation: Explanation) -> list[str]:
+def bottleneck_lines(explanation: ExplanationData) -> list[str]:
     """One sentence for each op that takes most of a phase."""
     several = len(explanation.devices) > 1
     return [
@@ -46,7 +46,7 @@ def bottleneck_lines(explanation: Explanation) -> list[str]:
 
 
 def sureness(confidence: float) -> str:
-    """A probability that never claims certainty: ``97%``, ``>99%``."""
+    """A probability in words that never claim certainty: ``97%``, ``>99%``."""
     return ">99%" if confidence > 0.99 else f"{confidence:.0%}"
 
 
@@ -83,7 +83,7 @@ def machine_parts(machine: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def advice_lines(explanation: Explanation) -> list[str]:
+def advice_lines(explanation: ExplanationData) -> list[str]:
     """One sentence per change that would save time: how much, what, and where it would then run."""
     lines = []
     for row in explanation.advice:

@@ -49,7 +49,7 @@ def _glibc() -> Any:
         library.free.argtypes = [ctypes.c_void_p]
     except (AttributeError, OSError):
         return None
-    # jemalloc and its same_class leave glibc's own books empty.
+    # jemalloc and the like leave glibc's own books empty.
     return library if library.mallinfo2().uordblks > 0 else None
 
 

@@ -1,21 +1,14 @@
-"""Trace x Profile -> Prediction: the operators and their features, op costs, framework, memory, timeline."""
+"""Trace x Profile -> Prediction: describes the op calls of a step, prices them, and adds them up to a step time."""
 
 from placer.pricing import parameter_updates, timeline
-from placer.pricing.context import CONTEXT_SIZES
-from placer.pricing.costs import (
-    ARITHMETIC_TOLD,
-    HOST,
-    HOST_UPDATE,
-    LOOPS_TOLD,
+from placer.pricing.cost_model import CostModel
+from placer.pricing.describe import amounts, describe_step, feature_names, ops_inside
+from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.floors import (
+    ARITHMETIC_BY_FLOOR,
+    LOOPS_BY_FLOOR,
     UNMEASURED_RATE,
-    VARIANT,
-    CostModel,
-    fitted_features,
     floor_parts,
-    foreign_family,
-    host_seconds,
-    inputs_of,
-    op_label,
     roofline_seconds,
 )
 from placer.pricing.framework import (
@@ -28,54 +21,61 @@ from placer.pricing.framework import (
     framework_seconds,
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.operators import FAMILIES, Work, amounts, describe_step, feature_names, ops_inside
+from placer.pricing.host_time import HOST, HOST_UPDATE, host_seconds
+from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import NOT_PREDICTED, Prediction, PricedTrace
-from placer.pricing.sharing import PER_CORE
+from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
+from placer.pricing.step_context import CONTEXT_SIZES
 from placer.pricing.timeline import Span
+from placer.pricing.work import Work
 
 __all__ = [
-    "ARITHMETIC_TOLD",
-    "BACKWARD",
-    "CONTEXT_SIZES",
-    "FAMILIES",
-    "FORWARD",
-    "HOST",
-    "HOST_UPDATE",
-    "LEARNT",
-    "LONG_FORWARD",
-    "LOOPS_TOLD",
-    "NOT_PREDICTED",
-    "PER_CORE",
-    "UNMEASURED_RATE",
-    "UPDATE",
-    "VARIANT",
-    "Z90",
-    "CostModel",
+    # What a step takes.
     "Prediction",
     "PricedTrace",
-    "Span",
-    "Work",
-    "amounts",
-    "covariance",
-    "describe_step",
-    "distances",
+    "NOT_PREDICTED",
+    "predict",
     "doubt",
-    "fault_seconds",
+    "Z90",
+    "timeline",
+    "Span",
+    # What an op is: its family, amounts and features.
+    "Work",
+    "FAMILIES",
+    "describe_step",
+    "amounts",
+    "PER_CORE",
     "feature_names",
-    "fitted_features",
-    "floor_parts",
-    "foreign_family",
-    "framework_counts",
-    "framework_seconds",
-    "host_seconds",
-    "inputs_of",
-    "op_label",
+    "CONTEXT_SIZES",
     "ops_inside",
     "parameter_updates",
-    "predict",
+    # What an op takes: its floor, the residual over it, page faults, and the host's time to issue it.
+    "CostModel",
     "roofline_seconds",
-    "timeline",
+    "UNMEASURED_RATE",
+    "floor_parts",
+    "ARITHMETIC_BY_FLOOR",
+    "LOOPS_BY_FLOOR",
+    "op_label",
+    "VARIANT",
+    "inputs_of",
+    "fitted_features",
+    "foreign_family",
+    "covariance",
+    "distances",
     "with_weights",
+    "fault_seconds",
+    "host_seconds",
+    "HOST",
+    "HOST_UPDATE",
+    # What the framework takes between the ops.
+    "framework_counts",
+    "framework_seconds",
+    "LEARNT",
+    "FORWARD",
+    "BACKWARD",
+    "UPDATE",
+    "LONG_FORWARD",
 ]

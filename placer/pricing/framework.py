@@ -1,9 +1,8 @@
 """The framework's own work in one step: Python between the ops, autograd's engine, the optimizer's loop.
 
-It is counted here and priced by the coefficients that calibration learns. What a function costs depends on its reuse
-distance: how much ran since it ran last (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). The
-larger that is, the further out its code has been evicted, from one cache to the next and to memory. So ops and
-functions are counted as they are, and again weighted by their reuse distance.
+It is counted here and priced by coefficients that calibration learns. What a function costs depends on its reuse
+distance (see ``reuse_distance``): the larger that is, the further out its code is evicted, from one cache to the next
+and to memory. So ops and functions are counted once as they are, and once weighted by their reuse distance.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from placer.pricing import layouts, parameter_updates
-from placer.pricing.context import reuse_distances
-from placer.pricing.sharing import CORE_CACHE
+from placer.pricing import kernels, parameter_updates
+from placer.pricing.reuse_distance import CORE_CACHE, reuse_distances
 from placer.tracing import OpCall, Trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches; and
-#: seconds of a step after which the update's code has. Orders of magnitude are enough.
+#: seconds of a step after which the update's code has left them. Orders of magnitude are enough.
 NEAR, FAR, BEFORE_UPDATE = 50e-6, 2e-3, 5e-3
-#: Reuse distances in seconds of ops. Up to the first all of the code is still in the nearest cache. From one to the
-#: next it leaves one more cache, evenly on a logarithmic scale.
+#: Reuse distances in seconds of ops. Up to the first all code is still in the nearest cache. From each to the next the
+#: code leaves one more cache, evenly on a logarithmic scale.
 DISTANCES = (4e-6, 50e-6, 600e-6, 8e-3)
-#: The names of the counts of code that has left one, two and three caches.
+#: Suffixes of the counts of code that has left one, two and three caches.
 SCALES = ("50us", "600us", "8ms")
-#: Reuse distance in ops, those of all phases, from which on a step finds nothing left of what the interpreter, the
-#: branch predictors and the allocator kept of it in the step before.
+#: Reuse distance in ops of all phases from which on a step finds nothing left of what the interpreter, the branch
+#: predictors and the allocator kept of it in the step before.
 MANY_OPS = 100
-#: Counts by phase. Phases are timed apart, so what one of them costs cannot be taken for another's.
+#: Counts by phase. Phases are timed separately, so the cost of one cannot be taken for another's.
 FORWARD = (
     "step", "forward_op", "op_reuse_distance_100_ops", "scalar_operand", "python_call", "call_reuse_distance_100_ops",
     "evicted_call", *(f"{what}_reuse_distance_{scale}" for what in ("op", "recorded_op", "call") for scale in SCALES),
@@ -42,10 +40,10 @@ UPDATE = (
     "update", "updated_tensor", "cold_update", "update_reuse_distance", "update_kernel_reuse_distance",
     "update_op_reuse_distance", "evicted_update",
 )  # fmt: skip
-#: All that calibration learns the cost of.
+#: All counts that calibration learns a cost of.
 LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
-#: Counts that only profiles of earlier versions have coefficients for. ``LONG_FORWARD`` weighted forward ops by the
-#: forward's own number of ops, up to ``LONG_FORWARD_OPS``.
+#: Counts that only profiles of earlier versions have coefficients for. ``LONG_FORWARD`` weights forward ops by the
+#: number of ops of the forward alone, up to ``LONG_FORWARD_OPS``.
 LONG_FORWARD, LONG_FORWARD_OPS = ("op_reuse_distance_30_forward_ops", "call_reuse_distance_30_forward_ops"), 30
 EARLIER = (*LONG_FORWARD, "cold_call", "long_op")
 
@@ -55,15 +53,15 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
 
     ``host_seconds`` are the seconds that each of ``trace.calls`` keeps the host. They set the reuse distances.
 
-    - ``*_reuse_distance_<time>``: ops, and the Python functions around them, weighted by how far out they were evicted
-      (``distance_shares``). ``recorded``: while autograd builds its graph, which runs code of its own for each op.
-    - ``*_reuse_distance_100_ops``: forward ops and Python functions, weighted by the ops of the step up to ``MANY_OPS``.
-    - ``scalar_operand``: forward ops of a tensor and a Python number, which becomes a tensor first.
-    - ``evicted_call``: functions whose code other functions have evicted (``Trace.evicted_calls``).
-    - ``cold_node``: autograd nodes that come back from beyond a core's own caches, in shares.
-    - ``cold_update``, ``update_reuse_distance``: the update after all the ops before it; ``update_kernel_reuse_distance``
-      counts its kernels, ``update_op_reuse_distance`` all its ops, ``evicted_update`` the bytes they walk over, in
-      shares of a core's cache.
+    - ``*_reuse_distance_<time>``: ops, and the Python functions around them, weighted by how far out their code is
+      evicted (``distance_shares``). ``recorded``: ops whose graph autograd builds, which runs code of its own for each.
+    - ``*_reuse_distance_100_ops``: forward ops and Python functions, weighted by the step's ops up to ``MANY_OPS``.
+    - ``scalar_operand``: forward ops of a tensor and a Python number, which is made a tensor first.
+    - ``evicted_call``: Python functions whose code other functions have evicted (``Trace.evicted_calls``).
+    - ``cold_node``: autograd nodes, weighted by the share of their code that no core's own cache holds.
+    - ``cold_update``, ``update_reuse_distance``: the update, weighted by the time of all ops before it.
+      ``update_kernel_reuse_distance`` counts its kernels likewise, ``update_op_reuse_distance`` all its ops, and
+      ``evicted_update`` the bytes it moves, in shares of a core's cache.
     """
     training = trace.mode == "train"
     shares = distance_shares([call.op for call in trace.calls], host_seconds)
@@ -116,26 +114,26 @@ def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, fl
 
 
 def distance_shares(names: Sequence[str], seconds: Sequence[float]) -> list[tuple[float, ...]]:
-    """For each op of a step, how much of its code has left each of the caches (0 to 1), by its reuse distance."""
+    """For each op of a step, how much of its code has left each cache (0 to 1), from its reuse distance in seconds."""
     return [_shares(distance) for distance in reuse_distances(list(zip(names, seconds, strict=True)))]
 
 
 def _shares(distance: float) -> tuple[float, ...]:
-    """The same of a reuse distance in seconds."""
+    """The same for one reuse distance in seconds."""
     if distance <= DISTANCES[0]:
         return _NEAREST
     reached = math.log(distance)
     return tuple([min(max((reached - least) / width, 0.0), 1.0) for least, width in _LOG_SCALES])
 
 
-#: Of code that has left no cache.
+#: The shares of code that has left no cache.
 _NEAREST = (0.0,) * len(SCALES)
-#: Where the scale of each cache begins and how long it is, in log(seconds): every op of every priced step asks.
+#: Start and length of each cache's scale, in log(seconds); computed once, since every op of every priced step asks.
 _LOG_SCALES = tuple((math.log(least), math.log(most / least)) for least, most in itertools.pairwise(DISTANCES))
 
 
 class _Ops:
-    """Sums over the ops of one phase, each with its seconds and how much of its code has left each of the caches."""
+    """Sums over the ops of one phase, given the seconds of each and how much of its code has left each cache."""
 
     def __init__(self, found: Sequence[tuple[float, Sequence[float]]]) -> None:
         self.count = float(len(found))
@@ -150,4 +148,4 @@ def _by_scale(what: str, shares: Sequence[float], factor: float = 1.0) -> dict[s
 
 
 def _has_scalar_operand(call: OpCall) -> bool:
-    return call.phase in ("forward", "loss") and layouts.has_scalar_operand(call)
+    return call.phase in ("forward", "loss") and kernels.has_scalar_operand(call)

@@ -1,8 +1,8 @@
 """Evaluates the fitted residuals: Gaussian-process regression in plain numpy.
 
-Calibration chooses the hyperparameters (``calibration/fitting.py``, with scikit-learn); here they are only used, so
-that pricing needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for
-Machine Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
+``placer.calibration.fitting`` chooses the hyperparameters with scikit-learn. Here they are only used, so that pricing
+needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for Machine
+Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.pricing.context import CONTEXT_SIZES
+from placer.pricing.step_context import CONTEXT_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
 #: Op indices; the scikit-learn kernel keeps them in a column of floats.
 Indices = NDArray[np.int64] | NDArray[np.float64]
 
-#: Index given to an op that calibration never saw: as far from each known op as they are from one another.
+#: Index of an op that calibration never saw: as far from every known op as those are from one another.
 UNKNOWN_OP = -1
 
-#: Rows of a triangular matrix that is inverted as any other.
+#: Rows up to which a triangular matrix is inverted like any other.
 _DIRECT = 48
 
-#: Points that a variance is taken from, at most: it costs far more than a mean, and need not be known as well. Points
-#: are kept in random order; fewer of them leave more doubt, never less.
+#: Points that a variance is computed from, at most: it costs far more than a mean and need not be as exact. Points are
+#: kept in random order; fewer of them give a larger variance, never a smaller one.
 _DOUBTED = 200
 
 #: How far outside the samples an input still counts as in range: one octave, since inputs are log2 of amounts.
@@ -39,7 +39,7 @@ def covariance(distance: Array, signal: float) -> Array:
     """Matern-3/2 covariance of scaled distances."""
     scaled = -math.sqrt(3.0) * distance
     result: Array = np.exp(scaled)
-    # In place: fresh memory for every term would take longer than the arithmetic.
+    # In place, since fresh memory for every term would take longer than the arithmetic.
     np.subtract(signal, np.multiply(scaled, signal, out=scaled), out=scaled)
     result *= scaled
     return result
@@ -48,7 +48,7 @@ def covariance(distance: Array, signal: float) -> Array:
 def distances(
     left: Array, left_ops: Indices, right: Array, right_ops: Indices, length_scales: Array, op_scale: float
 ) -> Array:
-    """Scaled Euclidean distances, n x m; two different ops are ``sqrt(2) / op_scale`` apart in any case."""
+    """Scaled Euclidean distances, n x m. Two different ops are ``sqrt(2) / op_scale`` apart at the least."""
     a, b = left / length_scales, right / length_scales
     squared: Array = (-2.0 * a) @ b.T
     squared += (a * a).sum(1)[:, None]
@@ -59,9 +59,9 @@ def distances(
 
 
 def lower_inverse(lower: Array) -> Array:
-    """The inverse of a lower triangular matrix, half by half: numpy's own does not see the zeros and takes 5 x as long.
+    """The inverse of a lower triangular matrix, half by half: [[A, 0], [B, C]] has [[A', 0], [-C' B A', C']].
 
-    [[A, 0], [B, C]] has the inverse [[A', 0], [-C' B A', C']].
+    numpy's own inverse ignores the zeros and takes 5 x as long.
     """
     n = len(lower)
     if n <= _DIRECT:
@@ -75,7 +75,7 @@ def lower_inverse(lower: Array) -> Array:
 
 
 def with_weights(fit: FamilyFit) -> FamilyFit:
-    """The fit with the weights of its posterior mean, ``K^-1 (y - mean)``, so that pricing need not solve for them."""
+    """The fit with the weights of its posterior mean, ``K^-1 (y - mean)``, so that pricing does not solve for them."""
     return replace(fit, weights=Residual(replace(fit, weights=np.empty(0))).weights)
 
 
@@ -101,25 +101,25 @@ class Residual:
 
     @cached_property
     def _inverse(self) -> Array:
-        """The inverse of the Cholesky factor of the first points."""
+        """The inverse of the Cholesky factor of the first ``_DOUBTED`` points."""
         return lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
 
     def _noisy(self, most: int) -> Array:
-        """The covariance of the first ``most`` points as they were observed."""
+        """The covariance of the first ``most`` points, observation noise included."""
         k = covariance(self._distances(self._x[:most], self.fit.op_index[:most], most), self.fit.signal)
         k[np.diag_indices_from(k)] += self.fit.point_noise[:most].astype(np.float64) + 1e-9 * self.fit.signal
         return k
 
     def _distances(self, x: Array, ops: Indices, most: int | None = None) -> Array:
-        """From ``x`` to the first ``most`` points."""
+        """Distances from ``x`` to the first ``most`` points."""
         points, theirs = self._x[:most], self.fit.op_index[:most]
         return distances(x, ops, points, theirs, self._scales, self.fit.op_scale)
 
     def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
         """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples.
 
-        Where an op stands in its step does not count: what no cache holds is as far away as what ten of them do not.
-        None is where no sample of the family was taken on this very machine.
+        The context of an op does not count: beyond the largest cache a larger reuse distance changes nothing. None is
+        covered where no sample of the family was taken on this very machine.
         """
         if not self.fit.measured:
             return np.zeros(len(x), dtype=bool)

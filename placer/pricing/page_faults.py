@@ -1,10 +1,10 @@
-"""Which memory of a step is fresh: glibc's ``malloc``, simulated over the buffers a trace takes and gives back.
+"""Page faults of a step: glibc's ``malloc``, simulated over the buffers that a trace takes and gives back.
 
-The first write to a page the kernel has just mapped costs a page fault, many times the write itself. Whether a tensor
-lands on fresh pages is for the allocator to say: glibc maps large blocks anew every time and unmaps them when freed,
-keeps smaller ones in its heap, and cuts the heap's end off when too much of it is free. The sizes that separate these
+The first write to a page that the kernel has just mapped costs a page fault, many times the write itself. The allocator
+decides whether a tensor lands on such fresh pages. glibc maps large blocks anew every time and unmaps them when freed;
+it keeps smaller ones in its heap, and trims the heap's end when too much of it is free. The sizes that separate these
 cases grow with the largest block freed so far (``M_MMAP_THRESHOLD`` in *mallopt(3)*), so they differ between processes:
-``malloc.state`` asks this one.
+``placer.machine.malloc.state`` reads those of this process.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from placer.pricing import parameter_updates
 from placer.tracing import MemoryEvent, Trace
 
 PAGE = 4096
-#: What the heap is grown by beyond what is asked for, and what is left of its end when it is cut.
+#: Bytes that the heap grows by beyond the request, and that are left of its free end when it is trimmed.
 TOP_PAD = 128 << 10
-#: Smaller buffers find room between others: they decide nothing.
+#: Bytes of a buffer below which it finds room between others and decides nothing.
 SMALLEST = 16 << 10
-#: Alignment of a tensor and the allocator's own header, bytes per block.
+#: Bytes per block for the tensor's alignment and the allocator's own header.
 HEADER = 128
-#: Steps after which the same pages are fresh every time.
+#: Steps to simulate: after them the same pages are fresh every time.
 STEPS = 3
 
-#: Parameter-sized temporaries that are alive at once while one tensor is updated, by optimizer; 2 where unknown.
+#: Parameter-sized temporaries that are alive at once while one tensor is updated, by optimizer; 2 for any other.
 UPDATE_BUFFERS = {"SGD": 0, "Adam": 2, "AdamW": 2, "RMSprop": 1, "Adagrad": 1, "Adadelta": 2}
 
 
 @dataclass(frozen=True)
 class FreshMemory:
-    """Bytes of fresh pages each call of a step writes to first."""
+    """Bytes of fresh pages that each call of a step is the first to write to, by call number."""
 
     by_call: dict[int, int]
 
@@ -43,12 +43,12 @@ class FreshMemory:
         return sum(self.by_call.values())
 
 
-#: Of a process that has freed every size of block: nothing but the largest is mapped.
+#: The heap of a process that has freed blocks of every size: only the largest are still mapped.
 SETTLED = HeapState(LAST_THRESHOLD, 2 * LAST_THRESHOLD)
 
 
 class Heap:
-    """glibc's main arena and its mapped blocks. Addresses count from the start of the arena's free end."""
+    """glibc's main arena and its mapped blocks. Addresses count from where the arena's free end starts at first."""
 
     def __init__(self, state: HeapState) -> None:
         self.threshold = state.threshold
@@ -60,7 +60,7 @@ class Heap:
         self._starts: dict[int, int] = {}  # start of a free block -> its size
         self._ends: dict[int, int] = {}  # end of a free block -> its start
         if state.free:
-            # Apart from the heap's end: what was freed long ago lies between other blocks.
+            # Not at the heap's end: memory freed long ago lies between other blocks.
             self._keep(-state.free - PAGE, state.free)
 
     @property
@@ -68,11 +68,11 @@ class Heap:
         return FIRST_THRESHOLD if self.threshold == FIRST_THRESHOLD else 2 * self.threshold
 
     def state(self) -> tuple[object, ...]:
-        """Equal where the same blocks will be taken and given in the same way."""
+        """Two equal states treat every following block alike."""
         return self.threshold, self._top, self._end, self._touched, tuple(self._by_size)
 
     def take(self, nbytes: int) -> tuple[int | None, int, int]:
-        """(start, or None where mapped; size; bytes on fresh pages) of a block of ``nbytes``."""
+        """Allocate ``nbytes``: (start, or None where mapped; size; bytes on fresh pages) of the block."""
         size = nbytes + HEADER
         best = bisect_left(self._by_size, (size, -1))
         if best < len(self._by_size):
@@ -131,7 +131,7 @@ class Heap:
 
 
 def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
-    """What each call of ``trace`` finds fresh, in the step that follows itself; ``state`` is where the first begins."""
+    """The fresh memory of a step of ``trace`` that repeats; ``state`` is the heap before the first of them."""
     events = _with_updates(trace)
     heap = Heap(state)
     held: dict[int, tuple[int | None, int]] = {}
@@ -142,7 +142,7 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
             heap.give(*block)
         held.clear()
         if (now := heap.state()) == before:
-            break  # this step would be the last one again
+            break  # this step would repeat the one before
         before = now
         by_call = {}
         for event in events:
@@ -157,9 +157,9 @@ def fresh_memory(trace: Trace, state: HeapState) -> FreshMemory:
 
 
 def fault_seconds(trace: Trace, state: HeapState | None, rates: Mapping[str, float]) -> dict[int, float]:
-    """Seconds that calls of ``trace`` spend on fresh pages, by number: at a device's rate, from where a heap stands.
+    """Seconds that the calls of ``trace`` spend on page faults, by call number, at the device's ``rates``.
 
-    Empty where nothing is known of the heap (None) or of what a fresh byte costs.
+    Empty where the state of the heap (None) or the cost of a fresh byte is unknown.
     """
     cost = rates.get("fresh_seconds_per_byte", 0.0)
     if state is None or not cost:
@@ -168,7 +168,7 @@ def fault_seconds(trace: Trace, state: HeapState | None, rates: Mapping[str, flo
 
 
 def _with_updates(trace: Trace) -> list[MemoryEvent]:
-    """The buffers worth following, with those the optimizer takes while it updates each parameter."""
+    """The memory events of large buffers, with those that the optimizer takes to update each parameter."""
     large = {event.buffer for event in trace.memory if event.nbytes >= SMALLEST}
     events = [event for event in trace.memory if event.buffer in large]
     buffers = UPDATE_BUFFERS.get(trace.optimizer or "", 2)

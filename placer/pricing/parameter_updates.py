@@ -1,17 +1,17 @@
-"""What an optimizer does to one parameter tensor: how many kernels run, and how much memory they walk over."""
+"""The update of one parameter tensor: how many kernels an optimizer runs, and how many bytes they move."""
 
 from __future__ import annotations
 
 from placer.tracing import OpCall
 
-#: What the name of an update begins with; the optimizer's class follows.
+#: Prefix of the name of an update; the optimizer's class follows.
 PREFIX = "optimizer::"
-#: Kernels that update one tensor, of torch 2.11's loops over tensors.
+#: Kernels that update one tensor in torch 2.11's loops over tensors.
 _KERNELS = {"SGD": 1, "Adam": 8, "AdamW": 8, "RMSprop": 5, "Adagrad": 5, "Adadelta": 6, "Adamax": 7, "NAdam": 8,
             "RAdam": 7}  # fmt: skip
-#: Tensors of the parameter's size an update reads and writes, parameter and gradient included.
+#: Tensors of the parameter's size that an update reads and writes, parameter and gradient included.
 _PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
-#: Of an optimizer that is not known.
+#: Both, of an optimizer that is not listed.
 _OTHER = 7
 
 
@@ -21,12 +21,12 @@ def is_update(call: OpCall) -> bool:
 
 
 def settings(call: OpCall) -> dict[object, object]:
-    """The optimizer's settings that its update was traced with, by name."""
+    """The optimizer's settings by name, as its update was traced."""
     return {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
 
 
 def kernels(call: OpCall) -> float:
-    """Different kernels that run for one tensor; a fused update is a single one."""
+    """Different kernels that run for one tensor; a fused update runs a single one."""
     return 1.0 if settings(call).get("fused") else float(_KERNELS.get(call.op.removeprefix(PREFIX), _OTHER))
 
 

@@ -1,4 +1,4 @@
-"""Trace x Profile -> one Prediction per device: the stages after tracing, in order."""
+"""Trace x Profile -> one Prediction per device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from placer import machine
 from placer.errors import ProfileError
 from placer.machine import HeapState, malloc
 from placer.pricing import timeline
-from placer.pricing.costs import CostModel
+from placer.pricing.cost_model import CostModel
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile import DeviceFit, Profile
@@ -21,10 +21,10 @@ from placer.tracing import Trace
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
 
-#: No step takes 30 years: a profile that says so was not measured.
+#: Seconds. No step takes 30 years: a profile that says so was not measured.
 _LONGEST_STEP = 1e9
 
-#: The cost models last used: their factorised residuals are worth keeping, but not for ever.
+#: The cost models used last, kept for their factorised residuals; at most so many.
 _recent: list[CostModel] = []
 _RECENT = 8
 
@@ -41,8 +41,8 @@ def predict(
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
-    ``threads`` is the number of CPU threads the step will run with (None: as the process has now), ``heap`` where its
-    memory stands (None: as this process's does). Raises ProfileError where the profile knows nothing of a device.
+    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``heap`` is the state
+    of its heap (None: that of this process). Raises ProfileError where the profile knows nothing of a device.
     """
     heap = heap or malloc.state()
     return {
@@ -55,9 +55,9 @@ def predict_on(
     device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
     heap: HeapState | None = None,
 ) -> Prediction:  # fmt: skip
-    """The Prediction of one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
+    """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
     try:
-        with np.errstate(all="ignore"):  # a foreign profile may hold anything finite: the result is looked at below
+        with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
             found = _priced(cost_model(profile, device, threads), device, trace, data=data, steps=steps, heap=heap)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         raise _senseless(profile, device, str(error)) from error
@@ -101,7 +101,10 @@ def _priced(
 
 
 def free_memory(device: str, fit: DeviceFit) -> int | None:
-    """Free bytes; all there is (as calibration saw it) where only a context could tell; None of a device elsewhere."""
+    """Free bytes of a device of this machine; None for any other device.
+
+    Where only a device context could tell, all of the device's memory, as calibration recorded it.
+    """
     if device not in machine.available_devices():
         return None
     free = machine.known_free_memory(device)
@@ -111,9 +114,9 @@ def free_memory(device: str, fit: DeviceFit) -> int | None:
 
 
 def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
-    """The cost model of a device, built once per fit; ``threads`` None takes the number this process runs with.
+    """The cost model of a device, built once per fit. ``threads`` None takes the number of this process.
 
-    Raises ProfileError, which names the profile, where the fit cannot price.
+    Raises ProfileError where the fit cannot price, naming the profile.
     """
     fit = profile.fit(device, threads or torch.get_num_threads())
     for model in tuple(_recent):
@@ -122,7 +125,7 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
             return model
     try:
         model = CostModel(fit)
-    except ProfileError as error:  # which of several profiles it was is known here
+    except ProfileError as error:  # the cost model does not know which profile its fit is from
         raise ProfileError(f"{profile.name or 'in memory'}: {error}") from error
     _recent.insert(0, model)
     del _recent[_RECENT:]
@@ -130,7 +133,7 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
 
 
 def coverage(priced: PricedTrace) -> float:
-    """Share of the priced op time that rests on calibrated, in-range ops (1.0 for a step without ops)."""
+    """Share of the priced op time that comes from calibrated, in-range ops (1.0 for a step without ops)."""
     total = sum(priced.seconds)
     sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if s == "calibrated")
     return sure / total if total else 1.0
@@ -139,8 +142,8 @@ def coverage(priced: PricedTrace) -> float:
 def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
     """Standard deviation of log(step seconds).
 
-    The errors of one op repeat wherever it stands, so they add up linearly within a family and as squares between
-    families; what composition adds on top was measured on generated networks (``fit.interval``).
+    The error of an op repeats wherever it runs, so errors add up linearly within a family and as squares between
+    families. ``fit.interval`` holds what a whole step adds to them, measured on generated networks.
     """
     total = sum(priced.seconds) + framework_seconds(priced.counts, fit.framework)
     if total <= 0.0:
@@ -150,7 +153,7 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
 
 
 def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:
-    """Seconds by which the sum of ops may be off (one standard deviation): linear in a family, squares between them."""
+    """Standard deviation in seconds of the sum of ops: linear within a family, as squares between families."""
     by_family: dict[str, float] = {}
     for family, price, error in zip(families, seconds, sigma, strict=True):
         by_family[family] = by_family.get(family, 0.0) + price * error
@@ -158,7 +161,7 @@ def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[flo
 
 
 def one_time_seconds(trace: Trace, fit: DeviceFit) -> float:
-    """What is paid once: on an accelerator its context, the move of the weights and first-call warm-up."""
+    """Seconds paid once: on an accelerator its context, the move of the weights and the first call of each op."""
     if fit.device == "cpu":
         return 0.0
     sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))

@@ -1,4 +1,4 @@
-"""What placer says about one device: the numbers of a Prediction, and of the priced ops beneath it."""
+"""The prediction for one device, and the priced ops it is made of."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
-    from placer.pricing.operators import Work
+    from placer.pricing.work import Work
     from placer.profile import DeviceFit
 
-#: Where an op's price comes from: samples around it, the nearest samples and physics, or physics alone.
+#: Where an op's price comes from: samples around it, distant samples and the floor, or the roofline alone.
 Source = Literal["calibrated", "extrapolated", "floor"]
-#: The component by which a measured step is longer than the predicted ones add up to; shorter, where it is negative.
+#: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
 
 
@@ -22,9 +22,9 @@ NOT_PREDICTED = "not predicted"
 class PricedTrace:
     """A price for every call of a trace on one device, in the order of ``trace.calls``.
 
-    ``seconds`` is the time the op's kernels take on the device (on the CPU: the op itself, in place in a step);
-    ``host_seconds`` the time the host needs to issue it (accelerators only, 0 on the CPU); ``sigma`` the standard
-    deviation of log(seconds).
+    ``seconds`` is the time that the op's kernels take on the device (on the CPU: the op itself, as part of a step).
+    ``host_seconds`` is the time that the host needs to issue it (accelerators only, 0 on the CPU). ``sigma`` is the
+    standard deviation of log(seconds).
     """
 
     trace: Trace
@@ -37,8 +37,8 @@ class PricedTrace:
     sources: tuple[Source, ...]
     #: How often the framework's own code runs in the step (see ``framework.framework_counts``).
     counts: Mapping[str, float] = field(default_factory=dict)
-    #: What the prices come from, and what was priced, call by call; explanations ask them what limits an op. None and
-    #: nothing for prices that were made by hand.
+    #: The fit that the prices come from, and the work of every call. An explanation derives from them what limits an
+    #: op. None and empty for prices made by hand.
     fit: DeviceFit | None = field(default=None, repr=False, compare=False)
     works: tuple[Work, ...] = field(default=(), repr=False, compare=False)
 
@@ -49,9 +49,9 @@ class Prediction:
 
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
     sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
-    that rests on calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for
-    a long run). ``interpolated`` tells that the step was not traced, but lies between two that were: its interval is
-    wider by what that leaves open, its memory and its ops are those of the larger one (see ``between.py``).
+    that comes from calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for
+    a long run). ``interpolated`` means that the step was not traced, but lies between two that were (see
+    ``placer.decision.interpolation``): its interval is wider for that, its memory and its ops are those of the larger.
     """
 
     device: str

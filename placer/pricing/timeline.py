@@ -1,8 +1,8 @@
 """Priced ops -> step time.
 
-On the CPU one clock runs: an op's time in place, plus the framework's own time between ops (Python modules, autograd,
-the optimizer loop). On an accelerator two clocks run: the host issues, the device executes behind a bounded queue, and
-a step lasts as long as the slower of the two plus what the host waits for.
+The CPU has one clock: the time of the ops, plus the framework's own time between them (Python modules, autograd, the
+optimizer's loop). An accelerator has two: the host issues ops, and the device executes them behind a bounded queue. Its
+step lasts as long as the slower of the two, plus the time that the host waits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Literal
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
 from placer.profile import DeviceFit
+from placer.tracing import Trace
 
-#: Kernels a queue holds before the host blocks; CUDA's is about a thousand.
+#: Kernels that a queue holds before the host blocks; about a thousand in CUDA.
 QUEUE_DEPTH = 1000
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step and what they are made of; ``components`` add up to ``seconds``."""
+    """Seconds of one step, and the ``components`` that add up to them."""
 
     seconds: float
     components: Mapping[str, float]
@@ -29,7 +30,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Span:
-    """What one clock does for ``seconds`` from ``start`` on: op number ``call``, or (-1) what ``label`` says."""
+    """What one clock does for ``seconds`` from ``start`` on: op number ``call``, or where that is -1, ``label``."""
 
     lane: Literal["host", "device"]
     label: str
@@ -39,7 +40,7 @@ class Span:
 
 
 def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory: str) -> float:
-    """Seconds to copy tensors of ``sizes`` bytes: a cost per tensor and one per byte."""
+    """Seconds to copy tensors of ``sizes`` bytes: a cost per tensor plus a cost per byte."""
     prefix = f"copy/{direction}/{memory}"
     per_tensor = fit.rates.get(f"{prefix}/seconds_per_tensor", 0.0)
     bandwidth = fit.rates.get(f"{prefix}/bytes_per_second", 0.0)
@@ -47,10 +48,10 @@ def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory:
 
 
 def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = None) -> StepTime:
-    """One clock: ops and framework add up. ``spans`` is filled with the ops, the framework's time evenly between."""
+    """One clock: ops and framework add up. ``spans`` gets the ops, with the framework's time evenly between them."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
-    if compute + dispatch <= 0.0:  # nothing but views, or nothing at all: it has to be called all the same
+    if compute + dispatch <= 0.0:  # nothing but views, or nothing at all: calling it takes time all the same
         dispatch = fit.rates.get("dispatch_seconds", 0.0)
     if spans is not None:
         gap, now = dispatch / max(len(priced.seconds), 1), 0.0
@@ -63,23 +64,16 @@ def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = No
 def on_accelerator(
     priced: PricedTrace, fit: DeviceFit, *, data: str, spans: list[Span] | None = None
 ) -> StepTime:
-    """Two clocks, run for several steps so that a full queue shows; the last step counts.
+    """Two clocks, run for several steps so that a full queue takes effect; the last step counts.
 
-    ``compute`` is the device's busy time, ``dispatch`` the time the device idles because the host is late, ``copy`` and
-    ``sync`` what the host waits for with nothing else going on. ``spans`` is filled with what both clocks do in it.
+    ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,
+    ``copy`` and ``sync`` the time that the host waits while nothing else runs. ``spans`` gets what both clocks do.
     """
     trace = priced.trace
     launch = fit.rates.get("launch_seconds", 0.0)
     sync = fit.rates.get("sync_seconds", 0.0)
     pinned = data == "pinned"
-    copy_in = copy_issue = 0.0
-    if data != "device":
-        sizes = tuple(t.stored_bytes for t in trace.batch)
-        copy_in = copy_seconds(sizes, fit, "h2d", "pinned" if pinned else "pageable")
-        copy_issue = len(sizes) * fit.rates.get("issue_seconds", 0.0)
-    copy_out = 0.0
-    if trace.mode == "infer":
-        copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
+    copy_in, copy_issue, copy_out = _copies(trace, fit, data)
     spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
     busy = sum(priced.seconds)
 
@@ -110,7 +104,7 @@ def on_accelerator(
                     done.append(Span("device", "", device - seconds, seconds, call))
         if not trace.calls:
             host += spread or fit.rates.get("dispatch_seconds", 0.0)
-        if trace.syncs or copy_out:  # a copy out was timed with the wait that belongs to it
+        if trace.syncs or copy_out:  # the time of a copy out includes the wait for it
             waited = max(host, device)
             host = device = waited + trace.syncs * sync + copy_out
             done.append(Span("host", "copy out" if copy_out else "sync", waited, host - waited))
@@ -119,12 +113,27 @@ def on_accelerator(
         origin = min((span.start for span in done), default=0.0)
         spans.extend(replace(span, start=span.start - origin) for span in done)
     step = marks[-1] - marks[-2]
-    waiting = {"copy": copy_in + copy_out, "sync": sync * trace.syncs}
-    compute = min(busy, step)
-    rest = step - compute
-    copy = min(waiting["copy"], rest)
-    exposed_sync = min(waiting["sync"], rest - copy)
-    components = {"compute": busy, "dispatch": rest - copy - exposed_sync, "copy": copy, "sync": exposed_sync}
+    return StepTime(step, _components(step, busy=busy, copy=copy_in + copy_out, sync=sync * trace.syncs))
+
+
+def _copies(trace: Trace, fit: DeviceFit, data: str) -> tuple[float, float, float]:
+    """Seconds to copy the batch in, to issue that copy if it is queued, and to copy an inference's outputs out."""
+    copy_in = copy_issue = copy_out = 0.0
+    if data != "device":
+        sizes = tuple(t.stored_bytes for t in trace.batch)
+        copy_in = copy_seconds(sizes, fit, "h2d", "pinned" if data == "pinned" else "pageable")
+        copy_issue = len(sizes) * fit.rates.get("issue_seconds", 0.0)
+    if trace.mode == "infer":
+        copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
+    return copy_in, copy_issue, copy_out
+
+
+def _components(step: float, *, busy: float, copy: float, sync: float) -> dict[str, float]:
+    """The parts of a step's seconds, given the device's busy time and what copies and syncs take at the most."""
+    rest = step - min(busy, step)
+    exposed_copy = min(copy, rest)
+    exposed_sync = min(sync, rest - exposed_copy)
+    dispatch = rest - exposed_copy - exposed_sync
     if busy > step:  # cannot happen on one queue; kept exact so that components always add up
-        components["dispatch"] -= busy - step
-    return StepTime(step, components)
+        dispatch -= busy - step
+    return {"compute": busy, "dispatch": dispatch, "copy": exposed_copy, "sync": exposed_sync}

@@ -57,7 +57,7 @@ class FamilyFit:
     residuals and ``point_noise`` their n variances, ``length_scales`` d positive numbers; ``op_scale`` is the length
     scale between different ops. ``mean`` is the prior mean, ``signal`` its variance, and ``noise`` the variance of what
     features do not tell of an op; ``parameters`` are the constants of the family's physical floor. ``measured`` counts
-    the samples taken on this very machine: a family that has none was carried over from a similar one. ``weights``
+    the samples taken on this very machine: a family without any was transferred from another machine. ``weights``
     are the n numbers that the posterior mean is a sum with; empty, they are solved for when they are needed.
 
     Whatever sequences are given are kept as read-only arrays, in the precision of the file.

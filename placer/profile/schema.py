@@ -1,6 +1,6 @@
 """Profile <-> JSON: the encoder, and a decoder that believes nothing.
 
-A profile may come from a other_class or from a disk that ran full, so every value is checked for its type, range and
+A profile may come from anybody, or from a disk that ran full, so every value is checked for its type, range and
 length before it is used, with an error that says where. Long arrays are checked in bulk, since ``choose`` loads the
 profile in every training script. Layout: samples are tables by (device, threads, family), one row per sample:
 ``[op index, seconds, host seconds, spread, count, features...]``. The points of a family's fit are rows of single

@@ -1,7 +1,7 @@
 """Workload -> Trace: the op calls of one step, found on meta tensors or, where that fails, in a real run of a copy."""
 
 from placer.tracing.layout import broadcast_strides
-from placer.tracing.trace import MemoryEvent, OpCall, Phase, TensorSpec, Trace
+from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace
 from placer.tracing.tracer import trace
 
 __all__ = [

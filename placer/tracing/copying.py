@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from placer.errors import TraceError
 from placer.tracing import nests
-from placer.tracing.failures import Unfollowed
+from placer.tracing.unfollowed import Unfollowed
 
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]

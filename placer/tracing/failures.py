@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placer.errors import TraceError
-
-if TYPE_CHECKING:
-    from placer.tracing.layers import Layers
-    from placer.tracing.recorder import Recorder
-
-
-class Unfollowed(TraceError):
-    """Tensors without values could not follow the step; a real run may. Never leaves the tracer."""
-
-
-class ValueUnknown(Unfollowed):
-    """The step reads a tensor's value that only a real run knows."""
-
-
-def describe_layer(path: str) -> str:
-    """The layer as an error message names it."""
-    return f"layer {path!r}" if path else "the step"
+from placer.tracing.layers import Layers
+from placer.tracing.recorder import Recorder
+from placer.tracing.unfollowed import describe_layer
 
 
 class Failures:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import torch
 
 from placer.tracing.schema import dtype_name
-from placer.tracing.trace import TensorSpec
+from placer.tracing.trace_data import TensorSpec
 
 _INTERNED = 50_000
 _specs: dict[Hashable, TensorSpec] = {}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.storage import UntypedStorage
 
-from placer.tracing.trace import MemoryEvent
+from placer.tracing.trace_data import MemoryEvent
 
 
 class _Tracked(weakref.ref):  # type: ignore[type-arg]

@@ -20,7 +20,7 @@ from placer.tracing.copying import keeps_values
 from placer.tracing.layers import Layers
 from placer.tracing.recorder import Recorder
 from placer.tracing.schema import operator
-from placer.tracing.trace import TensorSpec
+from placer.tracing.trace_data import TensorSpec
 from placer.tracing.undo import Undo
 
 #: A step that takes longer than this is not traced by running it, in seconds.

@@ -15,7 +15,7 @@ from torch import Tensor
 from placer.tracing.formulas import FORMULAS, Specs
 from placer.tracing.layout import elementwise_layout, make_spec, spec_of
 from placer.tracing.schema import Operator, dtype_name
-from placer.tracing.trace import TensorSpec
+from placer.tracing.trace_data import TensorSpec
 
 _CACHE_ENTRIES = 50_000
 _SAMPLE_ELEMENTS = 16_384

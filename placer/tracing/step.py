@@ -13,14 +13,15 @@ from placer.errors import TraceError
 from placer.tracing import layout, nests, optimizers
 from placer.tracing.copying import Copies, meta_tensor, real_input, real_tensor
 from placer.tracing.encoder import install
-from placer.tracing.failures import Failures, Unfollowed
+from placer.tracing.failures import Failures
 from placer.tracing.functions import FunctionMode
 from placer.tracing.graph import nodes_of
 from placer.tracing.layers import Layers
 from placer.tracing.real_run import RealRecorder
 from placer.tracing.recorder import Recorder
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.tracing.undo import Undo
+from placer.tracing.unfollowed import Unfollowed
 
 if TYPE_CHECKING:
     from placer.workload import Workload

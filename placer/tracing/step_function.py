@@ -25,7 +25,7 @@ from placer.tracing.layers import Layers
 from placer.tracing.reach import Reach
 from placer.tracing.real_run import RealRecorder
 from placer.tracing.stepping import Stepping
-from placer.tracing.trace import TensorSpec, Trace
+from placer.tracing.trace_data import TensorSpec, Trace
 from placer.tracing.undo import Undo
 
 if TYPE_CHECKING:

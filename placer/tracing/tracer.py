@@ -13,13 +13,13 @@ from torch import nn
 from placer import machine
 from placer.errors import TraceError
 from placer.tracing.copying import unwrap
-from placer.tracing.failures import Unfollowed, ValueUnknown
 from placer.tracing.isolation import isolated
 from placer.tracing.real_run import LIMIT_SECONDS, RealRecorder
 from placer.tracing.step import Step
 from placer.tracing.step_function import counts_hold, trace_function
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.tracing.undo import Undo
+from placer.tracing.unfollowed import Unfollowed, ValueUnknown
 
 if TYPE_CHECKING:
     from placer.workload import Workload

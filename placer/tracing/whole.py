@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from placer.tracing import layout
 from placer.tracing.recorder import Recorder
 from placer.tracing.schema import dtype_name
-from placer.tracing.trace import TensorSpec
+from placer.tracing.trace_data import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def recurrent(name: str) -> Callable[..., Any]:
 
 
 def cell(name: str) -> Callable[..., Any]:
-    """The handler of ``torch.lstm_cell`` and its same_class."""
+    """The handler of ``torch.lstm_cell`` and the other cells."""
 
     def handler(recorder: Recorder, data: Tensor, hidden: Any, *weights: Tensor | None, **kwargs: Tensor | None) -> Any:
         states: tuple[Tensor, ...] = (hidden,) if isinstance(hidden, Tensor) else tuple(hidden)

@@ -21,14 +21,15 @@ import numpy as np
 import torch
 
 from placer import load_profile
-from placer.calibration.measuring.in_place import recorder_cost, time_step
+from placer.calibration.measuring.in_place import time_step
+from placer.calibration.measuring.recording_cost import recorder_cost
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.calibration.validation.cells import _build, _workload, cells_of
 from placer.errors import PlacerError
 from placer.machine import malloc
-from placer.pricing.operators import describe_step
+from placer.pricing.describe import describe_step
 from placer.pricing.predict import predict
 from placer.tracing import trace
 

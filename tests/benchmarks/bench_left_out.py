@@ -21,12 +21,13 @@ from pathlib import Path
 import torch
 
 from placer import machine
+from placer.calibration.build import at_one_speed, build
 from placer.calibration.fitting.device import fit_device
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.speed_probe import usual_reading
 from placer.calibration.progress import silent
-from placer.calibration.runner import Target, at_one_pace, build, measure
+from placer.calibration.target import Target, measure
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
@@ -55,7 +56,7 @@ def main() -> None:
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         measured_steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
         usual = usual_reading(step.reading for step in measured_steps)
-        steps, _ = at_one_pace(measured_steps, [] if usual is None else [usual])
+        steps, _ = at_one_speed(measured_steps, [] if usual is None else [usual])
         journal.close()
 
     def errors(kept: Sequence[StepObservation], families: Sequence[str]) -> dict[str, float]:

@@ -6,16 +6,19 @@ import sys
 
 import pytest
 
-from placer.calibration.progress import Progress, silent
+from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.progress import WORDS, Course, Progress, silent
 
 
 def drive(progress: Progress) -> None:
     with progress:
-        progress.start("cpu, 2 threads", 20.0, done=0.0)
-        progress.stage("cpu, 2 threads: rates")
-        progress.update(5.0, "matmul 3x3")
-        progress.start("cuda", 30.0, done=12.4)
+        progress.begin(60.0)
+        progress.start("measuring cpu, 2 threads", 20.0)
+        progress.update(0.0, "rates")
+        progress.update(5.0, "matmul")
+        progress.start("measuring cuda", 28.0, done=12.4)
         progress.note("one remark")
+        progress.finish("fitting the cost model", 12.0)
 
 
 def test_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,10 +26,10 @@ def test_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
-        "placer: measuring cpu, 2 threads for 20 s",
-        "placer: cpu, 2 threads: rates",
-        "placer: measuring cuda for 30 s, 12 s of them done before",
+        "placer: measuring cpu, 2 threads: 20 s",
+        "placer: measuring cuda: 28 s, 12 s of them done before",
         "placer: one remark",
+        "placer: fitting the cost model: 12 s",
     ]
 
 
@@ -38,8 +41,49 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    drive(Progress.on_terminal())
+    monkeypatch.setenv("COLUMNS", "100")
+    progress = Progress.on_terminal()
+    with progress:
+        progress.begin(60.0)
+        progress.start("measuring cpu, 2 threads", 20.0)
+        progress.update(5.0, "matmul")
+        progress.note("one remark")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "placer: one remark" in shown.err
-    assert "rates" in shown.err
+    assert "measuring cpu, 2 threads" in shown.err
+    assert "55 s left" in shown.err
+    assert "matrix products" in shown.err
+
+
+def test_the_time_left_is_that_of_the_whole_calibration() -> None:
+    now = [0.0]
+    course = Course(lambda: now[0])
+    course.total = 60.0
+    course.start(20.0)
+    assert course.left() == "60 s left"
+    now[0] = 5.0
+    assert course.passed() == 5.0
+    course.reached(4.0)
+    assert course.left() == "56 s left"
+    now[0] = 99.0
+    assert course.passed() == 20.0  # a stage that takes longer does not eat into the next
+    course.start(28.0, done=8.0)
+    assert course.left() == "32 s left"
+    course.finish(12.0)
+    assert course.left() == "12 s left"
+    now[0] += 30.0
+    assert course.left() == "0 s left"
+
+
+def test_an_interrupt_leaves_only_the_fit() -> None:
+    course = Course(lambda: 0.0)
+    course.total = 600.0
+    course.start(480.0)
+    assert course.left() == "10 min left"
+    course.finish(12.0)
+    assert course.left() == "12 s left"
+
+
+def test_every_family_of_probes_has_words() -> None:
+    assert set(WORDS) == {"rates", *PROPOSERS}

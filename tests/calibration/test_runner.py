@@ -14,6 +14,7 @@ import placer
 from placer import machine, profile
 from placer.calibration import runner
 from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.build import noise_warnings
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
@@ -114,20 +115,7 @@ def test_wrong_arguments_say_what_is_accepted(arguments: dict[str, object], mess
         calibrate(path=tmp_path / "p.json", progress=False, **arguments)  # type: ignore[arg-type]
 
 
-def test_noise_is_told_in_two_degrees() -> None:
-    assert runner._noise_warnings(0.05) == ()
-    noisy, very = runner._noise_warnings(0.2)[0], runner._noise_warnings(0.4)[0]
-    assert "20%" in noisy
-    assert "12%" in noisy
-    assert "very noisy" in very
-    assert "40%" in very
-    assert "30%" in very
-    assert "run placer calibrate" in noisy
-    assert "run placer calibrate" in very
-    assert noisy != very
-
-
-def test_a_restless_machine_is_marked_in_the_profile_it_writes(
+def test_a_contended_machine_is_marked_in_the_profile_it_writes(
     handmade_profile: profile.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure, done = Bench.measure, 0
@@ -146,30 +134,7 @@ def test_a_restless_machine_is_marked_in_the_profile_it_writes(
     journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
     journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
     calibrate(budget=20.0, devices=["cpu"], path=path, progress=False, unaided=True)  # ends after ten probes
-    assert profile.load(path).warnings[0] == runner._noise_warnings(0.4)[0]
-
-
-def test_what_was_taken_at_the_first_pace_that_lasted_is_learnt_from() -> None:
-    def taken(reading: float, count: int) -> list[StepObservation]:
-        return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), reading=reading) for n in range(count)]
-
-    rest, busy = taken(1e-4, 20) + taken(1.05e-4, 10), taken(1.7e-4, 40)
-    assert runner.at_one_pace(rest + busy, [1.02e-4, 1.7e-4]) == (rest, 1.02e-4)
-    assert runner.at_one_pace(rest + busy, [1.7e-4]) == (busy, 1.7e-4)
-    assert runner.at_one_pace(rest[:7] + busy, [1.02e-4, 1.7e-4]) == (busy, 1.7e-4)  # a moment is no pace
-    assert runner.at_one_pace(taken(0.0, 9), []) == (taken(0.0, 9), 0.0)  # the speed_probe was not felt
-    never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
-    kept, reading = runner.at_one_pace(never_twice_alike, [1e-4])
-    assert kept == never_twice_alike
-    assert reading == pytest.approx(1e-4 * 1.3**19.5, rel=0.02)
-
-
-@pytest.mark.parametrize("spread", [0.13, 0.31])
-def test_noise_is_kept_in_the_profile_and_shown_by_explain(spread: float, handmade_profile: profile.Profile) -> None:
-    (warning,) = runner._noise_warnings(spread)
-    profile.save(replace(handmade_profile, warnings=(warning,)))
-    shown = placer.explain(torch.nn.Linear(2, 2), (1, 2), devices=["cpu"]).to_text(width=1000)
-    assert f"- {warning}" in shown.splitlines()
+    assert profile.load(path).warnings[0] == noise_warnings(0.4)[0]
 
 
 def test_a_clock_that_stands_still_ends_a_calibration_at_once(measured: Path, tmp_path: Path) -> None:

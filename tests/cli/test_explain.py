@@ -13,8 +13,9 @@ from torch import nn
 import placer
 from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.cli.pace import warning
 from placer.cli.shapes import Range, parse_batch, parse_sweep
+from placer.cli.speed import warning
+from placer.decision import observed
 from placer.placement.step_times import StepTimes
 from placer.profile.profile import Profile
 
@@ -42,8 +43,8 @@ def test_text(run: Run, nets: str, server: str) -> None:
     assert result.stderr == ""
 
 
-def with_beat(found: Profile, seconds: float) -> Profile:
-    """The profile, as if it had been calibrated with this process's threads at that reading."""
+def with_reading(found: Profile, seconds: float) -> Profile:
+    """The profile as if calibrated with this process's threads while the speed probe took ``seconds``."""
     threads = torch.get_num_threads()
     reading = {USUAL_READING: seconds}
     fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **reading}) for fit in found.fits)
@@ -51,24 +52,24 @@ def with_beat(found: Profile, seconds: float) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("pace", "said"), [(1.0, None), (1.1, None), (1.6, "slows this machine down"), (0.5, "is faster just now")]
+    ("slower", "said"), [(1.0, None), (1.1, None), (1.6, "slows this machine down"), (0.5, "is faster just now")]
 )
-def test_another_pace_than_the_calibrated_one_is_said(own: Profile, pace: float, said: str | None) -> None:
-    found = warning(with_beat(own, 1e-4), reading=pace * 1e-4)
+def test_a_changed_speed_is_said(own: Profile, slower: float, said: str | None) -> None:
+    found = warning(with_reading(own, 1e-4), reading=slower * 1e-4)
     if said is None:
         assert found is None
     else:
         assert found is not None
         assert said in found
-        assert f"{pace:.1f} times as long" in found
+        assert f"{slower:.1f} times as long" in found
 
 
-def test_without_a_calibrated_beat_nothing_is_said_of_the_pace(own: Profile) -> None:
+def test_without_a_calibrated_reading_nothing_is_said_of_the_speed(own: Profile) -> None:
     assert warning(own, reading=1.0) is None
 
 
-def test_the_pace_is_felt_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:
-    profile.save(with_beat(own, 1e-9), Path(own.name))
+def test_the_speed_is_probed_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:
+    profile.save(with_reading(own, 1e-9), Path(own.name))
     result = run("explain", f"{nets}:net", "--batch", "32,84")
     assert "slows this machine down" in result.stderr
     assert "slows this machine down" not in result.stdout
@@ -192,7 +193,7 @@ def test_advice_is_priced(run: Run, nets: str, server: str) -> None:
 @pytest.mark.usefixtures("own")
 def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__)
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=observed.record)
     for _ in range(6):
         with times.step():
             pass
@@ -215,7 +216,8 @@ def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
     placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
     older = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", older.predictions["cpu"].step_seconds, clock=iter(range(1000)).__next__)
+    predicted = older.predictions["cpu"].step_seconds
+    times = StepTimes("cpu", predicted, clock=iter(range(1000)).__next__, record=observed.record)
     for _ in range(6):
         with times.step():
             pass
@@ -227,7 +229,7 @@ def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None
 @pytest.mark.usefixtures("own")
 def test_the_newest_decision_in_full(run: Run) -> None:
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__)
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=observed.record)
     for _ in range(6):
         with times.step():
             pass

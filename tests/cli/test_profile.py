@@ -24,6 +24,18 @@ def test_show_names_the_machine(run: Run, calibrated: Profile) -> None:
     assert "stale" not in shown
 
 
+def test_show_is_short_and_all_is_not(run: Run, calibrated: Profile) -> None:
+    more = (dataclasses.replace(calibrated.fits[0], threads=calibrated.fits[0].threads + 1), *calibrated.fits)
+    profile.save(dataclasses.replace(calibrated, fits=more))
+    short, everything = run("profile", "show").stdout, run("profile", "show", "--all").stdout
+    assert short.count("\ncpu, ") == 1
+    assert "per forward op" not in short
+    assert "placer profile show --all" in short
+    assert everything.count("\ncpu, ") == 2
+    assert "10.0 µs per forward op" in everything
+    assert "--all takes one SOURCE" in run("profile", "show", "--all", "one", "two", code=2).stderr
+
+
 def test_two_profiles_are_one_data_sheet(run: Run, calibrated: Profile, tmp_path: Path) -> None:
     one = profile.save(dataclasses.replace(calibrated, fits=calibrated.fits[:1], noise={}), tmp_path / "laptop.json")
     two = profile.save(dataclasses.replace(calibrated, noise={"median_spread": 0.034}), tmp_path / "server.json")

@@ -49,7 +49,7 @@ def test_an_activation_is_replaced_forward_and_backward() -> None:
     assert len(ops) == len(trace.calls)
     # It is the trace of the network with the other activation, op by op.
     silu = type("Silu", (Net,), {"forward": lambda self, x: nn.functional.silu(self.layer(x))})()
-    assert sorted(ops) == sorted(c.op for c in trace(make_workload(silu, (8, 4), mode="train")).calls)
+    assert sorted(ops) == sorted(c.op for c in trace_workload(make_workload(silu, (8, 4), mode="train")).calls)
 
 
 def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:

@@ -61,7 +61,10 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_processes_writing_together_do_not_mix_lines() -> None:
-    code = "from placer.decision import history\nfor n in range(100): history.record({'number': n, 'padding': 'x' * 200})"
+    code = (
+        "from placer.decision import history\n"
+        "for n in range(100): history.record({'number': n, 'padding': 'x' * 200})"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [writer.wait(100) for writer in writers] == [0, 0, 0]
     lines = history.history_path().read_text().splitlines()

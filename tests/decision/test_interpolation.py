@@ -19,11 +19,11 @@ from placer import profile, tracing
 from placer.decision import interpolation as between
 from placer.decision.comparison import compare
 from placer.decision.decision import decide
-from placer.decision.interpolation import Sizes, growth, interpolate, neighbours
+from placer.decision.interpolation import Sizes, growth, interpolate, nearest_around
 from placer.decision.plan import Plan
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.workload.workload import Workload, make_workload
 
 RECORD = "calibration/records/cpu-2-core/profile.json"
@@ -193,10 +193,10 @@ def test_memory_is_that_of_the_larger_step_and_what_fits_nowhere_does_not_fit(pl
 
 def test_neighbours_are_nowhere_larger_and_nowhere_smaller() -> None:
     known: dict[Sizes, str] = {((2, 10),): "a", ((4, 10),): "b", ((8, 20),): "c", ((3, 40),): "d"}
-    assert neighbours(known, ((5, 10),)) == ("b", "c", math.log(5 / 4), math.log(16 / 5))
-    assert neighbours(known, ((3, 20),)) == ("a", "d", math.log(3), math.log(2))
-    assert neighbours(known, ((9, 20),)) is None  # larger than all
-    assert neighbours(known, ((1, 10),)) is None
+    assert nearest_around(known, ((5, 10),)) == ("b", "c", math.log(5 / 4), math.log(16 / 5))
+    assert nearest_around(known, ((3, 20),)) == ("a", "d", math.log(3), math.log(2))
+    assert nearest_around(known, ((9, 20),)) is None  # larger than all
+    assert nearest_around(known, ((1, 10),)) is None
 
 
 def test_the_tensor_that_grows_most_counts_and_nothing_grows_from_zero() -> None:

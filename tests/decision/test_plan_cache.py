@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import plans as plans_module
+from placer.decision import plan_cache as plans_module
 from placer.decision.decision import decide
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import PlanCache

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from placer.explanation.bottlenecks import find
-from placer.explanation.explanation import Bottleneck
+from placer.explanation.rows import Bottleneck
 from placer.pricing.prediction import Prediction
-from placer.tracing.trace import OpCall, TensorSpec
+from placer.tracing.trace_data import OpCall, TensorSpec
 
 Make = Callable[..., Prediction]
 SPEC = TensorSpec((4, 4), (4, 1), "float32")

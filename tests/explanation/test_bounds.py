@@ -11,7 +11,7 @@ from torch import nn
 
 from placer.explanation.bounds import BOUNDS, bound, bounds
 from placer.explanation.schedule import MOST_SPANS, schedule
-from placer.pricing.operators import describe_step
+from placer.pricing.describe import describe_step
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile

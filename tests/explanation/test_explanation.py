@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import placer
+from placer import explanation
 from placer.decision.decision import decide
 from placer.errors import PlacerError
 from placer.explanation import Explanation, build
@@ -117,6 +118,16 @@ def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dic
         del values["choice"]
     with pytest.raises(PlacerError):
         Explanation.from_dict(values)
+
+
+@pytest.mark.parametrize("name", explanation.__all__)
+def test_the_front_page_has_what_it_names(name: str) -> None:
+    assert getattr(explanation, name) is not None
+
+
+def test_the_front_page_has_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'render'"):
+        _ = explanation.render  # type: ignore[attr-defined]
 
 
 def test_the_public_name_is_this_class() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from placer.explanation.icicle import cells
-from placer.explanation.parts import LayerRow
+from placer.explanation.rows import LayerRow
 
 ROWS = [
     LayerRow("a.x", "forward", {"cpu": 1.0, "cuda": 3.0}, {"cuda": 3.0}),

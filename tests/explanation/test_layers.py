@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.explanation.layers import gathered, lines, tree
-from placer.explanation.parts import LayerRow
+from placer.explanation.rows import LayerRow
 
 
 def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:

@@ -10,9 +10,10 @@ from simulated.spec import SPEC
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.summary import render
-from placer.pricing.context import CONTEXT_FLAGS
-from placer.pricing.costs import CostModel
-from placer.pricing.operators import FAMILIES, Work
+from placer.pricing.cost_model import CostModel
+from placer.pricing.families import FAMILIES
+from placer.pricing.step_context import CONTEXT_FLAGS
+from placer.pricing.work import Work
 from placer.profile.profile import Profile
 
 TENTH = 0.1
@@ -71,7 +72,7 @@ def test_the_hosts_time_is_known_apart(calibrated_sim: Profile) -> None:
 
 
 def test_a_profile_of_it_can_be_read_by_people(calibrated_sim: Profile) -> None:
-    assert "launch          4.00 µs to issue, 10.0 µs until it starts" in render(calibrated_sim)
+    assert "launch         4.00 µs to issue, starts 10.0 µs later" in render(calibrated_sim)
     assert calibrated_sim.complete
 
 

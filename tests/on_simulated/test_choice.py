@@ -18,6 +18,7 @@ from placer import PlacerWarning, machine
 from placer import decision as deciding
 from placer.decision import history
 from placer.decision.race import race
+from placer.machine import devices, identity
 from placer.placement.moving import synchronize
 from placer.profile.profile import DeviceFit, Profile
 from placer.workload.workload import make_workload
@@ -124,7 +125,8 @@ def test_batches_of_other_sizes_go_where_a_trace_would_send_them(device: Device,
 def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
     rate: float, chosen: str, device: Device, with_cpu: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "accelerators", lambda: ("sim", "meta"))
+    for place in (machine, devices, identity):
+        monkeypatch.setattr(place, "accelerators", lambda: ("sim", "meta"))
     rates = {"dispatch_seconds": 1e-7, "flops/float32": rate, "bytes_per_second": rate, "memory_bytes": 1e10}
     other = DeviceFit("meta", 1, rates, {}, {}, {"base": 0.05, "ops": 0.0})
     both = replace(with_cpu, fits=(*with_cpu.fits, other), fingerprint=machine.fingerprint())

@@ -11,8 +11,8 @@ from simulated.device import DEVICE
 from torch import nn
 
 from placer import profile
-from placer.calibration import collect, plan
-from placer.calibration.fitting import device as fitting
+from placer.calibration import collect, fitting, plan
+from placer.calibration.fitting import families
 from placer.calibration.suite import Entry
 from placer.calibration.validation import record
 from placer.tracing import trace
@@ -39,6 +39,7 @@ def test_a_collection_resumes_on_a_machine_with_an_accelerator(
     monkeypatch.setattr(plan, "PROPOSERS", {name: plan.PROPOSERS[name] for name in few})
     # Few seconds for few probes: one number of threads, and what torch imports at its first trace imported before.
     monkeypatch.setattr(fitting, "LEAST_POINTS", 3)
+    monkeypatch.setattr(families, "LEAST_POINTS", 3)
     torch.set_num_threads(1)
     trace(make_workload(entry("warm", 4).build(), (2, 8), mode="train"))
     assert collect.folder_name().startswith("sim-")

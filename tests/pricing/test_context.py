@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from placer.pricing.context import Context, Place, octave, places, reuse_share
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.pricing.reuse_distance import reuse_share
+from placer.pricing.step_context import Context, Place, octave, places
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 KB, MB = 1 << 10, 1 << 20
 

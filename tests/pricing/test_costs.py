@@ -11,25 +11,17 @@ import torch
 from torch import nn
 
 from placer.errors import ProfileError
-from placer.pricing.costs import (
-    ARITHMETIC_TOLD,
-    FLOOR_SIGMA,
-    LEAST_SHARE,
-    LOOPS_TOLD,
-    CostModel,
-    fitted_features,
-    floor_parts,
-    floor_seconds,
-    inputs_of,
-    op_label,
-    roofline_seconds,
-)
-from placer.pricing.layouts import LAYOUT
-from placer.pricing.operators import Work, describe_step, feature_names
+from placer.pricing.cost_model import FLOOR_SIGMA, CostModel
+from placer.pricing.describe import describe_step, feature_names
+from placer.pricing.floors import ARITHMETIC_BY_FLOOR, LEAST_SHARE, LOOPS_BY_FLOOR, floor_parts, floor_seconds, roofline_seconds
+from placer.pricing.kernels import SUFFIX
+from placer.pricing.op_labels import op_label
 from placer.pricing.page_faults import SETTLED
+from placer.pricing.residual_inputs import fitted_features, inputs_of
+from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit, FamilyFit
 from placer.tracing import trace
-from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
+from placer.tracing.trace_data import MemoryEvent, OpCall, TensorSpec, Trace
 from placer.workload.workload import make_workload
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
@@ -127,7 +119,7 @@ def test_a_depthwise_convolution_is_an_op_of_its_own(layer: nn.Conv2d, label: st
 def test_a_batch_norm_of_rows_is_an_op_of_its_own(layer: nn.Module, shape: tuple[int, ...], label: str) -> None:
     traced = trace(make_workload(layer, shape))
     found = {call.op: op_label(work) for call, work in zip(traced.calls, describe_step(traced), strict=True)}
-    assert found[label.partition(LAYOUT)[0]] == label
+    assert found[label.partition(SUFFIX)[0]] == label
 
 
 @pytest.mark.parametrize(
@@ -148,7 +140,7 @@ def test_an_assignment_by_a_mask_is_an_op_of_its_own(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_op_in_a_layout_that_was_not_seen_costs_what_it_does_in_others(dtype: str) -> None:
-    plain, rows, other = (matmul(64, dtype, op) for op in ("aten::mm", f"aten::mm{LAYOUT}rows", "aten::bmm"))
+    plain, rows, other = (matmul(64, dtype, op) for op in ("aten::mm", f"aten::mm{SUFFIX}rows", "aten::bmm"))
     own = {f"{name}@{op_label(plain)}": 2.0 * cost for name, cost in FLAT.items()}
     fit = device({"matmul": family([plain, other], [math.log(3.0), 0.0], {**FLAT, **own})})
     seconds, _, sources = CostModel(fit).price_works([plain, rows, other])
@@ -182,7 +174,7 @@ def activation(op: str, numel: int, flops_each: float) -> Work:
 
 
 def test_the_residual_holds_for_what_is_not_arithmetic() -> None:
-    told = {"latency": 1e-6, "flops": 1e-10, "bytes": 1e-10, ARITHMETIC_TOLD: 1.0}
+    told = {"latency": 1e-6, "flops": 1e-10, "bytes": 1e-10, ARITHMETIC_BY_FLOOR: 1.0}
     relu, mish, small = (
         activation("aten::relu", 10**6, 1),
         activation("aten::mish", 10**6, 40),
@@ -191,7 +183,7 @@ def test_the_residual_holds_for_what_is_not_arithmetic() -> None:
     assert [floor_parts(work, device(), told)[1] for work in (relu, mish)] == [1.0, pytest.approx(801 / 4801)]
     assert floor_parts(small, device(), told)[1] > 0.95
     assert floor_parts(activation("aten::lgamma", 10**6, 1e6), device(), told)[1] == LEAST_SHARE
-    earlier = {name: cost for name, cost in told.items() if name != ARITHMETIC_TOLD}
+    earlier = {name: cost for name, cost in told.items() if name != ARITHMETIC_BY_FLOOR}
     assert floor_parts(mish, device(), earlier) == (floor_seconds(mish, device(), told), 1.0)  # as it was fitted
 
     learnt = replace(family([relu, mish], [math.log(2.0)] * 2, told), feature_names=fitted_features("elementwise"))
@@ -203,13 +195,13 @@ def test_the_residual_holds_for_what_is_not_arithmetic() -> None:
 
 
 def test_the_residual_holds_for_what_is_not_loops_beginning_anew() -> None:
-    told = {"latency": 1e-6, "bytes": 1e-10, "restarts": 1e-9, "core_blocks": 2e-9, LOOPS_TOLD: 1.0}
+    told = {"latency": 1e-6, "bytes": 1e-10, "restarts": 1e-9, "core_blocks": 2e-9, LOOPS_BY_FLOOR: 1.0}
     whole = activation("aten::clone", 9000, 1)
     patches = replace(whole, sizes=(*whole.sizes[:2], 3.0, 9.0, *whole.sizes[4:]))  # 2,999 new loops in 999 new blocks
     assert floor_parts(whole, device(), told)[1] == 1.0
     loops, rest = 2999e-9 + 999 * 2e-9, 1e-6 + 72_000e-10
     assert floor_parts(patches, device(), told) == (pytest.approx(loops + rest), pytest.approx(rest / (loops + rest)))
-    earlier = {name: cost for name, cost in told.items() if name != LOOPS_TOLD}
+    earlier = {name: cost for name, cost in told.items() if name != LOOPS_BY_FLOOR}
     assert floor_parts(patches, device(), earlier) == (pytest.approx(loops + rest), 1.0)  # as it was fitted
 
 

@@ -20,8 +20,8 @@ from placer.pricing.framework import (
     framework_counts,
     framework_seconds,
 )
-from placer.pricing.sharing import CORE_CACHE
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.pricing.reuse_distance import CORE_CACHE
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")
 PHASES: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.pricing.layouts import kernel, op
+from placer.pricing.kernels import kernel_of, op_of
 from placer.tracing import trace
 from placer.workload.workload import make_workload
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placer.pricing.loops import Loop, innermost
+from placer.pricing.families.tensor_iterator import Loop, innermost
 from placer.tracing.layout import spec_of
 
 

@@ -11,19 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES, Context
-from placer.pricing.operators import (
-    FAMILIES,
-    Work,
-    amounts,
-    describe,
-    describe_step,
-    family_of,
-    feature_names,
-)
-from placer.pricing.sharing import GRAIN
+from placer.pricing.describe import amounts, describe, describe_step, feature_names
+from placer.pricing.families import FAMILIES, family_of
+from placer.pricing.families.sharing import GRAIN
+from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES, Context
+from placer.pricing.work import Work
 from placer.tracing import trace
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload.workload import make_workload
 
 HERE = Context(footprint_bytes=1000, recording=True)

@@ -16,7 +16,7 @@ from placer.pricing.page_faults import (
     HeapState,
     fresh_memory,
 )
-from placer.tracing.trace import MemoryEvent, OpCall, TensorSpec, Trace
+from placer.tracing.trace_data import MemoryEvent, OpCall, TensorSpec, Trace
 
 MIB = 1 << 20
 

@@ -13,12 +13,12 @@ from torch import nn
 from placer import machine
 from placer.errors import ProfileError
 from placer.pricing import timeline
-from placer.pricing.costs import CostModel
+from placer.pricing.cost_model import CostModel
 from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_seconds, predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.workload.workload import make_workload
 
 

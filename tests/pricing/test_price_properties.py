@@ -18,12 +18,12 @@ from random_modules import random_module
 from torch import Tensor, nn
 
 from placer import profile as profiles
-from placer.pricing.costs import CostModel
+from placer.pricing.cost_model import CostModel
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.workload.workload import make_workload
 
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"

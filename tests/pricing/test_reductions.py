@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from placer.pricing.context import Context
-from placer.pricing.operators import Work, amounts, describe
-from placer.pricing.reductions import LINE, column_fetches, column_refetches, pieces, row_results
-from placer.pricing.sharing import CORE_CACHE, GRAIN
+from placer.pricing.describe import amounts, describe
+from placer.pricing.families.reduction import LINE, column_fetches, column_refetches, pieces, row_results
+from placer.pricing.families.sharing import GRAIN
+from placer.pricing.reuse_distance import CORE_CACHE
+from placer.pricing.step_context import Context
+from placer.pricing.work import Work
 from placer.tracing.layout import dense
-from placer.tracing.trace import OpCall, TensorSpec
+from placer.tracing.trace_data import OpCall, TensorSpec
 
 ALONE = Context(footprint_bytes=0, recording=False)
 

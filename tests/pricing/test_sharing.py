@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from placer.pricing.context import Context
-from placer.pricing.operators import Work, amounts, describe
-from placer.pricing.sharing import FINE_GRAIN, GELU_GRAIN, GRAIN
+from placer.pricing.describe import amounts, describe
+from placer.pricing.families.elementwise import GELU_GRAIN
+from placer.pricing.families.sharing import FINE_GRAIN, GRAIN
+from placer.pricing.step_context import Context
+from placer.pricing.work import Work
 from placer.tracing.layout import dense
-from placer.tracing.trace import OpCall, TensorSpec
+from placer.tracing.trace_data import OpCall, TensorSpec
 
 ALONE = Context(footprint_bytes=0, recording=False)
 

@@ -10,7 +10,7 @@ from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.timeline import StepTime, copy_seconds, on_accelerator, on_cpu
 from placer.profile.profile import DeviceFit
-from placer.tracing.trace import OpCall, TensorSpec, Trace
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 MEGABYTE = TensorSpec((250_000,), (1,), "float32")
 

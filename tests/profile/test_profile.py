@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing, ProfileTooNew, ProfileTooOld
-from placer.profile import files as store
+from placer.profile import files, store
 from placer.profile.json_values import pack
 from placer.profile.profile import DeviceFit, FamilyFit, Profile, Sample
 from placer.profile.schema import MAX_DEPTH, decode, encode
@@ -404,7 +404,7 @@ def test_no_bytes_escape_the_error_tree(cut: int, junk: bytes) -> None:
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProfileDamaged, match="is not a file"):
         profiles.load(tmp_path)
-    monkeypatch.setattr(profiles, "MAX_BYTES", 100)
+    monkeypatch.setattr(store, "MAX_BYTES", 100)
     with pytest.raises(ProfileDamaged, match="larger than"):
         profiles.load(written(tmp_path / "p.json", encode(make_profile())))
 
@@ -451,7 +451,7 @@ def test_a_save_that_stops_half_way_keeps_the_old_file(
         if step == "replace":
             patch.setattr(Path, "replace", fail)
         else:
-            patch.setattr(store.os, step, fail)
+            patch.setattr(files.os, step, fail)
         with pytest.raises((ProfileError, KeyboardInterrupt)) as caught:
             profiles.save(make_profile(seconds=99.0))
     if isinstance(failure, OSError):

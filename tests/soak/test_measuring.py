@@ -31,7 +31,7 @@ from placer.errors import TraceError
 from placer.pricing.predict import predict
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 #: Seconds of a calibration here; a quarter of it when only tried.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from placer.calibration.suite import entries
 from placer.tracing import trace
-from placer.tracing.trace import Trace
+from placer.tracing.trace_data import Trace
 from placer.workload.late_draws import LEAST_ELEMENTS, LateDraws
 from placer.workload.workload import make_workload
 

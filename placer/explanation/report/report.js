@@ -36,7 +36,7 @@ function focus(cell) {
   cell.focus();
 }
 
-function neighbour(cell, key) {
+function adjacent(cell, key) {
   const cells = [...cell.parentElement.children];
   const level = Number(cell.getAttribute("aria-level"));
   const same = cells.filter((other) => Number(other.getAttribute("aria-level")) === level);
@@ -64,7 +64,7 @@ icicles.forEach((icicle) => {
     if (!cell) return;
     if (event.key === "Enter" || event.key === " ") zoom(cell.dataset.path);
     else if (event.key === "Escape") zoom(above(zoomed));
-    else if (event.key.startsWith("Arrow")) focus(neighbour(cell, event.key));
+    else if (event.key.startsWith("Arrow")) focus(adjacent(cell, event.key));
     else return;
     event.preventDefault();
   });

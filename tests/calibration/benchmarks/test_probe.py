@@ -15,9 +15,9 @@ from placer.calibration.benchmarks import PROPOSERS, convolution, networks, pool
 from placer.calibration.benchmarks.losses import LOSSES, loss_named
 from placer.calibration.benchmarks.parts import InParts, Iterated
 from placer.calibration.benchmarks.probe import Apply, Branch, Inner, Limit, block, log_int, log_uniform, tensor, widths
-from placer.calibration.measuring.bench import _step
-from placer.pricing.context import Context
-from placer.pricing.operators import describe, describe_step, feature_names
+from placer.calibration.measuring.step import probe_step
+from placer.pricing.describe import describe, describe_step, feature_names
+from placer.pricing.step_context import Context
 from placer.tracing import trace
 from placer.workload.workload import make_workload
 
@@ -45,7 +45,7 @@ def test_probes_build_trace_and_run(family: str) -> None:
         assert forward, probe.name
         # The proposals' own counts are rough, and a step whose smallest draw is over the limit is still measured.
         too_large += sum(work.flops for work in forward) > 3 * LIMIT.flops
-        step = _step(module, args, probe, time.perf_counter)
+        step = probe_step(module, args, probe, time.perf_counter)
         step()
         step()
     assert too_large <= PROBES // 5

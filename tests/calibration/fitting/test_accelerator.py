@@ -9,8 +9,8 @@ import pytest
 
 from placer.calibration.fitting.accelerator import LEAST_UPDATES, fit_accelerator, issue_seconds
 from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.pricing.describe import feature_names
 from placer.pricing.framework import framework_seconds
-from placer.pricing.operators import feature_names
 
 from .test_device import RATES, steps
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.floors import fit_floor
-from placer.pricing.costs import floor_seconds
-from placer.pricing.operators import Work
-from placer.pricing.sharing import GRAIN
+from placer.pricing.families.sharing import GRAIN
+from placer.pricing.floors import floor_seconds
+from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit
 
 RATES = {"dispatch_seconds": 1e-7, "flops/float32": 1e11, "bytes_per_second": 1e11}

@@ -1,4 +1,4 @@
-"""Which shipped profile a calibration builds on, and how one is made."""
+"""Which shipped profile a calibration builds on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from placer import machine, profile
-from placer.calibration import make_reference
+from placer import profile
 from placer.calibration.fitting.references import expectation, pace_of_kind, references
-from placer.calibration.make_reference import LEAST_OF_LENGTH, MOST_LONGER
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.errors import CalibrationError
-from placer.pricing.costs import foreign_family
-from placer.pricing.operators import FAMILIES
+from placer.pricing.families import FAMILIES
+from placer.pricing.residual_inputs import foreign_family
 from placer.profile.profile import Profile
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
@@ -136,81 +130,3 @@ def test_what_is_shipped_speaks_of_today_features(name: str) -> None:
         assert fit.reference == ""  # it was learnt from nothing
     assert found.complete
     assert not found.samples
-
-
-def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch.set_num_threads(1)
-    sessions = folder / "sessions"
-    for _ in range(2):
-        assert make_reference.main(["made-here", "--budget", "4", "--sessions", str(sessions)]) == 0
-    made: Profile = profile.load("made-here")
-    first, second = (
-        [step.name for step in Journal(path, machine.fingerprint(), existing=True).of("cpu", 1)]
-        for path in sorted(sessions.glob("*.journal"))
-    )
-    assert not set(first[:2]) & set(second[:2])  # another session draws other networks
-    assert made.seconds > 7.0  # both
-    written = capsys.readouterr().out.splitlines()
-    assert written.count(str(folder / "made-here.json")) == 2
-    assert set(written) <= {str(folder / f"{name}.json") for name in ("made-here", "made-here-busy")}
-    assert made.devices() == ("cpu",)
-    assert made.samples == ()
-    assert all(fit.reference == "" and fit.families for fit in made.fits)
-    assert "made-here" in profile.shipped()
-
-
-def taken(reading: float, count: int) -> list[StepObservation]:
-    return [StepObservation("cpu", 1, "matmul", f"{n}", 1e-3, 0.0, {}, (), reading=reading) for n in range(count)]
-
-
-def test_a_machine_at_rest_and_a_busy_one_are_two_references() -> None:
-    rest, between, busy = taken(7e-5, 50), taken(9e-5, 10), taken(1.2e-4, 80)
-    assert make_reference.by_pace([*busy, *between, *rest]) == (rest, busy)
-    assert make_reference.by_pace(rest + between) == (rest, between)
-    assert make_reference.by_pace(rest + taken(1.2e-4, 8)) == (rest, [])  # a moment is no pace
-    contended = [step for n in range(6) for step in taken(7e-5 * 1.3**n, 4)]
-    assert make_reference.by_pace(contended) == (contended, [])
-    assert make_reference.by_pace(taken(0.0, 9)) == (taken(0.0, 9), [])  # the speed_probe was not felt
-
-
-def test_what_long_steps_do_to_their_beats_is_no_pace_of_the_machine() -> None:
-    def readings(of_short: float, of_long: float, count: int = LEAST_OF_LENGTH) -> set[float]:
-        short = [replace(step, seconds=1e-4) for step in taken(of_short, count)]
-        long = [replace(step, seconds=0.02) for step in taken(of_long, count)]
-        return {round(step.reading, 9) for step in make_reference.leveled([*short, *long])}
-
-    assert readings(6.2e-5, 6.8e-5) == {6.2e-5}
-    assert readings(6.2e-5, 6e-5) == {6.2e-5, 6e-5}  # shorter ones are as they are
-    assert readings(6.2e-5, 9e-5) == {6.2e-5, round(9e-5 / MOST_LONGER, 9)}  # a busy machine's
-    assert readings(6.2e-5, 6.8e-5, LEAST_OF_LENGTH - 1) == {6.2e-5, 6.8e-5}
-    assert readings(0.0, 0.0) == {0.0}  # the speed_probe was not felt
-
-
-def test_sittings_of_two_paces_make_two_profiles(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    make_reference.sit(tmp_path, seconds=4.0)
-    (path,) = tmp_path.glob("*.journal")
-    session = Journal(path, machine.fingerprint(), existing=True)
-    sorted_out = Journal(tmp_path / "two" / "paces.journal", machine.fingerprint())
-    sorted_out.add_rates("cpu", 1, session.rates["cpu", 1], 1.0)
-    for step in session.of("cpu", 1):
-        for pace in (1.0, 2.0):
-            sorted_out.add(replace(step, reading=1e-4 * pace, seconds=step.seconds * pace), 0.1)
-    rest, busy = make_reference.together(tmp_path / "two")
-    assert busy is not None
-    assert rest.fit("cpu", 1).rates[USUAL_READING] == pytest.approx(1e-4, rel=0.02)
-    assert busy.fit("cpu", 1).rates[USUAL_READING] == pytest.approx(2e-4, rel=0.02)
-    assert not rest.samples
-    assert not busy.samples
-
-
-def test_sittings_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
-    Journal(tmp_path / "far.journal", {"cpu": "Another CPU"})
-    before = (tmp_path / "far.journal").read_bytes()
-    with pytest.raises(CalibrationError, match=r"far\.journal is no journal of this machine"):
-        make_reference.together(tmp_path)
-    assert (tmp_path / "far.journal").read_bytes() == before
-    with pytest.raises(CalibrationError, match="no session in"):
-        make_reference.together(tmp_path / "nowhere")

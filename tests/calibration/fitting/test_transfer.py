@@ -15,11 +15,15 @@ from placer.calibration.fitting.difference import OTHER_CLASS
 from placer.calibration.fitting.transfer import PER_READING, Comparison, Expectation, compared, work_at
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.pricing.context import CONTEXT_FLAGS, CONTEXT_SIZES
-from placer.pricing.costs import ARITHMETIC_TOLD, CostModel, inputs_of, op_label
+from placer.pricing.cost_model import CostModel
+from placer.pricing.families import FAMILIES
+from placer.pricing.floors import ARITHMETIC_BY_FLOOR
 from placer.pricing.framework import framework_seconds
-from placer.pricing.layouts import LAYOUT
-from placer.pricing.operators import FAMILIES, Work
+from placer.pricing.kernels import SUFFIX
+from placer.pricing.op_labels import op_label
+from placer.pricing.residual_inputs import inputs_of
+from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
+from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit
 
 from .test_device import FRAMEWORK, RATES, steps
@@ -167,7 +171,7 @@ def test_costs_of_another_machine_are_brought_to_this_ones_rates(reference: Devi
     assert here["flops@aten::add"] == pytest.approx(there["flops@aten::add"] / 4)
     assert here["bytes"] == pytest.approx(there["bytes"] / 2)
     assert here["latency@aten::exp"] == pytest.approx(3 * there["latency@aten::exp"])
-    assert ARITHMETIC_TOLD not in here
+    assert ARITHMETIC_BY_FLOOR not in here
 
 
 def interval_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> dict[str, float]:
@@ -220,7 +224,7 @@ def test_a_variant_is_recovered_from_its_sizes() -> None:
 def test_a_layout_is_recovered_from_its_label(dtype: str) -> None:
     sizes = tuple(float(2**i) for i in range(len(FAMILIES["normalization"].sizes) + len(CONTEXT_SIZES)))
     flags = (0.0,) * (len(FAMILIES["normalization"].flags) + len(CONTEXT_FLAGS))
-    work = Work("normalization", f"aten::native_batch_norm{LAYOUT}rows", dtype, 3.0, 7.0, sizes, flags)
+    work = Work("normalization", f"aten::native_batch_norm{SUFFIX}rows", dtype, 3.0, 7.0, sizes, flags)
     recovered = work_at("normalization", op_label(work), inputs_of(work))
     assert (recovered.op, recovered.dtype) == (work.op, work.dtype)
 

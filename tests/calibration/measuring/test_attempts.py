@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.attempts import HUNG, TOO_LARGE, attempt
+from placer.calibration.measuring.attempts import attempt
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.journal import Journal, infeasible
+from placer.calibration.measuring.failures import HUNG, TOO_LARGE, infeasible
+from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.errors import TimerError
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.measuring.journal import Failure, Journal
+from placer.calibration.measuring.failures import Failure
+from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import OpObservation, StepObservation
 from placer.errors import CalibrationError
-from placer.pricing.operators import feature_names
+from placer.pricing.describe import feature_names
 
 HERE = {"cpu": "a", "cores": 2, "accelerators": []}
 FEATURES = tuple(float(n) for n in range(2 + len(feature_names("matmul"))))
@@ -100,6 +101,25 @@ def test_another_machines_journal_is_put_aside_and_resumed_there(path: Path) -> 
     assert [o.name for o in again.observations] == ["b"]
     again.close()
     assert [o.name for o in Journal(path, HERE).observations] == ["a"]
+
+
+def test_a_journal_of_a_former_format_is_put_aside(path: Path) -> None:
+    Journal(path, HERE).add(observation("a"), 0.25)
+    former = path.read_text().replace('{"version": 4,', '{"version": 3,', 1)
+    path.write_text(former)
+    journal = Journal(path, HERE)
+    assert journal.observations == []
+    assert journal.put_aside is not None
+    assert journal.put_aside.read_text() == former
+
+
+def test_a_journal_of_a_former_format_that_has_to_exist_is_refused_and_stays(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('{"version": 3, "fingerprint": {}}\n{"step": {"beat": 1}}\n')
+    before = path.read_bytes()
+    with pytest.raises(CalibrationError, match="has journal format 3, and this version of placer reads format 4"):
+        Journal(path, HERE, existing=True)
+    assert path.read_bytes() == before
 
 
 def test_a_journal_that_has_to_exist_moves_none(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is timed at another pace than the machine's usual one is told from the rest."""
+"""What is timed at another speed than the machine's usual one is told from the rest."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from placer.calibration.measuring import speed_probe as speed_probes
 from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
 from placer.calibration.measuring.speed_probe import (
-    LASTING,
-    MOST_RESUMING,
-    PATIENCE,
-    RESUMED,
     STRETCH,
-    WAITING,
     SpeedProbe,
-    at_usual_pace,
-    binned,
-    densest,
+    at_usual_speed,
     is_alike,
-    pacing_cores,
+    probed_cores,
     watched,
 )
+from placer.calibration.measuring.speed_probe.probe import LASTING, PATIENCE, UNTIMED, WAITING
+from placer.calibration.measuring.speed_probe.readings import binned, densest
+from placer.calibration.measuring.speed_probe.watching import MOST_REPEATS, MOST_RESUMING, RESUMED
 
 
 class Machine:
-    """A clock on which a reading takes 50 microseconds and a step 1 millisecond, times what a neighbour costs just now."""
+    """A clock on which a reading takes 50 microseconds and a step 1 millisecond, times how contended the machine is."""
 
     def __init__(self, slowed: Callable[[float], float] = lambda _: 1.0) -> None:
         self.now = 0.0
@@ -50,11 +45,11 @@ class Machine:
 
 
 def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
-    """A neighbour who comes for ``disturbed`` seconds and leaves for ``undisturbed``, again and again."""
+    """Contention that lasts ``disturbed`` seconds and stops for ``undisturbed``, again and again."""
     return lambda now: 1.0 if now % (undisturbed + disturbed) < undisturbed else 1.8
 
 
-def test_a_real_beat_takes_a_moment_and_the_usual_one_is_among_them() -> None:
+def test_a_real_reading_takes_a_moment_and_the_usual_one_is_among_them() -> None:
     found = SpeedProbe(torch.get_num_threads())
     readings = sorted(found.read() for _ in range(200))
     assert 0 < readings[0] < 0.01
@@ -62,37 +57,37 @@ def test_a_real_beat_takes_a_moment_and_the_usual_one_is_among_them() -> None:
     assert any(map(found.is_usual, readings))
 
 
-def test_a_machine_nobody_disturbs_is_always_at_its_pace() -> None:
+def test_an_undisturbed_machine_is_always_at_its_usual_speed() -> None:
     machine = Machine()
-    found = machine.speed_probe().watch(machine.step, 40)
+    found = watched(machine.speed_probe(), machine.step, 40)
     assert [took for took, _ in found] == [pytest.approx(1e-3)] * 40
     assert {round(reading, 9) for _, reading in found} == {50e-6}
 
 
 @pytest.mark.parametrize(("undisturbed", "disturbed", "usual"), [(0.05, 0.02, 1e-3), (0.02, 0.05, 1.8e-3)])
-def test_another_pace_is_waited_out_and_what_was_timed_at_it_is_left_out(
+def test_another_speed_is_waited_out_and_what_was_timed_at_it_is_left_out(
     undisturbed: float, disturbed: float, usual: float
 ) -> None:
     machine = Machine(by_turns(undisturbed, disturbed))
     speed_probe = machine.speed_probe()
     for _ in range(20):
-        speed_probe.watch(machine.step, 20)
-    found = speed_probe.watch(machine.step, 200)
-    kept = at_usual_pace(speed_probe, found)
+        watched(speed_probe, machine.step, 20)
+    found = watched(speed_probe, machine.step, 200)
+    kept = at_usual_speed(speed_probe, found)
     assert len(found) > len(kept) >= 200
     ends = sorted(round(took, 9) for took, _ in kept)
-    assert ends[10] == ends[-10] == pytest.approx(usual)  # a pace may change between two readings
+    assert ends[10] == ends[-10] == pytest.approx(usual)  # the speed may change between two readings
 
 
-def test_as_many_answers_as_wanted_and_never_more_than_twice_that() -> None:
+def test_as_many_results_as_wanted_and_never_more_than_twice_that() -> None:
     machine = Machine(lambda now: 1.0 if now < 0.01 else 1.8)
     speed_probe = machine.speed_probe(usual=50e-6)
-    assert len(speed_probe.watch(machine.step, 5)) == 5
+    assert len(watched(speed_probe, machine.step, 5)) == 5
     machine.now = 1.0
-    assert len(speed_probe.watch(machine.step, 5)) == speed_probes.MOST * 5
+    assert len(watched(speed_probe, machine.step, 5)) == MOST_REPEATS * 5
 
 
-def test_a_beat_is_over_at_once_where_another_program_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_ends_at_once_where_another_program_holds_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
     speed_probe = machine.speed_probe()
     usual = speed_probe.read()
@@ -103,7 +98,7 @@ def test_a_beat_is_over_at_once_where_another_program_has_a_core(monkeypatch: py
 
     monkeypatch.setattr(SpeedProbe, "_on_all_cores", stuck)
     monkeypatch.setattr(speed_probe, "_work", lambda: works.append(machine.now))
-    assert speed_probe.read() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * speed_probes.UNTIMED)
+    assert speed_probe.read() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * UNTIMED)
     assert not works
     assert not is_alike(machine.now - began, usual)
 
@@ -111,25 +106,25 @@ def test_a_beat_is_over_at_once_where_another_program_has_a_core(monkeypatch: py
 def test_waiting_has_an_end() -> None:
     machine = Machine(lambda now: 1.0 if now < 1.0 else 1.8)
     speed_probe = machine.speed_probe(usual=50e-6)
-    speed_probe.watch(machine.step, 900)
+    watched(speed_probe, machine.step, 900)
     machine.now = start = 2.0
     for _ in range(100):
         speed_probe.settle()
     assert PATIENCE < machine.now - start < WAITING * machine.now + 2 * PATIENCE
 
 
-def test_a_machine_that_is_always_disturbed_is_its_own_measure() -> None:
+def test_a_machine_that_is_always_contended_is_measured_as_contended() -> None:
     machine = Machine(lambda _: 1.8)
     speed_probe = machine.speed_probe()
     assert speed_probe.is_usual(speed_probe.read())
     knowing = machine.speed_probe(usual=50e-6)
-    found = knowing.watch(machine.step, 5)
+    found = watched(knowing, machine.step, 5)
     assert not any(knowing.is_usual(reading) for _, reading in found)
-    assert at_usual_pace(knowing, found) == found  # better than nothing
+    assert at_usual_speed(knowing, found) == found  # better than nothing
 
 
-def test_many_beats_of_waiting_do_not_outweigh_few_long_steps() -> None:
-    """Time counts, not readings: a tenth of a second has two of them where a step lasts so long, or 1,000 of waiting."""
+def test_many_readings_of_waiting_do_not_outweigh_few_long_steps() -> None:
+    """Time counts, not readings: a tenth of a second has two of them around a long step, and 1,000 while waiting."""
     machine = Machine(lambda now: 1.0 if now < 3.0 else 1.8)
     speed_probe = machine.speed_probe()
     while machine.now < 3.0:
@@ -140,9 +135,9 @@ def test_many_beats_of_waiting_do_not_outweigh_few_long_steps() -> None:
     assert speed_probe.usual == pytest.approx(50e-6, rel=0.02)
 
 
-def test_the_usual_pace_is_one_of_those_that_the_machine_has_not_one_between_them() -> None:
-    paces = itertools.cycle([1.0] * 9 + [1.35] * 3 + [1.7] * 4 + [1.9] * 4)  # a neighbour on one core, the other, both
-    machine = Machine(lambda _: next(paces))
+def test_the_usual_reading_is_one_that_occurs_and_not_one_between() -> None:
+    slowed = itertools.cycle([1.0] * 9 + [1.35] * 3 + [1.7] * 4 + [1.9] * 4)  # contention on one core, the other, both
+    machine = Machine(lambda _: next(slowed))
     speed_probe = machine.speed_probe()
     for _ in range(200):
         speed_probe.read()
@@ -151,43 +146,43 @@ def test_the_usual_pace_is_one_of_those_that_the_machine_has_not_one_between_the
     assert densest({binned(1e-4): 3.0, binned(1.1e-4): 1.0, binned(2e-4): 3.5}) == pytest.approx(1.02e-4, rel=0.02)
 
 
-def test_where_no_pulse_is_felt_everything_counts() -> None:
+def test_without_a_probe_everything_counts() -> None:
     answers = iter(range(5))
     found = watched(None, lambda: next(answers), 5)
     assert found == [(n, 0.0) for n in range(5)]
-    assert at_usual_pace(None, found) == found
+    assert at_usual_speed(None, found) == found
 
 
 @pytest.mark.parametrize(("undisturbed", "quiet"), [(0.0, True), (0.001, True), (0.03, False)])
-def test_a_machine_is_at_rest_where_it_is_hardly_ever_faster(undisturbed: float, quiet: bool) -> None:
+def test_a_machine_is_quiet_where_it_is_hardly_ever_faster(undisturbed: float, quiet: bool) -> None:
     machine = Machine(by_turns(undisturbed, 0.05))
     speed_probe = machine.speed_probe()
     for _ in range(40):
-        speed_probe.watch(machine.step, 20)
+        watched(speed_probe, machine.step, 20)
     assert speed_probe.is_quiet(50e-6)
     assert speed_probe.is_quiet(1.8 * 50e-6) is quiet
 
 
-def test_rest_is_found_on_a_machine_that_is_mostly_busy() -> None:
-    paces = itertools.cycle([1.8, 1.35, 1.7, 1.9, 1.0, 1.35, 1.8, 1.7])
-    machine = Machine(lambda _: next(paces))
-    assert machine.speed_probe().fastest(0.05) == pytest.approx(50e-6, rel=0.02)
+def test_the_quiet_reading_is_found_on_a_machine_that_is_mostly_contended() -> None:
+    slowed = itertools.cycle([1.8, 1.35, 1.7, 1.9, 1.0, 1.35, 1.8, 1.7])
+    machine = Machine(lambda _: next(slowed))
+    assert machine.speed_probe().quiet_reading(0.05) == pytest.approx(50e-6, rel=0.02)
     assert machine.now == pytest.approx(0.05, abs=1e-3)
 
 
-def test_faster_beats_are_as_unusual_as_slower_ones() -> None:
+def test_shorter_readings_are_as_unusual_as_longer_ones() -> None:
     assert is_alike(1.05, 1.0)
     assert is_alike(1.0, 1.05)
     assert not is_alike(1.2, 1.0)
     assert not is_alike(1.0, 1.2)
 
 
-def test_an_accelerators_steps_depend_on_the_pace_of_one_core() -> None:
-    assert (pacing_cores("cpu", 8), pacing_cores("cuda", 8)) == (8, 1)
+def test_an_accelerators_steps_depend_on_the_speed_of_one_core() -> None:
+    assert (probed_cores("cpu", 8), probed_cores("cuda", 8)) == (8, 1)
 
 
-class Displacing(Machine):
-    """On which a reading displaces so much that the step after it takes 1.3 times as long."""
+class Evicting(Machine):
+    """On which a reading evicts so much that the step after it takes 1.3 times as long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,10 +199,10 @@ class Displacing(Machine):
         return took
 
 
-def test_what_a_beat_displaces_is_brought_back_before_anything_is_timed() -> None:
-    machine = Displacing()
-    assert max(took for took, _ in machine.speed_probe().watch(machine.step, 20)) == pytest.approx(1.3e-3)
-    found = machine.speed_probe().watch(machine.step, 20, resume=machine.step)
+def test_what_a_reading_evicts_is_brought_back_before_anything_is_timed() -> None:
+    machine = Evicting()
+    assert max(took for took, _ in watched(machine.speed_probe(), machine.step, 20)) == pytest.approx(1.3e-3)
+    found = watched(machine.speed_probe(), machine.step, 20, resume=machine.step)
     assert [took for took, _ in found] == [pytest.approx(1e-3)] * 20
 
 
@@ -225,7 +220,7 @@ def _untimed_steps(seconds: float) -> int:
         machine.now += seconds
         resumed.append(seconds)
 
-    machine.speed_probe().watch(machine.step, 1, resume=resume)
+    watched(machine.speed_probe(), machine.step, 1, resume=resume)
     return len(resumed)
 
 
@@ -241,7 +236,7 @@ class Step:
         self.machine.step()
 
 
-def test_the_median_of_a_step_is_that_at_the_usual_pace() -> None:
+def test_the_median_of_a_step_is_that_at_the_usual_speed() -> None:
     machine = Machine(by_turns(undisturbed=0.3, disturbed=0.5))
     speed_probe = machine.speed_probe(usual=50e-6)
     (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=5, seconds=2.0, speed_probe=speed_probe)
@@ -252,7 +247,7 @@ def test_the_median_of_a_step_is_that_at_the_usual_pace() -> None:
     assert found.anyhow >= found.median
 
 
-def test_a_step_that_was_never_at_the_usual_pace_says_so() -> None:
+def test_a_step_that_was_never_at_the_usual_speed_says_so() -> None:
     machine = Machine(lambda _: 1.8)
     speed_probe = machine.speed_probe(usual=50e-6)
     (found,) = measure_interleaved([Step(machine)], clock=machine.clock, rounds=3, seconds=0.1, speed_probe=speed_probe)

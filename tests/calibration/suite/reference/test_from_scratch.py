@@ -13,7 +13,7 @@ from placer.calibration.suite.reference import from_scratch
 from placer.calibration.suite.reference.datasets import one_hot_digits
 from placer.calibration.suite.reference.supervised import Supervised, own_loss
 from placer.explanation import Explanation
-from placer.pricing.operators import feature_names
+from placer.pricing.describe import feature_names
 from placer.profile.profile import FamilyFit, Profile
 
 #: What the account reported for the index assignment, and the positions it wrote: 8 images, 10 filters, 13 × 13.

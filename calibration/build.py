@@ -1,0 +1,114 @@
+"""Builds a profile from what a journal holds: fits, samples, noise and warnings."""
+
+from __future__ import annotations
+
+import datetime as dt
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from placer import profile
+from placer.calibration import fitting
+from placer.calibration.measuring.failures import infeasible
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.speed_probe import USUAL_READING, is_alike, usual_reading
+from placer.calibration.plan import too_few
+from placer.errors import CalibrationError
+from placer.profile import DeviceFit, Profile, Sample
+
+#: Samples kept in the profile per family, device and number of threads.
+KEPT_SAMPLES = 400
+#: Share of the steps that must have run at one speed for only these to be learnt from.
+LEAST_USUAL = 0.15
+#: Inter-quartile spreads above which a machine is called noisy, and very noisy.
+NOISY, VERY_NOISY = 0.12, 0.30
+
+
+def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, unaided: bool) -> Profile:
+    """The profile of what ``journal`` holds; raises CalibrationError where that is too little.
+
+    ``unaided``: the shipped profiles are not built upon.
+    """
+    fits: list[DeviceFit] = []
+    samples: list[Sample] = []
+    spreads: list[float] = []
+    lacking: list[str] = []
+    chosen = fitting.ChosenHyperparameters()
+    known = () if unaided else fitting.shipped_references()
+    left_out = 0
+    for (device, threads), rates in journal.rates.items():
+        measured = journal.of(device, threads)
+        if not enough(journal, device, threads):
+            lacking.append(f"{device} with {threads} threads was hardly measured")
+            continue
+        usual = usual_reading(o.reading for o in measured)
+        of_class = None if usual is None else fitting.pace_of_class(known, device, threads, fingerprint, usual)
+        observations, reading = at_one_speed(measured, [r for r in (of_class, usual) if r is not None])
+        left_out += len(measured) - len(observations)
+        if reading > 0.0:
+            rates = {**rates, USUAL_READING: reading}
+        expected = fitting.expectation(known, device, threads, fingerprint, reading)
+        if device == "cpu":
+            fit = fitting.fit_device(
+                observations, rates, device=device, threads=threads, chosen=chosen, expected=expected
+            )
+        else:
+            host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
+            fit = fitting.fit_accelerator(
+                observations, rates, device=device, threads=threads, expected=expected, host=host
+            )
+        fits.append(fit)
+        samples += fitting.samples(observations, most=KEPT_SAMPLES)
+        spreads += [o.spread for o in observations]
+        few = too_few(observations)
+        if few:
+            lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
+    if not fits:
+        raise CalibrationError("too little was measured to fit anything; run placer calibrate again")
+    noise = {
+        "median_spread": statistics.median(spreads),
+        "p90_spread": statistics.quantiles(spreads, n=10)[-1],
+        "left_out": left_out / (left_out + len(spreads)),
+    }
+    return Profile(
+        schema=profile.SCHEMA,
+        created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+        fingerprint=fingerprint,
+        samples=tuple(samples),
+        fits=tuple(fits),
+        noise=noise,
+        warnings=(*noise_warnings(noise["median_spread"]), *lacking, *infeasible(journal.failures)),
+        complete=not interrupted,
+        seconds=sum(journal.seconds.values()),
+    )
+
+
+def enough(journal: Journal, device: str, threads: int) -> bool:
+    """Whether there is anything to fit; where not, all time spent on the device is lost."""
+    return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
+
+
+def at_one_speed(
+    observations: Sequence[StepObservation], readings: Sequence[float]
+) -> tuple[list[StepObservation], float]:
+    """The steps at the first of ``readings`` (seconds) at which enough of them ran, and that reading.
+
+    All steps, and the median of their readings, where not enough ran at any.
+    """
+    for usual in readings:
+        kept = [o for o in observations if is_alike(o.reading, usual)]
+        if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS):
+            return kept, usual
+    return list(observations), statistics.median(o.reading for o in observations)
+
+
+def noise_warnings(spread: float) -> tuple[str, ...]:
+    """What to tell about repeated steps of this inter-quartile spread; empty where it is small."""
+    seen = f"repeated steps spread by {spread:.0%}"
+    if spread > VERY_NOISY:
+        advice = "predictions are guesses: stop other programs and run placer calibrate again"
+        return (f"very noisy: {seen} (above {VERY_NOISY:.0%}); {advice}",)
+    if spread > NOISY:
+        return (f"noisy: {seen} (above {NOISY:.0%}); for sharper intervals run placer calibrate when idle",)
+    return ()

@@ -1,0 +1,100 @@
+"""Fits the host's time on an accelerator: to issue ops, and what the framework takes between them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.calibration.fitting.framework import (
+    counts_to_fit,
+    measured_pace,
+    op_seconds,
+    positive_costs,
+    step_weight,
+)
+from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.pricing import HOST, HOST_UPDATE, CostModel, host_seconds
+from placer.profile import DeviceFit
+
+Array = NDArray[np.float64]
+
+#: A step whose kernels take less than this share of it waited for the host.
+HOST_BOUND = 0.5
+#: Relative difference of what a count costs the host of an accelerator, and the CPU when it runs the ops itself: their
+#: operands go through its caches then.
+HOST_SPREAD = 0.8
+#: Fewer probes of an optimizer than this do not tell its own times from those of all optimizers.
+LEAST_UPDATES = 4
+
+
+def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
+    """Seconds the host needs to issue one call: the median of each op, of each family, and of all; updates apart."""
+    seen: dict[str, list[float]] = {}
+    updates: dict[str, list[OpObservation]] = {}
+    for step in observations:
+        for op in step.ops:
+            if op.host_seconds <= 0.0:
+                continue
+            if op.family != "optimizer":
+                for name in (f"{HOST}/{op.op}", f"{HOST}/{op.family}", HOST):
+                    seen.setdefault(name, []).append(op.host_seconds)
+            elif step.family == "optimizer":  # divided among its calls, which is right where all tensors are equal
+                for name in (op.op, op.family):
+                    updates.setdefault(name, []).append(op)
+    medians = {name: statistics.median(values) for name, values in seen.items()}
+    return medians | {
+        name: seconds
+        for op, probes in updates.items()
+        if len(probes) >= LEAST_UPDATES or op == "optimizer"
+        for name, seconds in _update_seconds(op, probes).items()
+    }
+
+
+def _update_seconds(name: str, probes: Sequence[OpObservation]) -> dict[str, float]:
+    """What an update takes the host whatever it updates, and what each tensor adds.
+
+    On a GPU one call updates all of them (``foreach``): a time per tensor alone is right for one number of tensors.
+    """
+    tensors = np.array([float(op.count) for op in probes])
+    seconds = np.array([op.host_seconds for op in probes]) * tensors
+    counts = np.column_stack([np.ones(len(probes)), tensors])
+    whole, each = positive_costs(counts, seconds, 1.0 / seconds, np.zeros(2), HOST_SPREAD).tolist()
+    return {f"{HOST_UPDATE}/{name}": whole, f"{HOST}/{name}": each}
+
+
+def issued_seconds(step: StepObservation, issue: Mapping[str, float]) -> float:
+    """Seconds the host needs to issue all ops of a step; ``issue`` is what each takes."""
+    return sum(host_seconds(op.work(), issue) * op.count for op in step.ops)
+
+
+def seconds_between_ops(
+    observations: Sequence[StepObservation], issue: Mapping[str, float], fit: DeviceFit, on_cpu: Mapping[str, float]
+) -> dict[str, float]:
+    """Seconds per forward op, module call, ... of host-bound steps beyond what issuing their ops takes.
+
+    ``on_cpu`` is what each costs when the CPU runs the ops: brought to the pace seen here, it holds coefficients that the
+    steps hardly tell apart.
+    """
+    model = CostModel(fit)
+    steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
+    names = counts_to_fit(steps, on_cpu)
+    if not steps or not names:
+        return {}
+    rows: Array = np.array([[s.counts.get(name, 0.0) for name in names] for s in steps])
+    waits = launch_and_wait(fit)
+    missing = [s.seconds - waits - issued_seconds(s, issue) for s in steps]
+    seconds, weights = np.array(missing), np.array([step_weight(s) for s in steps])
+    there = np.array([on_cpu.get(name, 0.0) for name in names])
+    pace = measured_pace(rows @ there, seconds, weights)
+    if pace is None and len(steps) < 2 * len(names):
+        return {}
+    costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), HOST_SPREAD)
+    return dict(zip(names, costs.tolist(), strict=True))
+
+
+def launch_and_wait(fit: DeviceFit) -> float:
+    """What a step timed on its own takes besides host and kernels: the last launch, and the wait."""
+    return fit.rates.get("launch_seconds", 0.0) + fit.rates.get("sync_seconds", 0.0)

@@ -1,0 +1,99 @@
+"""Turns a timed step into an observation: its ops by what their price depends on, its phases without their ops."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence, Set
+
+from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
+from placer.pricing import Work, describe_step, feature_names, framework_counts
+from placer.tracing import Trace
+
+#: Least share of what was timed that is no page fault, however much page faults are estimated to cost.
+LEAST_OWN = 0.25
+
+
+def observe(
+    trace: Trace,
+    timing: StepTiming,
+    *,
+    device: str,
+    threads: int,
+    family: str,
+    name: str,
+    recorder: RecorderCost,
+    fresh_seconds: Mapping[int, float] | None = None,
+) -> StepObservation:
+    """Group a step's timings by what a price depends on, without what ``recorder`` added.
+
+    ``fresh_seconds``: what calls of the trace spent on fresh pages, by number. It is no part of an op: pricing adds it
+    where the user's process gets fresh pages too.
+    """
+    fresh = fresh_seconds or {}
+    groups: dict[Work, list[tuple[float, float]]] = {}
+    missing: dict[Work, int] = {}
+    found = {id(op.call): op for op in timing.ops}
+    scale = timing.lengthened * timing.undisturbed_share(recorder)
+    if device == "cpu":
+        recorder = timing.recording(recorder)
+    on_host: list[float] = []
+    incomplete: set[str] = set()
+    for position, (call, work) in enumerate(zip(trace.calls, describe_step(trace), strict=True)):
+        op = found.get(id(call))
+        if op is None:
+            missing[work] = missing.get(work, 0) + 1
+            incomplete.add(call.phase)
+            on_host.append(0.0)
+            continue
+        host = scale * op.corrected(recorder)
+        on_host.append(host)
+        own = max(host - fresh.get(position, 0.0), LEAST_OWN * host)
+        groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own))
+    ops = [_measured(work, times) for work, times in groups.items()]
+    ops += [_unmeasured(work, count) for work, count in missing.items()]
+    return StepObservation(
+        device=device, threads=threads, family=family, name=name, spread=timing.spread,
+        seconds=max(timing.lengthened * timing.seconds - sum(fresh.values()), LEAST_OWN * timing.seconds),
+        counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
+        gaps=_gaps(trace, timing, on_host, incomplete),
+    )  # fmt: skip
+
+
+def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete: Set[str]) -> dict[str, float]:
+    """Seconds that forward and backward took beyond their ops, and the update with its ops.
+
+    ``on_host`` has the seconds of each op; of the phases in ``incomplete`` an op is missing.
+    """
+    if timing.phases is None:
+        return {}
+    phases = timing.phases.scaled(timing.lengthened)
+    inside = {"forward": 0.0, "loss": 0.0, "backward": 0.0, "optimizer": 0.0}
+    for call, seconds in zip(trace.calls, on_host, strict=True):
+        inside[call.phase] += seconds
+    gaps = {"update": phases.update}
+    if not incomplete & {"forward", "loss"}:
+        gaps["forward"] = phases.forward - inside["forward"] - inside["loss"]
+    if "backward" not in incomplete:
+        gaps["backward"] = phases.backward - inside["backward"]
+    return gaps
+
+
+def _features(work: Work) -> tuple[float, ...]:
+    assert len(work.sizes) + len(work.flags) == len(feature_names(work.family))
+    return (work.flops, work.bytes, *work.sizes, *work.flags)
+
+
+def _measured(work: Work, times: Sequence[tuple[float, float]]) -> OpObservation:
+    """``times``: (seconds on the device, seconds on the host) of each call."""
+    seconds = sorted(t[0] for t in times)
+    median = statistics.median(seconds)
+    spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
+    host = statistics.median(t[1] for t in times)
+    # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
+    mean = statistics.fmean(seconds)
+    return OpObservation(work.family, work.op, work.dtype, _features(work), mean, host, spread, len(times))
+
+
+def _unmeasured(work: Work, count: int) -> OpObservation:
+    return OpObservation(work.family, work.op, work.dtype, _features(work), None, 0.0, 0.0, count)

@@ -1,0 +1,68 @@
+"""What recording costs on this machine: steps of tiny layers, with the event recorder and without."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from placer.calibration.measuring.recording import record
+from placer.calibration.measuring.speed_probe import SpeedProbe
+from placer.calibration.measuring.step_timing import RecorderCost
+from placer.calibration.measuring.stopwatch import Stopwatch
+
+#: Layers of the chains, and the rounds in which each is timed.
+CHAINS, COST_ROUNDS = (2, 8, 24), 4
+#: Undisturbed steps on both sides of the recorded ones, and recorded steps.
+UNDISTURBED, RECORDED = 10, 6
+#: Seconds that one event costs at most, on any machine measured so far.
+MOST_PER_EVENT = 5e-6
+
+
+def recorder_cost(
+    device: str,
+    *,
+    synchronize: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    speed_probe: SpeedProbe | None = None,
+) -> RecorderCost:
+    """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
+
+    An error here is taken off the ops and charged to what lies between them, so one disturbed moment must not decide:
+    the cost per event is the median slope over all pairs of chains of all rounds (Sen, 1968).
+    """
+    record(lambda: 0.0, 1, accelerated=synchronize is not None)  # the first of a process sets the recorder up
+    chains = [_chain(depth, device) for depth in CHAINS]
+    for step in chains:
+        for _ in range(3):
+            step()
+    points, slopes = [], []
+    for _ in range(COST_ROUNDS):
+        found = [_added(Stopwatch(step, synchronize, clock, speed_probe)) for step in chains]
+        points += found
+        slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
+    per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
+    return RecorderCost(max(statistics.median(added - n * per_event for n, added in points), 0.0), per_event)
+
+
+def _chain(depth: int, device: str) -> Callable[[], None]:
+    chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
+    rows = torch.randn(16, 16, device=device)
+
+    def step() -> None:
+        chain.zero_grad()
+        chain(rows).sum().backward()
+
+    return step
+
+
+def _added(stopwatch: Stopwatch) -> tuple[float, float]:
+    """(events of a step, seconds that recording them adds)."""
+    around, recorded = stopwatch.in_turns(UNDISTURBED, RECORDED, UNDISTURBED)
+    events = statistics.median(len(run.events) for run, _ in recorded)
+    plain = statistics.median(run.seconds for run, _ in around)
+    return events, statistics.median(run.seconds for run, _ in recorded) - plain

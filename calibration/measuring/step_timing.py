@@ -1,0 +1,96 @@
+"""What was timed of one step and of the ops in it, and what recording them added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placer.calibration.measuring.phases import Phases
+from placer.tracing import OpCall
+
+#: What recording an event costs, in costs of the average one. An event nested in an op costs less than any other: ops
+#: carry their inputs' sequence numbers, and autograd's nodes put their names together first. The last is what lies
+#: between the ends of an op's own event.
+NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
+#: Least share of an op's recorded time that is its own, however many events it holds.
+LEAST_SHARE = 0.25
+#: Most by which recorded steps may differ from undisturbed ones by drift alone, and the standard deviation of its log:
+#: a virtual machine changes its speed within a second.
+MOST_DRIFT, DRIFT = 1.5, 0.1
+#: Standard deviation of what recording adds to a step, as a share of what it adds on average, and the most by which one
+#: step may differ from the average. An event of an op in a loop costs half of one between large ops, which evict the
+#: recorder's code.
+RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderCost:
+    """Seconds that recording adds to a step, and to whatever holds an event for each of them."""
+
+    per_step: float
+    per_event: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpTiming:
+    """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device."""
+
+    call: OpCall
+    host_seconds: float
+    inside: int
+    device_seconds: float
+
+    def corrected(self, recorder: RecorderCost) -> float:
+        """Host seconds without what recording added, never less than a quarter of what was recorded."""
+        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE)
+        return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``.
+
+    ``spread``: inter-quartile range over the median of undisturbed steps. ``matched``: the share of the trace's op
+    calls that were found among the events. ``reading``: the median reading of the speed probe (seconds), 0 without a
+    probe. ``lengthened``: the median undisturbed step over ``seconds``; its ops are taken to be longer by the same
+    factor. ``phases``: the parts of ``seconds`` in forward, backward and update; None where they are not known.
+    """
+
+    seconds: float
+    spread: float
+    recorded_seconds: float
+    events: int
+    ops: tuple[OpTiming, ...]
+    matched: float
+    reading: float = 0.0
+    lengthened: float = 1.0
+    phases: Phases | None = None
+
+    def undisturbed_share(self, recorder: RecorderCost) -> float:
+        """Seconds of an undisturbed step per second of a recorded one without recording: 1 but for drift and noise.
+
+        The ops are timed in recorded steps, the step in others; this factor brings both to one speed, so that they add
+        up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1.
+        """
+        added = self._added(recorder)
+        recorded = self.recorded_seconds - added
+        doubt = RECORDING_DOUBT * added / self.seconds
+        known = DRIFT**2 / (DRIFT**2 + doubt**2)
+        return float(min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT) ** known)
+
+    def recording(self, recorder: RecorderCost) -> RecorderCost:
+        """What recording cost in this very step, where it costs ``recorder`` on average.
+
+        Recorded steps take longer because the machine was slower or because of the recorder. What
+        ``undisturbed_share`` does not put down to the machine is the recorder's. Only for devices that the host does
+        not run ahead of.
+        """
+        expected = self._added(recorder)
+        if expected <= 0.0:
+            return recorder
+        added = self.recorded_seconds - self.seconds / self.undisturbed_share(recorder)
+        factor = min(max(added / expected, 1.0 / MOST_UNLIKE), MOST_UNLIKE)
+        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event)
+
+    def _added(self, recorder: RecorderCost) -> float:
+        nested = min(sum(op.inside for op in self.ops), self.events)
+        return recorder.per_step + recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))

@@ -1,0 +1,68 @@
+"""Where results go, and in which form: text, JSON or a page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from placer.explanation import Explanation, Sweep
+
+#: Columns of a text that goes to a file or a pipe.
+PIPED_WIDTH = 100
+
+
+def write_result(text: str, output: str | None) -> None:
+    """To the file ``output``, or to stdout (None or ``-``)."""
+    if output is None or output == "-":
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        click.echo(f"placer: written to {output}", err=True)
+
+
+def terminal(output: str | None) -> tuple[int, bool]:
+    """Width of the text, and whether it may be coloured: only on a terminal, and not against ``NO_COLOR``."""
+    if output is None and sys.stdout.isatty():
+        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns, not os.environ.get("NO_COLOR")
+    return PIPED_WIDTH, False
+
+
+def rendered(explanation: Explanation, form: str, output: str | None, sweep: Sweep | None = None) -> str:
+    """An explanation as ``form`` (text, json or html) for ``output``; ``sweep`` adds its plot to the page."""
+    from placer.explanation import render_html, render_text
+
+    if form == "json":
+        return explanation.to_json()
+    if form == "html":
+        return render_html(explanation, sweep)
+    width, color = terminal(output)
+    return render_text(explanation, width=width, color=color)
+
+
+def rendered_sweep(sweep: Sweep, form: str, output: str | None) -> str:
+    """A sweep as ``form`` (text or json) for ``output``."""
+    from placer.explanation import render_sweep
+
+    if form == "json":
+        return sweep.to_json()
+    width, color = terminal(output)
+    return render_sweep(sweep, width=width, color=color)
+
+
+def rendered_decisions(form: str, output: str | None) -> str:
+    """The last decisions on this machine as ``form`` (text, json or html) for ``output``."""
+    from placer.cli import decisions
+
+    found = decisions.last_decisions()
+    if form == "json":
+        return decisions.to_json(found)
+    if form == "html":
+        return decisions.newest(found).to_html()
+    width, color = terminal(output)
+    return decisions.to_text(found, width=width, color=color)

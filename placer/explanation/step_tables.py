@@ -1,0 +1,86 @@
+"""The tables of whole steps: by device, by part, and by number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from placer.explanation.bars import bar
+from placer.explanation.data import ExplanationData
+from placer.explanation.step_parts import PARTS, shown_parts, step_parts
+from placer.explanation.tables import COLOURS, GUESS, MARK, bar_width, drawn_bar, new_table, with_bars
+from placer.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+
+def steps(explanation: ExplanationData, width: int) -> Table | None:
+    """One row per device, its step as a bar on a common scale; None for a single device."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if len(explanation.devices) < 2:
+        return None
+    longest = max(row.step_seconds for row in explanation.devices.values())
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    room = bar_width(width - 40, max(map(len, explanation.devices)), 1)
+    for number, (name, row) in enumerate(explanation.devices.items()):
+        drawn = Text(bar(row.step_seconds / longest if longest else 0.0, room), style=COLOURS[number % len(COLOURS)])
+        mark = MARK if 1.0 - row.coverage > GUESS else ""
+        cells = (mark + format_seconds(row.step_seconds), f"{format_seconds(row.low)} to {format_seconds(row.high)}")
+        style = "bold" if name == explanation.decision.device else ""
+        table.add_row(name, Text(cells[0], justify="right"), drawn, Text(cells[1]), style=style)
+    return table
+
+
+def made_of(explanation: ExplanationData, width: int) -> Table | None:
+    """One row per part of a step, one column per device; the parts add up to the step."""
+    names = list(explanation.devices)
+    if not names:
+        return None
+    rows = explanation.devices
+    parts = {name: step_parts(explanation, name) for name in names}
+    shown = shown_parts(parts)
+    room = bar_width(width, 14 + 13 * len(names), len(names))
+    table = new_table("What a step is made of", ["", *with_bars(names, names, room)])
+
+    def add(label: str, texts: Iterable[str], shares: Mapping[str, float] | None = None, style: str = "") -> None:
+        cells: list[str | Text] = []
+        for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+            cells.append(text)
+            if room:
+                cells.append(drawn_bar((shares or {}).get(name, 0.0), rows[name].step_seconds, room, number))
+        table.add_row(label, *cells, style=style)
+
+    for key in shown:
+        seconds = {name: parts[name].get(key, 0.0) for name in names}
+        add(PARTS.get(key, key), (format_seconds(seconds[name]) for name in names), seconds)
+    add("step", (format_seconds(rows[name].step_seconds) for name in names), style="bold")
+    add("  90% from", (format_seconds(rows[name].low) for name in names))
+    add("  90% to", (format_seconds(rows[name].high) for name in names))
+    if any(row.one_time_seconds for row in rows.values()):
+        add("once", (format_seconds(rows[name].one_time_seconds) for name in names))
+    totals = {name: rows[name].total_seconds for name in names}
+    if any(total is not None for total in totals.values()):
+        add("in all", ("-" if total is None else format_seconds(total) for total in totals.values()))
+    add(
+        "needs memory",
+        (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names),
+    )
+    add("calibrated", (f"{rows[name].coverage:.0%}" for name in names))
+    return table
+
+
+def threads(explanation: ExplanationData) -> Table | None:
+    """One row per number of CPU threads that was compared; None where there was only one."""
+    tried = explanation.decision.thread_options
+    if len(tried) < 2:
+        return None
+    table = new_table("A step on the CPU by number of threads", ["threads", "step", "90% from", "90% to"])
+    for option in tried:
+        times = [format_seconds(value) for value in (option.step_seconds, option.low, option.high)]
+        chosen = explanation.decision.device == "cpu" and option.threads == explanation.decision.threads
+        table.add_row(f"{option.threads}", *times, style="bold" if chosen else None)
+    return table

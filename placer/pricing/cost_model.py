@@ -1,0 +1,136 @@
+"""Profile -> seconds for an op on a device: a physical floor times a learnt residual.
+
+    seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
+
+The floor is in ``floors``; the residual is learnt from samples (``gaussian_process``). Where a family has no samples
+the roofline stands alone, and the price says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from placer.errors import ProfileError
+from placer.machine import HeapState
+from placer.pricing.describe import describe_step
+from placer.pricing.floors import floor_parts, roofline_seconds
+from placer.pricing.framework import framework_counts
+from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
+from placer.pricing.host_time import host_seconds
+from placer.pricing.op_labels import known_labels
+from placer.pricing.page_faults import fault_seconds
+from placer.pricing.prediction import PricedTrace, Source
+from placer.pricing.residual_inputs import foreign_family, inputs_of
+from placer.pricing.work import Work
+from placer.profile import DeviceFit
+from placer.tracing import Trace
+
+#: Standard deviation of log(seconds) where only the roofline is known: a factor of 3 either way at 90 %.
+FLOOR_SIGMA = math.log(3.0) / 1.645
+#: Standard deviation of log(seconds) of the part of an op that is left to the floor (see ``floors.floor_parts``).
+ARITHMETIC_SIGMA = 0.1
+#: Rates without which there is no physical floor.
+_NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
+
+
+class CostModel:
+    """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
+
+    def __init__(self, fit: DeviceFit) -> None:
+        """Raises ProfileError for a fit without a floor, or of features this version does not describe ops by."""
+        lacking = [name for name in _NEEDED_RATES if not fit.rates.get(name, 0.0) > 0.0]
+        lacking += [f"latency of {name}" for name, family in fit.families.items() if "latency" not in family.parameters]
+        if lacking:
+            raise ProfileError(
+                f"the profile cannot price on {fit.device}: it has no {', no '.join(lacking)}; run: placer calibrate"
+            )
+        foreign = foreign_family(fit)
+        if foreign is not None:
+            raise ProfileError(
+                f"the profile was fitted by another version of placer (features of {foreign!r} differ): run placer "
+                "calibrate, or load a profile of this version"
+            )
+        self.fit = fit
+
+    @cached_property
+    def _residuals(self) -> dict[str, Residual]:
+        return {name: Residual(family) for name, family in self.fit.families.items()}
+
+    def price(self, trace: Trace, heap: HeapState | None = None) -> PricedTrace:
+        """A price for every call of ``trace``; equal calls are priced once.
+
+        ``heap`` is the state of the process's heap, which decides the page faults of the step (CPU only; None: no page
+        is fresh).
+        """
+        described = describe_step(trace)
+        slot: dict[int, int] = {}
+        works: list[Work] = []
+        for work in described:
+            if id(work) not in slot:
+                slot[id(work)] = len(works)
+                works.append(work)
+        order = [slot[id(work)] for work in described]
+        seconds, sigma, sources = self.price_works(works)
+        issue = [self._host_seconds(work) for work in works]
+        priced, host = [seconds[i] for i in order], [issue[i] for i in order]
+        for number, extra in self._page_faults(trace, heap).items():
+            priced[number] += extra
+        return PricedTrace(
+            trace=trace,
+            device=self.fit.device,
+            threads=self.fit.threads,
+            families=tuple(works[i].family for i in order),
+            seconds=tuple(priced),
+            host_seconds=tuple(host),
+            sigma=tuple(sigma[i] for i in order),
+            sources=tuple(sources[i] for i in order),
+            counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
+            fit=self.fit,
+            works=tuple(described),
+        )
+
+    def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
+        """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
+        seconds, sigma = [0.0] * len(works), [FLOOR_SIGMA] * len(works)
+        sources: list[Source] = ["floor"] * len(works)
+        by_family: dict[str, list[int]] = {}
+        for i, work in enumerate(works):
+            by_family.setdefault(work.family, []).append(i)
+        for family, members in by_family.items():
+            residual = self._residuals.get(family)
+            if family == "view" and self.fit.device != "cpu":
+                for i in members:  # nothing runs on the device
+                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, "calibrated"
+                continue
+            if residual is None:
+                for i in members:
+                    seconds[i] = roofline_seconds(works[i], self.fit)
+                continue
+            x: Array = np.array([inputs_of(works[i]) for i in members])
+            ops = np.array([_op_index(residual, works[i]) for i in members])
+            mean, variance = residual.predict(x, ops)
+            covered = residual.covers(x, ops)
+            parameters, usual = residual.fit.parameters, residual.fit.mean
+            for j, i in enumerate(members):
+                floor, share = floor_parts(works[i], self.fit, parameters)
+                seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
+                doubt = math.sqrt(variance[j] + residual.fit.noise)
+                sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
+                sources[i] = "calibrated" if covered[j] else "extrapolated"
+        return seconds, sigma, sources
+
+    def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:
+        """Seconds spent on fresh pages, by call number."""
+        return fault_seconds(trace, heap, self.fit.rates) if self.fit.device == "cpu" else {}
+
+    def _host_seconds(self, work: Work) -> float:
+        return 0.0 if self.fit.device == "cpu" else host_seconds(work, self.fit.framework)
+
+
+def _op_index(residual: Residual, work: Work) -> int:
+    known = (index for index in map(residual.op_index, known_labels(work)) if index != UNKNOWN_OP)
+    return next(known, UNKNOWN_OP)

@@ -1,0 +1,131 @@
+"""Ops that read or write rows of a table by index: embeddings, gather, scatter, ``x[index]`` and their gradients."""
+
+from __future__ import annotations
+
+from placer.pricing.families.family import Family, Features, aten
+from placer.pricing.families.sharing import GRAIN
+from placer.pricing.operands import is_index, largest
+from placer.pricing.work import Work
+from placer.tracing import OpCall
+
+#: Ops that read rows of a table; the others write them.
+_READS_ROWS = aten(
+    "embedding index_select gather index take masked_select nonzero embedding_bag _embedding_bag "
+    "_embedding_bag_forward_only"
+)
+#: Ops whose first argument is the dimension that is indexed.
+_ALONG = frozenset(
+    f"aten::{name}{in_place}"
+    for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
+                 "index_fill")
+    for in_place in ("", "_")
+)  # fmt: skip
+#: Elements from which on torch moves and adds whole rows. In narrower rows each element is handled alone
+#: (``can_use_expanded_index_path`` in ATen/native/TensorAdvancedIndexing.cpp).
+_WIDE_ROW = 16
+
+
+def _read(call: OpCall) -> Features:
+    """No FLOPs."""
+    moved, table, indices = _indexed(call)
+    expanded = any(0 in t.stride for t in call.inputs if is_index(t))
+    width = max(moved / max(indices, 1.0), 1.0)
+    wide = width >= _WIDE_ROW and _moves_rows(call)
+    renewed = "scatter_reduce" in call.op and call.args[-1:] == (False,)
+    flags = float(call.in_place), float(expanded), float(wide), float(renewed)
+    return Features(0.0, (moved, table, indices, width), flags)
+
+
+def _indexed(call: OpCall) -> tuple[float, float, float]:
+    """(Elements moved, elements of the table, distinct indices) of a call."""
+    index = max((t for t in call.inputs if is_index(t)), key=lambda t: t.numel, default=None)
+    indices = index.stored_bytes / index.item_bytes if index is not None else 1.0
+    values = [t.numel for t in call.inputs if not is_index(t)]
+    out = largest(call.outputs)
+    if call.op in _READS_ROWS:
+        return float(out), float(max(values, default=0)), indices
+    written = max(values[1:], default=values[0] if values else 0)
+    return float(written), float(out), indices
+
+
+def _moves_rows(call: OpCall) -> bool:
+    """Whether the first dimension is indexed, so that the elements of one index are adjacent."""
+    table, *others = call.inputs
+    if call.op == "aten::index":
+        picked = max((t.shape for t in others), key=len, default=())
+        return call.outputs[0].shape[: len(picked)] == picked
+    dimension = call.args[0] if call.args and type(call.args[0]) is int else 0
+    return not table.shape or call.op not in _ALONG or dimension % len(table.shape) == 0
+
+
+def _moved_bytes(call: OpCall) -> float:
+    """Rows read and written (read twice where they are added up), the indices, and a table that is made or copied."""
+    moved, table, _ = _indexed(call)
+    passes = 2.0 if call.op in _READS_ROWS else 3.0
+    made = 0.0 if call.op in _READS_ROWS or call.in_place else 8.0 * table
+    return 4.0 * passes * moved + made + sum(t.stored_bytes for t in call.inputs if is_index(t))
+
+
+def _moved(work: Work) -> float:
+    return work.sizes[0]
+
+
+def _moved_singly(work: Work) -> float:
+    """Elements that are moved one by one, not in whole rows."""
+    return 0.0 if work.flags[2] else work.sizes[0]
+
+
+def _renewed(work: Work) -> float:
+    """Elements that are overwritten before the reduction."""
+    return work.sizes[0] if work.flags[3] else 0.0
+
+
+def _table(work: Work) -> float:
+    return work.sizes[1]
+
+
+def _indices(work: Work) -> float:
+    return work.sizes[2]
+
+
+def _added_in_turns(work: Work) -> float:
+    """Elements that several cores add to a table they all write to, each in an atomic operation.
+
+    Shared among cores, gradients of ``x[index]`` take three times as long per element as on one
+    (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
+    """
+    return work.sizes[0] if work.op == "aten::index_put" and work.sizes[0] >= GRAIN else 0.0
+
+
+FAMILY = Family(
+    name="indexing",
+    ops=aten(
+        "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ index "
+        "index_put index_put_ _index_put_impl_ index_add index_add_ scatter_reduce scatter_reduce_ index_copy "
+        "index_copy_ take masked_select embedding_bag _embedding_bag _embedding_bag_forward_only "
+        "_embedding_bag_backward _embedding_bag_dense_backward nonzero index_fill index_fill_ select_scatter "
+        "slice_scatter select_backward slice_backward"
+    ),
+    sizes={
+        "moved": "elements read or written by index",
+        "table": "elements of the table",
+        "indices": "distinct indices: one that is broadcast over a row counts once",
+        "width": "elements per index",
+    },
+    flags={
+        "in_place": "the table is overwritten",
+        "expanded": "one index per row, broadcast over its elements: kernels move whole rows",
+        "wide": "rows that are moved as a whole: 16 elements or more, indexed along the first dimension",
+        "renewed": "a ``scatter_reduce`` that leaves out the former values, and so overwrites them first",
+    },
+    read=_read,
+    moved_bytes=_moved_bytes,
+    amounts={
+        "moved": _moved,
+        "moved_singly": _moved_singly,
+        "renewed": _renewed,
+        "table": _table,
+        "indices": _indices,
+        "added_in_turns": _added_in_turns,
+    },
+)

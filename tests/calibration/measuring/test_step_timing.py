@@ -1,0 +1,81 @@
+"""What recording added is subtracted from ops, and ops and step are brought to one speed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placer.calibration.measuring import step_timing
+from placer.calibration.measuring.step_timing import (
+    NESTED_COST,
+    OUTER_COST,
+    OWN_SHARE,
+    OpTiming,
+    RecorderCost,
+    StepTiming,
+)
+from placer.tracing.trace_data import OpCall, TensorSpec
+
+
+def call(op: str) -> OpCall:
+    spec = TensorSpec((4,), (1,), "float32")
+    return OpCall(op, (spec,), (spec,))
+
+
+def test_what_recording_added_is_subtracted() -> None:
+    timing = OpTiming(call("aten::linear"), 10e-6, 3, 0.0)
+    assert timing.corrected(RecorderCost(1.0, 0.0)) == 10e-6
+    added = 1e-6 * (NESTED_COST * 3 + OWN_SHARE)
+    assert timing.corrected(RecorderCost(0.0, 1e-6)) == pytest.approx(10e-6 - added)
+    assert timing.corrected(RecorderCost(0.0, 1.0)) == pytest.approx(2.5e-6)  # never below a quarter of what was seen
+
+
+def test_ops_and_step_are_brought_to_one_speed() -> None:
+    step = StepTiming(seconds=1.0, spread=0.01, recorded_seconds=1.003, events=1000, ops=(), matched=1.0)
+    cost = RecorderCost(1e-4, 1e-6)
+    assert step.undisturbed_share(cost) == pytest.approx(1.0 / (1.0029 - 1e-3 * OUTER_COST), rel=1e-5)
+    nested = replace(step, ops=(OpTiming(call("aten::gru"), 1e-4, 800, 0.0),))
+    recorded = 1.0029 - 1e-6 * (200 * OUTER_COST + 800 * NESTED_COST)
+    assert nested.undisturbed_share(cost) == pytest.approx(1.0 / recorded, rel=1e-5)
+    halted = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=9e-3, events=100, ops=(), matched=1.0)
+    assert halted.undisturbed_share(RecorderCost(0.0, 0.0)) == pytest.approx(1.0 / step_timing.MOST_DRIFT)
+
+
+def test_the_larger_the_share_of_recording_the_less_a_recorded_step_says_of_the_speed() -> None:
+    cost = RecorderCost(2e-5, 0.0)
+    shares = [
+        StepTiming(seconds, 0.01, 1.2 * seconds + cost.per_step, 4, (), 1.0).undisturbed_share(cost)
+        for seconds in (1e-6, 2e-5, 1e-4, 1e-2)
+    ]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(1.0, abs=0.01)
+    assert shares[-1] == pytest.approx(1 / 1.2, rel=0.01)
+
+
+def loop_of_many_events(recorded: float) -> StepTiming:
+    """A step of 200 us that is one op with 600 events inside it: most of what it takes longer recorded is recording."""
+    whole = OpTiming(call("aten::rnn_tanh"), recorded, 600, 0.0)
+    return StepTiming(2e-4, 0.01, recorded, 601, (whole,), 1.0)
+
+
+@pytest.mark.parametrize("added", [60e-6, 130e-6, 300e-6])
+def test_what_recording_cost_in_this_very_step_is_subtracted(added: float) -> None:
+    """With the average step's cost instead, ops inside fast loops would lose half of their own time."""
+    step, average = loop_of_many_events(2e-4 + added), RecorderCost(0.0, 0.45e-6)
+    own = step.recording(average)
+    assert step.undisturbed_share(average) * step.ops[0].corrected(own) == pytest.approx(2e-4, rel=0.03)
+
+
+def test_a_slower_machine_is_not_taken_for_recording() -> None:
+    """A long step with few events took a fifth longer: that is the machine's speed, not the events."""
+    step = StepTiming(1e-2, 0.01, 1.2e-2, 100, (), 1.0)
+    average = RecorderCost(1e-5, 0.5e-6)
+    assert step.undisturbed_share(average) == pytest.approx(1 / 1.2, rel=0.01)
+    assert step.recording(average).per_event == pytest.approx(average.per_event, rel=0.05)
+
+
+def test_what_recording_cost_in_one_step_is_not_far_from_the_average() -> None:
+    step, average = loop_of_many_events(5e-3), RecorderCost(0.0, 0.45e-6)
+    assert step.recording(average).per_event <= step_timing.MOST_UNLIKE * average.per_event
+    assert step.recording(RecorderCost(0.0, 0.0)) == RecorderCost(0.0, 0.0)

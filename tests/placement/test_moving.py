@@ -1,0 +1,85 @@
+"""Moving: nests of tensors, modules and optimizer state, each thing once."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+from placer import machine
+from placer.placement.moving import move, move_modules, move_optimizer, same_device
+
+# The meta device stands in for an accelerator: tensors really change device, without one.
+META = torch.device("meta")
+
+
+def test_what_is_there_already_is_not_copied() -> None:
+    t = torch.ones(2)
+    batch = {"x": t, "packed": pack_sequence([torch.ones(3, 2)])}
+    assert move(batch, torch.device("cpu")) is batch
+
+
+def test_optimizer_state_follows_and_groups_stay() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    parameters = [id(p) for g in optimizer.param_groups for p in g["params"]]
+    step = optimizer.state[model.weight]["step"]
+    move_optimizer(optimizer, META)
+    state = optimizer.state[model.weight]
+    assert state["exp_avg"].device == state["exp_avg_sq"].device == META
+    assert state["step"] is step  # a counter the host reads stays on the host
+    assert [id(p) for g in optimizer.param_groups for p in g["params"]] == parameters
+
+
+def test_optimizer_without_state_is_left_alone() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    move_optimizer(optimizer, META)
+    assert len(optimizer.state) == 0
+
+
+@pytest.mark.gpu
+def test_training_continues_on_the_accelerator_with_the_same_parameter_objects() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    before = list(model.parameters())
+    device = torch.device(machine.accelerators()[0])
+    move_modules([model], device)
+    move_optimizer(optimizer, device)
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
+    model(torch.randn(8, 4, device=device)).sum().backward()
+    optimizer.step()
+    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device.type}
+
+
+def test_modules_on_the_device_are_not_touched() -> None:
+    calls: list[object] = []
+
+    class Watched(nn.Linear):
+        def _apply(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            return super()._apply(*args, **kwargs)
+
+    watched = Watched(2, 2)
+    move_modules([watched], torch.device("cpu"))
+    assert calls == []
+    move_modules([watched], META)
+    assert watched.weight.device == META
+
+
+def test_move_keeps_shared_modules() -> None:
+    model = nn.Linear(2, 2)
+    assert move(model, torch.device("cpu")) is model
+
+
+def test_device_names_are_compared_without_a_context() -> None:
+    assert same_device(torch.device("cuda"), torch.device("cuda:0"))
+    assert not same_device(torch.device("cuda"), torch.device("cuda:1"))
+    assert not same_device(torch.device("cuda"), torch.device("cpu"))
+    assert same_device(torch.device("cpu"), torch.device("cpu:0"))
+    assert not torch.cuda.is_initialized()

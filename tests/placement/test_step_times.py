@@ -1,0 +1,58 @@
+"""Real step times: what is kept of them, and what reaches the history."""
+from __future__ import annotations
+
+import pytest
+
+from placer.decision import history, observed
+from placer.placement import step_times as module
+from placer.placement.step_times import StepTimes
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_step_records_real_times_after_warm_up() -> None:
+    clock = Clock()
+    times = StepTimes("cpu", clock=clock)
+    assert times.median() is None
+    for seconds in (9.0, 9.0, 9.0, 1.0, 2.0, 3.0):
+        with times.step():
+            clock.now += seconds
+    assert list(times.recent) == [1.0, 2.0, 3.0]
+    assert times.median() == 2.0
+    assert times.seen == 6
+
+
+def test_step_times_reach_the_history_at_a_low_rate() -> None:
+    clock = Clock()
+    times = StepTimes("cpu", predicted_seconds=0.4, clock=clock, record=observed.record)
+    for _ in range(203):
+        with times.step():
+            clock.now += 0.5
+    entries = [entry for entry in history.last(100) if entry["kind"] == "steps"]
+    assert len(entries) == 4  # 100 seconds: after 1 s, then every 30 s
+    assert (entries[0]["step_seconds"], entries[0]["predicted_seconds"]) == (0.5, 0.4)
+
+
+def test_a_step_that_raises_is_not_recorded() -> None:
+    times = StepTimes("cpu", clock=Clock())
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="mine"), times.step():
+            raise RuntimeError("mine")
+    assert len(times.recent) == 0
+
+
+def test_an_accelerator_is_waited_for_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(module, "synchronize", waits.append)
+    times = StepTimes("cuda", clock=Clock())
+    for _ in range(2 * module.SYNC_EVERY):
+        with times.step():
+            pass
+    assert len(times.recent) == 2
+    assert len(waits) == 4

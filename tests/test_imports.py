@@ -1,0 +1,134 @@
+"""The shape of the house: imports run downwards, in no circle, and from front pages."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import placer
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Packages and single modules of ``placer``, from the top down. What stands in one line may not import each other.
+ORDER = (
+    ("cli", "integrations"),
+    ("calibration",),
+    ("api",),
+    ("answer",),
+    ("explanation",),
+    ("decision",),
+    ("placement",),
+    ("pricing",),
+    ("tracing",),
+    ("profile", "workload"),
+    ("machine",),
+    ("errors", "nest", "units"),
+)
+FLOOR = {name: -number for number, names in enumerate(ORDER) for name in names}
+#: The one way up: ``placer.calibrate`` is part of the public functions, and calibration stands above them.
+UPWARD = {("placer.api", "placer.calibration")}
+#: Lines of the longest module, and of the median one, at most.
+LONGEST, MEDIAN = 350, 120
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the library by its import name."""
+    found: dict[str, Path] = {}
+    for folder, package in ((ROOT / "placer", "placer"), (ROOT / "calibration", "placer.calibration")):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))
+            assert name not in found, name
+            found[name] = path
+    return found
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """Every module of the library that ``module`` imports, lazily, for its types, or by a name in a string."""
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    found = (name for node in ast.walk(tree) for name in _imported(node))
+    return tuple(dict.fromkeys(name for name in found if name in modules() and name != module))
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "relative imports are not followed by this test"
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            yield inner if inner in modules() else str(node.module)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        yield from (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+
+
+def part(module: str) -> str:
+    """The package or single module of ``placer`` that a module belongs to; "" for ``placer`` itself and its command."""
+    name = module.removeprefix("placer").lstrip(".").partition(".")[0]
+    return "" if name == "__main__" else name
+
+
+def test_every_part_has_a_place_in_the_order() -> None:
+    assert {part(name) for name in modules()} - {""} == set(FLOOR)
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if part(name)])
+def test_imports_run_downwards(module: str) -> None:
+    own = FLOOR[part(module)]
+    up = {
+        (module, other)
+        for other in imports(module)
+        if part(other) and part(other) != part(module) and FLOOR[part(other)] >= own
+    }
+    assert up <= UPWARD
+
+
+def test_no_import_runs_in_a_circle() -> None:
+    # ``placer`` itself hands out the public names, which it loads on first use; a package's front page is its modules'.
+    graph = {name: [other for other in imports(name) if other != "placer"] for name in modules() if name != "placer"}
+    graph["placer.api"] = [other for other in graph["placer.api"] if ("placer.api", other) not in UPWARD]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if part(name)])
+def test_other_packages_are_entered_by_the_front_door(module: str) -> None:
+    """``from placer.pricing import CostModel``: what a package's own page does not name is the package's alone."""
+    inside = {
+        other
+        for other in imports(module)
+        if part(other) != part(module) and other.count(".") > 1 and other not in exported(part(other))
+    }
+    assert not inside
+
+
+@cache
+def exported(package: str) -> frozenset[str]:
+    """The submodules that a package's front page names, as ``placer.decision`` does ``history``."""
+    names = ast.literal_eval(
+        next(
+            ast.unparse(node.value)
+            for node in ast.parse(modules()[f"placer.{package}"].read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        )
+    )
+    return frozenset(f"placer.{package}.{name}" for name in names)
+
+
+def test_public_names_live_in_front_pages() -> None:
+    assert all(home.count(".") <= 1 for home in placer._HOMES.values())
+
+
+def test_modules_are_small() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
+    assert statistics.median(lines.values()) <= MEDIAN
