@@ -17,8 +17,9 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --constraint 
 # A stamp says which requirements were last installed, so that a second call does nothing.
 BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: help venv demo test soak lint types check-tests gpu tree wheel bench clean
+.PHONY: help venv demo docs test soak lint types check-tests gpu tree wheel bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +35,11 @@ $(BASE): pyproject.toml constraints.txt | $(PY)
 $(DEV): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools
 	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations]'
+	@touch $@ $(BASE)
+
+$(DOCS): pyproject.toml constraints.txt | $(PY)
+	$(PIP) setuptools
+	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@ $(BASE)
 
 venv: $(DEV) ## the development environment, in .venv
@@ -56,7 +62,7 @@ lint: $(DEV) ## ruff
 # Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked.
 types: wheel ## mypy, strict, on the built wheel
 	rm -rf build/types
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/placer-*.whl
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
 
 check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
@@ -65,6 +71,11 @@ check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
 # Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 tests/soak $(PYTEST_ARGS)
+
+# Strict: a broken link, or a name that the API reference cannot find, fails.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(DOCS) ## the documentation as a site, in build/site
+	$(PY) -m mkdocs build --strict
 
 wheel: $(DEV) ## the wheel, in dist/
 	rm -rf build/lib build/bdist.* dist

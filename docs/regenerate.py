@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = "calibration/records/cpu-2-core/profile.json"
 BLOCK = re.compile(r"^```console\n\$ (?P<command>placer [^\n]*)\n(?P<output>.*?)^```$", re.MULTILINE | re.DOTALL)
 
+#: The note that this machine is not the record's: it depends on who runs this script.
+ELSEWHERE = re.compile(r"^- the profile was measured on another machine or setup.*\n(?:  .*\n)*", re.MULTILINE)
+
 #: A row of docs/reliability.md whose figure ``make soak`` found: its key, and the last cell.
 SOAKED = re.compile(r"^(?P<row>\| .* \| soak `(?P<key>[^`\n]+)` \| )(?P<figure>[^|\n]*) \|$", re.MULTILINE)
 NOT_RUN = "not run yet"
@@ -28,11 +31,11 @@ NOT_RUN = "not run yet"
 
 def pages() -> list[Path]:
     """The documents a reader sees, README first."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def output_of(command: str) -> str:
-    """What a ``placer ...`` command prints, run from the checkout with the usual number of threads."""
+    """What a ``placer ...`` command prints on any machine, run from the checkout with the usual number of threads."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     arguments = [sys.executable, "-m", *shlex.split(command)]
     done = subprocess.run(
@@ -41,7 +44,7 @@ def output_of(command: str) -> str:
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{command}: {done.stderr.strip()}")
-    return done.stdout.strip("\n") + "\n"
+    return ELSEWHERE.sub("", done.stdout).strip("\n") + "\n"
 
 
 def rewritten(text: str, run: Callable[[str], str] = output_of) -> str:
