@@ -6,7 +6,7 @@ from placer.decision.comparison import Comparison
 from placer.decision.plan import Plan
 from placer.decision.planning import decided
 from placer.tracing import trace
-from placer.workload.workload import Workload
+from placer.workload import Workload
 
 
 def make_plan(workload: Workload, comparison: Comparison) -> Plan:

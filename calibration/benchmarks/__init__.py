@@ -1,4 +1,8 @@
-"""What can be measured, one file per op family; each gives ``propose(random, limit) -> Probe``."""
+"""What is measured: one file per op family, and random networks.
+
+To add a family, write a file with ``propose(random, limit) -> Probe`` and list it in ``PROPOSERS``. A family with a few
+ops can be drawn by another's ``propose``, as sorts are by that of reductions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from placer.calibration.benchmarks import (
 )
 from placer.calibration.benchmarks.probe import Limit, Probe
 
-#: Generators of probes by family, and the share of the budget each starts with.
+#: Generators of probes by family, and the share of the budget each starts with. Another order would draw other probes.
 PROPOSERS: Mapping[str, tuple[Callable[[Random, Limit], Probe], float]] = {
     "network": (networks.propose, 10.0),
     "matmul": (matmul.propose, 6.0),

@@ -1,8 +1,10 @@
-"""Elementwise ops: cheap and transcendental, contiguous and strided, in place, broadcast; copies, fills and random."""
+"""Elementwise ops: cheap and transcendental, contiguous and strided, in place, broadcast; copies and fills.
+
+Random numbers are drawn among them.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from random import Random
 
@@ -10,90 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from placer.calibration.benchmarks import copies
+from placer.calibration.benchmarks import random as random_numbers
 from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
 
-
-def _windows(length: int) -> Callable[[Tensor], Tensor]:
-    """Overlapping stretches of every row, each copied: an innermost loop of ``length`` elements, as in unfolding."""
-    return lambda x: x.unfold(-1, min(length, x.shape[-1]), 1).contiguous()
-
-
-def _blocks(side: int) -> Callable[[Tensor], Tensor]:
-    """The rows cut into squares of ``side`` elements, each laid out by itself."""
-
-    def cut(x: Tensor) -> Tensor:
-        rows, columns = (max(n // side, 1) for n in x.shape)
-        squares: Tensor = x[: rows * side, : columns * side].unflatten(0, (rows, -1)).unflatten(2, (columns, -1))
-        return squares.transpose(1, 2).contiguous()
-
-    return cut
-
-
-def _patches(side: int, step: int) -> Callable[[Tensor], Tensor]:
-    """Every square of ``side`` elements as one row, ``step`` apart: convolution and pooling written out by hand."""
-
-    def unfold(x: Tensor) -> Tensor:
-        height, width = (min(side, n) for n in x.shape)
-        return x.unfold(0, height, step).unfold(1, width, step).reshape(-1, height * width)
-
-    return unfold
-
-
-def _unpatched(x: Tensor) -> Tensor:
-    """The inverse of two by two patches side by side."""
-    rows, columns = (max(n // 2, 1) for n in x.shape)
-    side = 2 if min(x.shape) > 1 else 1
-    parts = x.flatten()[: rows * columns * side**2].view(rows, columns, side, side)
-    return parts.transpose(1, 2).reshape(rows * side, columns * side)
-
-
-def _add_patches_(x: Tensor) -> Tensor:
-    """Overlapping patches of three by three added up where they came from: a convolution's gradient by hand."""
-    columns = max(min(x.shape[1], x.numel() // 9), 1)
-    rows = max(x.numel() // (9 * columns), 1)
-    side = 3 if x.numel() >= 9 else 1
-    patches = x.flatten()[: rows * columns * side**2].view(rows, columns, side, side)
-    image = x.new_zeros(rows + side - 1, columns + side - 1)
-    for i in range(side):
-        for j in range(side):
-            image[i : i + rows, j : j + columns] += patches[:, :, i, j]
-    return image
-
-
-def _add_channels_(x: Tensor) -> Tensor:
-    """The same for channels that lie side by side in the matrix of patches and apart in the image."""
-    channels = next(n for n in (64, 16, 4, 1) if n <= max(x.shape[1], 1))
-    side = 3 if x.numel() >= 9 * channels else 1
-    length = math.isqrt(x.numel() // (channels * side**2))
-    patches = x.flatten()[: length**2 * channels * side**2].view(length, length, channels, side, side)
-    patches = patches.permute(2, 3, 4, 0, 1)
-    image = x.new_zeros(channels, length + side - 1, length + side - 1)
-    for i in range(side):
-        for j in range(side):
-            image[:, i : i + length, j : j + length] += patches[:, i, j]
-    return image
-
-
-def _permuted(x: Tensor) -> Tensor:
-    """Channels moved to the end, or from there."""
-    images = min(4, x.shape[0])
-    rows = x.shape[0] // images
-    moved: Tensor = x[: images * rows].unflatten(0, (images, rows)).transpose(1, 2).contiguous()
-    return moved
-
-
-def _add_half_(x: Tensor) -> Tensor:
-    """Half of every row added to the other half, in place: a gradient that is put together from parts."""
-    y, half = x * 1.5, x.shape[-1] // 2
-    y[..., :half].add_(x[..., half : 2 * half])
-    return y
-
-
-#: Functions of one tensor; the most used come first (see ``POPULAR``).
+#: Functions of one tensor; the most used come first (see ``POPULAR``). Another order would draw other probes.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
     "scale": lambda x: x * 0.5, "by_row": lambda x: x * x[:, :1], "add_row": lambda x: x + x[:, :1],
-    "dropout": lambda x: F.dropout(x, 0.1), "cat": lambda x: torch.cat([x, x], -1), "exp": torch.exp,
+    "dropout": random_numbers.FUNCTIONS["dropout"], "cat": lambda x: torch.cat([x, x], -1), "exp": torch.exp,
     "mish": F.mish, "leaky_relu": F.leaky_relu, "elu": F.elu, "pow2": lambda x: x**2,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log": lambda x: (x * x + 1).log(),
     "softplus": F.softplus, "hardswish": F.hardswish, "sin": torch.sin,
@@ -105,19 +32,20 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "to64": lambda x: x.double(), "to16": lambda x: x.bfloat16(),
     "shift": lambda x: x + 1.0, "divide": lambda x: x / 3.0, "clone": torch.clone,
     "greater": lambda x: (x > 0).float() * x, "where": lambda x: torch.where(x > 0, x, -x),
-    "masked_fill": lambda x: x.masked_fill(x > 1, 0.0), "noise": lambda x: x + torch.randn_like(x),
-    "uniform": lambda x: x + torch.rand_like(x), "zeros": lambda x: x + torch.zeros_like(x),
+    "masked_fill": lambda x: x.masked_fill(x > 1, 0.0), "noise": random_numbers.FUNCTIONS["noise"],
+    "uniform": random_numbers.FUNCTIONS["uniform"], "zeros": lambda x: x + torch.zeros_like(x),
     "ones": lambda x: x * torch.ones_like(x), "transpose": lambda x: x.transpose(0, -1).contiguous(),
     "transposed_add": lambda x: x + x.transpose(0, -1), "strided": lambda x: x[..., ::2] * 2.0,
     "chunk": lambda x: torch.cat(x.chunk(2, -1)[::-1], -1),
     "stack": lambda x: torch.stack([x, x], 0), "pad": lambda x: F.pad(x, (1, 1)), "flip": lambda x: x.flip(-1),
     "roll": lambda x: x.roll(1, -1), "tril": torch.tril, "repeat": lambda x: x.repeat(2, 1),
     "glu": lambda x: F.glu(x[..., : x.shape[-1] // 2 * 2], -1), "add_": lambda x: (x * 2.0).add_(x),
-    "windows2": _windows(2), "windows3": _windows(3), "windows5": _windows(5), "blocks2": _blocks(2),
-    "blocks4": _blocks(4), "add_half_": _add_half_, "mul_": lambda x: (x + 1.0).mul_(x),
-    "patches2": _patches(2, 1), "patches3": _patches(3, 1), "patches5": _patches(5, 1), "tiles2": _patches(2, 2),
-    "tiles3": _patches(3, 3), "unpatched": _unpatched, "add_patches_": _add_patches_, "permuted": _permuted,
-    "add_channels_": _add_channels_,
+    "windows2": copies.windows(2), "windows3": copies.windows(3), "windows5": copies.windows(5),
+    "blocks2": copies.blocks(2), "blocks4": copies.blocks(4), "add_half_": copies.add_half_,
+    "mul_": lambda x: (x + 1.0).mul_(x), "patches2": copies.patches(2, 1), "patches3": copies.patches(3, 1),
+    "patches5": copies.patches(5, 1), "tiles2": copies.patches(2, 2), "tiles3": copies.patches(3, 3),
+    "unpatched": copies.unpatched, "add_patches_": copies.add_patches_, "permuted": copies.permuted,
+    "add_channels_": copies.add_channels_,
     "copy_": lambda x: torch.empty_like(x).copy_(x.detach()) + x,
     "masked": lambda x: x * (x > 0), "counted": lambda x: x - (x > 0).long(), "widened": lambda x: x + (x > 0).double(),
 }  # fmt: skip
@@ -128,8 +56,6 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "maximum": torch.maximum, "addcmul": lambda x, p: torch.addcmul(x, x, p),
     "lerp": lambda x, p: torch.lerp(x, p.expand_as(x), 0.3),
 }  # fmt: skip
-
-
 #: So many of the first functions fill most networks: half of the proposals are theirs.
 POPULAR = 15
 #: Functions whose result has another shape or dtype than their operand, or that want more than one row: not repeated.
@@ -140,8 +66,6 @@ ONCE = frozenset((
 ))  # fmt: skip
 #: How many times as large as its operand a result is, where that is a multiple.
 COPIES = {"windows2": 2, "windows3": 3, "windows5": 5, "patches2": 4, "patches3": 9, "patches5": 25}
-
-
 #: Share of branches of a few numbers or one, as solvers of equations and losses compute with: what an op costs at all.
 FEW, MOST_OF_FEW = 0.1, 16
 #: Functions of tensors of any shape, single numbers included.

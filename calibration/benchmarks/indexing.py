@@ -39,7 +39,7 @@ def _numbers(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _largest(table: Tensor, index: Tensor) -> Tensor:
-    """The largest of the rows that share a number, as attention over neighbours takes it."""
+    """The largest of the rows that share a number, as attention over a graph takes it."""
     return torch.zeros_like(table).scatter_reduce(0, _expanded(index, table), table[index], "amax", include_self=False)
 
 

@@ -1,14 +1,14 @@
-"""Factorisations, solvers, determinants, distances and Fourier transforms."""
+"""Factorisations, solvers, determinants and distances; and, drawn among them, Fourier transforms."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from random import Random
 
 import torch
 from torch import Tensor
 
+from placer.calibration.benchmarks import fourier
 from placer.calibration.benchmarks.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
 
 
@@ -30,13 +30,6 @@ SQUARE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "svd": (lambda x: torch.linalg.svdvals(x), 40.0),
     "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / x.shape[-1]), 30.0),
 }
-#: Functions of batches of signals.
-FOURIER: dict[str, Callable[[Tensor], Tensor]] = {
-    "rfft": lambda x: torch.fft.rfft(x).abs(),
-    "fft": lambda x: torch.fft.fft(x).real,
-    "rfft2": lambda x: torch.fft.rfft2(x).abs(),
-    "filter": lambda x: torch.fft.irfft(torch.fft.rfft(x) * 0.5, n=x.shape[-1]),
-}
 #: Arithmetic of small factorisations is slow: FLOPs count this much more than those of a matrix product.
 SLOW = 8.0
 
@@ -48,7 +41,7 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 def _draw(random: Random) -> Branch:
     kind = random.random()
-    return _draw_square(random) if kind < 0.5 else _draw_distances(random) if kind < 0.65 else _draw_fourier(random)
+    return _draw_square(random) if kind < 0.5 else _draw_distances(random) if kind < 0.65 else fourier.draw(random)
 
 
 def _draw_square(random: Random) -> Branch:
@@ -66,13 +59,4 @@ def _draw_distances(random: Random) -> Branch:
     return Branch(
         f"cdist {rows}x{width}", lambda: Apply(lambda x: torch.cdist(x, x * 1.5)),
         lambda grad: tensor(rows, width, grad=grad), 3.0 * SLOW * rows * rows * width, 8.0 * rows * rows,
-    )  # fmt: skip
-
-
-def _draw_fourier(random: Random) -> Branch:
-    name = random.choice(list(FOURIER))
-    batch, length = log_int(random, 1, 512), log_int(random, 4, 8192)
-    return Branch(
-        f"{name} {batch}x{length}", lambda: Apply(FOURIER[name]), lambda grad: tensor(batch, length, grad=grad),
-        SLOW * batch * length * math.log2(length), 32.0 * batch * length,
     )  # fmt: skip

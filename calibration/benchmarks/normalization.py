@@ -7,7 +7,7 @@ from random import Random
 
 from torch import nn
 
-from placer.calibration.benchmarks.parts import InParts
+from placer.calibration.benchmarks.networks.parts import InParts
 from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
 
 #: Share of layers that take one part of the batch after the other.

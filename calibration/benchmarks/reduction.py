@@ -1,4 +1,4 @@
-"""Reductions, softmax and losses; sorting and scans."""
+"""Reductions and losses; and, drawn among them, softmaxes, sorts and scans."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from random import Random
 import torch.nn.functional as F
 from torch import Tensor
 
+from placer.calibration.benchmarks import softmax, sorting
 from placer.calibration.benchmarks.losses import LOSSES
 from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
-    "softmax": lambda x: x.softmax(-1), "log_softmax": lambda x: x.log_softmax(-1),
-    "softmax_outer": lambda x: x.softmax(0), "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1),
-    "sum_outer": lambda x: x.sum(0), "mean": lambda x: x.mean(-1), "mean_all": lambda x: x.mean(),
-    "amax": lambda x: x.amax(-1), "max": lambda x: x.max(-1).values, "amin_outer": lambda x: x.amin(0),
-    "argmax": lambda x: x.argmax(-1), "var": lambda x: x.var(-1), "std": lambda x: x.std(0), "norm": lambda x: x.norm(),
-    "logsumexp": lambda x: x.logsumexp(-1), "cumsum": lambda x: x.cumsum(-1),
-    "topk": lambda x: x.topk(min(2, x.shape[-1]), -1).values, "sort": lambda x: x.sort(-1).values,
-    **{name: LOSSES[name] for name in ("mse", "smooth_l1", "cross_entropy", "bce")}, "any": lambda x: (x > 0).any(),
-    "normalize": lambda x: F.normalize(x, dim=-1), "softmax_mask": lambda x: x.masked_fill(x > 2, -1e9).softmax(-1),
-    "cumsum_outer": lambda x: x.cumsum(0), "argsort": lambda x: x.argsort(-1), "prod": lambda x: x.prod(-1),
+    "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1), "sum_outer": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(-1), "mean_all": lambda x: x.mean(), "amax": lambda x: x.amax(-1),
+    "max": lambda x: x.max(-1).values, "amin_outer": lambda x: x.amin(0), "argmax": lambda x: x.argmax(-1),
+    "var": lambda x: x.var(-1), "std": lambda x: x.std(0), "norm": lambda x: x.norm(),
+    "logsumexp": lambda x: x.logsumexp(-1), "any": lambda x: (x > 0).any(), "prod": lambda x: x.prod(-1),
+    "normalize": lambda x: F.normalize(x, dim=-1),
 }  # fmt: skip
-
-
-#: Far more work per element than the others, FLOPs.
+#: All that is drawn from. Another order would draw other probes.
+DRAWN = (
+    "softmax", "log_softmax", "softmax_outer", "sum_all", "sum_inner", "sum_outer", "mean", "mean_all", "amax", "max",
+    "amin_outer", "argmax", "var", "std", "norm", "logsumexp", "cumsum", "topk", "sort", "mse", "smooth_l1",
+    "cross_entropy", "bce", "any", "normalize", "softmax_mask", "cumsum_outer", "argsort", "prod",
+)  # fmt: skip
 WITHOUT_GRADIENT = ("argmax", "any", "argsort")
-SLOW = {"sort": 200.0, "argsort": 200.0, "topk": 100.0, "cumsum": 20.0, "cumsum_outer": 20.0}
+#: FLOPs per element.
+USUAL_FLOPS = 5.0
+_OF_ALL_FAMILIES = {**FUNCTIONS, **LOSSES, **softmax.FUNCTIONS, **sorting.FUNCTIONS}
 
 
 def propose(random: Random, limit: Limit) -> Probe:
@@ -36,15 +38,15 @@ def propose(random: Random, limit: Limit) -> Probe:
 
 
 def _draw(random: Random) -> Branch:
-    name = random.choice(list(FUNCTIONS))
+    name = random.choice(DRAWN)
     numel = log_int(random, 16, MOST_ELEMENTS)
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
     return Branch(
         f"{name} {rows}x{columns}",
-        lambda: Apply(FUNCTIONS[name]),
+        lambda: Apply(_OF_ALL_FAMILIES[name]),
         lambda grad: tensor(rows, columns, grad=grad),
-        SLOW.get(name, 5.0) * rows * columns,
+        sorting.FLOPS.get(name, USUAL_FLOPS) * rows * columns,
         8.0 * rows * columns,
         trains=name not in WITHOUT_GRADIENT,
     )

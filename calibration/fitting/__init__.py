@@ -1,4 +1,4 @@
-"""Samples -> numbers: fits the cost model of a device to what was measured, with what other machines are known to take."""
+"""Samples -> numbers: fits a device's cost model to what was measured here, and to what is known of other machines."""
 
 from placer.calibration.fitting.accelerator import fit_accelerator
 from placer.calibration.fitting.device import fit_device

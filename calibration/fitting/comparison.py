@@ -15,17 +15,17 @@ from placer.calibration.measuring.observation import OpObservation
 
 Array = NDArray[np.float64]
 
-#: Log of the pace per log of the reading, and its standard deviation. While other programs made readings 1.6 times as
-#: long, ops of an AMD machine took 1.61 times as long; where readings were 1.4 times as long, an Intel machine's took 1.5
-#: times.
+#: Log of the pace per log of the reading, and its standard deviation. Where other programs made readings 1.6 times as
+#: long, ops of an AMD machine took 1.61 times as long; where they made them 1.4 times as long, an Intel machine's took
+#: 1.5 times.
 PER_READING, PER_READING_DOUBT = 1.1, 0.5
 #: Standard deviation of the log of the families' own paces, per log of the reading: other programs slow views down half
 #: as much again as convolutions.
 FAMILY_PER_READING = 0.3
 #: Standard deviations of the log of the pace: of machines of one class, and of one machine from minute to minute.
 SAME_CLASS_SPREAD, MINUTE_SPREAD = 0.04, 0.06
-#: How often a minute falls into a time in which the machine is contended for long, and the standard deviation of the log
-#: of the pace then.
+#: How often a minute falls into a time in which the machine is contended for long, and the standard deviation of the
+#: log of the pace then.
 REGIMES, REGIME_SPREAD = 0.2, 0.25
 #: Steps of a calibration in a minute, roughly.
 MOMENTS_PER_MINUTE = 200
@@ -85,7 +85,7 @@ def compare(
 
 
 def _unlike(families: Sequence[str], ratios: Array) -> bool:
-    """Whether the families' paces (``ratios``: logs by op, about the median) differ by more than contention explains."""
+    """Whether families' paces (``ratios``: logs by op, about the median) differ by more than contention explains."""
     names = np.array(families)
     by_family = [ratios[names == name] for name in dict.fromkeys(families)]
     paces = [abs(float(np.median(own))) for own in by_family if len(own) >= SHOWING]

@@ -26,8 +26,8 @@ def fit_device(
     """All numbers of one device: residuals per family, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
-    ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what another machine
-    knows.
+    ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what is known of
+    another machine.
     """
     reference = expected.name if expected is not None else ""
     empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)

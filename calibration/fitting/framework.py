@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 STEADY = 0.1
 #: Weight of a block next to a network: its branches stand side by side, and are larger than layers.
 BLOCK_TRUST = 0.03
-#: Relative error of an observed step, and relative difference of a coefficient between two machines of other classes and
-#: of the same class.
+#: Relative error of an observed step, and relative difference of a coefficient between two machines of other classes,
+#: and of the same class.
 STEP_SPREAD, OTHER_CLASS_SPREAD, SAME_CLASS_SPREAD = 0.1, 0.4, 0.1
 #: Fewest phases that show a pace. A lower pace than the least is noise, or of a clock that stands still between ops.
 LEAST_SHOWING, LEAST_PACE = 8, 0.1
@@ -88,8 +88,8 @@ def step_weight(step: StepObservation) -> float:
 def measured_pace(elsewhere: Array, seconds: Array, weights: Array) -> float | None:
     """The factor between ``seconds`` that the framework took here and those it takes ``elsewhere``, both by phase.
 
-    The median, each phase by what it weighs. None where too few phases show it, or nothing but noise. One op's dispatch,
-    timed in one moment of a calibration, does not stand for it: the machine may have been contended in that moment.
+    The median, each phase by what it weighs. None where too few phases show it, or nothing but noise. One op's
+    dispatch, timed in one moment of a calibration, does not stand for it: the machine may have been contended then.
     """
     some = np.flatnonzero(elsewhere > 0.0)
     if len(some) < LEAST_SHOWING:

@@ -75,8 +75,8 @@ def seconds_between_ops(
 ) -> dict[str, float]:
     """Seconds per forward op, module call, ... of host-bound steps beyond what issuing their ops takes.
 
-    ``on_cpu`` is what each costs when the CPU runs the ops: brought to the pace seen here, it holds coefficients that the
-    steps hardly tell apart.
+    ``on_cpu`` is what each costs when the CPU runs the ops: at the pace seen here, it holds coefficients that the steps
+    hardly tell apart.
     """
     model = CostModel(fit)
     steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]

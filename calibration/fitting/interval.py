@@ -77,7 +77,7 @@ def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:
 
 
 def _widening(base: float, ops: float, errors: Array, sigmas: Array) -> float:
-    """How much wider an interval than another machine of this class has, or narrower, as the errors say and are believed.
+    """The factor on the interval of another machine of this class that the errors ask for, as far as they are believed.
 
     The ninth of ten among twenty errors is itself off by a quarter; the other machine's rest on many more.
     """

@@ -18,14 +18,14 @@ from placer.machine import usable_cores
 
 T = TypeVar("T")
 
-#: Seconds that a fit takes for each op it rests on, and those until workers have started: on two cores of an Intel Xeon.
+#: Seconds that a fit takes for each op it rests on, and until workers have started: on two cores of an Intel Xeon.
 SECONDS_PER_OP, SECONDS_TO_START = 1.2e-4, 2.5
 #: Seconds without work after which a worker ends: the fits of one calibration follow each other sooner.
 IDLE_SECONDS = 10
 
 
 def worth_workers(ops: int) -> int:
-    """How many processes fit soonest what rests on so many ``ops``; 1: this process alone."""
+    """How many processes finish a fit of so many ``ops`` soonest; 1: this process alone."""
     cores = usable_cores()
     if multiprocessing.current_process().daemon:  # which may have no children
         return 1

@@ -14,8 +14,8 @@ from placer.profile import Profile
 
 #: Dissimilarity below which two machines are of the same class.
 SAME_CLASS_WITHIN = 0.05
-#: Factor by which a reading may be longer than that of another machine of this class and of its pace; and up to which it
-#: is known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
+#: Factor by which a reading may be longer than that of another machine of this class and pace; and up to which it is
+#: known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
 SAME_PACE, KNOWN_PACE = 1.15, 2.0
 #: What makes another CPU, and how dissimilar. Older profiles do not tell CPUs of one name apart.
 _CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
@@ -69,7 +69,7 @@ def pace_of_class(
 def _distance(
     found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> tuple[float, float]:
-    """(dissimilarity of a profile's machine, how far its pace is off: a logarithm, 0.0 for machines of other classes)."""
+    """(dissimilarity of a profile's machine, log of how far its pace is off), the latter 0.0 for other classes."""
     dissimilarity = _dissimilarity(found.fingerprint, fingerprint, device)
     own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
     comparable = dissimilarity < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0

@@ -48,8 +48,8 @@ def transfer_family(
     """
     known, there = expected.families[family], expected.points(family)
     here = op_times(measured)
-    # A machine of the same class keeps the other's points and floor: fitted anew, what lies between them would change by
-    # more than a minute can tell.
+    # A machine of the same class keeps the other's points and floor: fitted anew, what lies between them would change
+    # by more than a minute can tell.
     some = np.random.default_rng(0).permutation(len(measured))[: 0 if overall.same_class else OWN_POINTS]
     works = (*there, *(here.works[i] for i in some))
     mean, variance = np.full(len(works), overall.pace), np.full(len(works), overall.prior.family_pace)

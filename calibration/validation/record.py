@@ -141,19 +141,62 @@ def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
     return {"one_time_seconds": None, **cell}
 
 
+class _Fields:
+    """The values of one JSON object, by name, each checked as it is read."""
+
+    def __init__(self, item: Any, where: str, names: tuple[str, ...]) -> None:
+        self._values = json_values.json_object(item, where, names)
+        self._where = where
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def place(self, name: str) -> str:
+        """Where in the document the value is: for errors."""
+        return f"{self._where}.{name}" if self._where else name
+
+    def text(self, name: str) -> str:
+        return json_values.text(self[name], self.place(name))
+
+    def integer(self, name: str, least: int) -> int:
+        return json_values.integer(self[name], self.place(name), least)
+
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        found = json_values.json_object(self[name], self.place(name), None)
+        return {key: json_values.text(value, f"{self.place(name)}.{key}") for key, value in found.items()}
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self[name] is None else self.text(name)
+
+    def optional_number(self, name: str) -> float | None:
+        return None if self[name] is None else json_values.number(self[name], self.place(name), 0.0)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        listed = json_values.json_list(self[name], self.place(name))
+        return tuple(json_values.number(value, self.place(name), 0.0) for value in listed)
+
+    def numbers_by_name(self, name: str) -> dict[str, float]:
+        return json_values.numbers(self[name], self.place(name), 0.0)
+
+    def boolean(self, name: str) -> bool:
+        if type(self[name]) is not bool:
+            raise json_values.UnfitError(f"{self.place(name)}: expected true or false")
+        return bool(self[name])
+
+
 def _report(document: Any) -> Report:
-    top = json_values.json_object(document, "record", tuple(f.name for f in fields(Report)))
-    json_values.integer(top["schema"], "schema", 1)
+    top = _Fields(document, "record", tuple(f.name for f in fields(Report)))
+    top.integer("schema", 1)
     fingerprint = json_values.json_object(top["fingerprint"], "fingerprint", None)
     json_values.check_tree(fingerprint, "fingerprint")
-    skipped = json_values.json_object(top["skipped"], "skipped", None)
+    skipped = top.texts_by_name("skipped")
     cells = [_cell(item, f"cells[{i}]") for i, item in enumerate(json_values.json_list(top["cells"], "cells"))]
     return Report(
-        created=json_values.text(top["created"], "created"),
+        created=top.text("created"),
         fingerprint=fingerprint,
-        profile=json_values.text(top["profile"], "profile"),
+        profile=top.text("profile"),
         cells=tuple(cells),
-        skipped={name: json_values.text(reason, f"skipped.{name}") for name, reason in skipped.items()},
+        skipped=skipped,
     )
 
 
@@ -166,22 +209,13 @@ _NUMBERS = (
 
 
 def _cell(item: Any, where: str) -> Cell:
-    values = json_values.json_object(item, where, tuple(f.name for f in fields(Cell)))
-    read: dict[str, Any] = {name: json_values.text(values[name], f"{where}.{name}") for name in _TEXTS}
-    for name, least in _COUNTS.items():
-        read[name] = json_values.integer(values[name], f"{where}.{name}", least)
-    for name in _NUMBERS:
-        value = values[name]
-        read[name] = None if value is None else json_values.number(value, f"{where}.{name}", 0.0)
-    for name in ("prediction_error", "error"):
-        value = values[name]
-        read[name] = None if value is None else json_values.text(value, f"{where}.{name}")
-    if type(values["traceable"]) is not bool:
-        raise json_values.UnfitError(f"{where}.traceable: expected true or false")
+    values = _Fields(item, where, tuple(f.name for f in fields(Cell)))
+    read: dict[str, Any] = {name: values.text(name) for name in _TEXTS}
+    read |= {name: values.integer(name, least) for name, least in _COUNTS.items()}
+    read |= {name: values.optional_number(name) for name in _NUMBERS}
+    read |= {name: values.optional_text(name) for name in ("prediction_error", "error")}
+    read |= {name: values.numbers(name) for name in ("visits", "usual", "anyhow")}
     for name in ("predicted", "measured"):
         if read[name] == 0.0:
-            raise json_values.UnfitError(f"{where}.{name}: a step takes time")
-    baselines = json_values.numbers(values["baselines"], f"{where}.baselines", 0.0)
-    for name in ("visits", "usual", "anyhow"):
-        read[name] = tuple(json_values.number(v, f"{where}.{name}", 0.0) for v in json_values.json_list(values[name], f"{where}.{name}"))
-    return Cell(**read, traceable=values["traceable"], baselines=baselines)
+            raise json_values.UnfitError(f"{values.place(name)}: a step takes time")
+    return Cell(**read, traceable=values.boolean("traceable"), baselines=values.numbers_by_name("baselines"))

@@ -1,4 +1,4 @@
-"""The report's plots as SVG, drawn by Vega-Lite without a browser. Needs vl-convert (``pip install placer[report]``).
+"""The report's plots as SVG, drawn by Vega-Lite without a browser. Needs vl-convert (``pip install torch-placer[report]``).
 
 Colours are CSS variables, so that a plot follows the page from light to dark.
 """
@@ -46,7 +46,7 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
     try:
         import vl_convert
     except ImportError:
-        raise PlacerError("the html report needs vl-convert-python; run: pip install 'placer[report]'") from None
+        raise PlacerError("the html report needs vl-convert-python; run: pip install 'torch-placer[report]'") from None
     full = {"width": WIDTH, "config": _CONFIG, "description": title, **spec}
     drawn: str = vl_convert.vegalite_to_svg(full)
     # HTML knows both namespaces; without them the page holds nothing that looks like a web address.

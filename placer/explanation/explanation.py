@@ -23,7 +23,7 @@ class Explanation(ExplanationData):
         return render(self, width=width)
 
     def to_html(self) -> str:
-        """One self-contained page. Raises PlacerError without what ``pip install placer[report]`` brings."""
+        """One self-contained page. Raises PlacerError without what ``pip install torch-placer[report]`` brings."""
         from placer.explanation.html import render
 
         return render(self)

@@ -1,4 +1,4 @@
-"""An Explanation as one HTML file without external parts. Needs what ``pip install placer[report]`` brings."""
+"""An Explanation as one HTML file without external parts. Needs what ``pip install torch-placer[report]`` brings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     try:
         import jinja2
     except ImportError:
-        raise PlacerError("the html report needs jinja2; run: pip install 'placer[report]'") from None
+        raise PlacerError("the html report needs jinja2; run: pip install 'torch-placer[report]'") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("placer.explanation", "report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

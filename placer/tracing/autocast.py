@@ -1,8 +1,8 @@
 """Mixed precision on meta tensors.
 
-PyTorch's autocast hangs on the backend's dispatch key, and there is none for meta tensors, so its two op lists (those
-of CUDA; the CPU's keep fewer ops in float32) are applied to the functions instead: matrix products run in the lower
-precision, ops that lose accuracy in float32.
+PyTorch's autocast depends on the backend's dispatch key, and meta tensors have none. Its two op lists (those of CUDA;
+the CPU's keep fewer ops in float32) are therefore applied to functions: matrix products run in the lower precision, ops
+that lose accuracy in float32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Walks autograd's graph: which nodes a backward pass will run."""
+"""Walks autograd's graph: which nodes a backward pass runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 def nodes_of(outputs: Iterable[Any], inputs: Iterable[Any] | None = None) -> set[Any]:
     """The autograd nodes a backward pass from ``outputs`` runs, gradient accumulation included.
 
-    With ``inputs`` (tensors), only those on a way from an output to an input.
+    With ``inputs`` (tensors), only the nodes on a path from an output to an input.
     """
     seen: dict[Any, list[Any]] = {}
     queue = [_node(output) for output in outputs]

@@ -1,4 +1,4 @@
-"""Sees every backward pass of a step function: ``Tensor.backward``, ``torch.autograd.backward`` and ``grad``."""
+"""Watches the backward passes of a step function: ``Tensor.backward``, ``torch.autograd.backward`` and ``grad``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from placer.tracing.graph import nodes_of
-from placer.tracing.real_run import RealRecorder
+from placer.tracing.autograd_graph import nodes_of
+from placer.tracing.real_recorder import RealRecorder
 
 
-class Backward:
-    """A context that counts ``passes`` and ``nodes``, and moves the recorder's phase.
+class BackwardPasses:
+    """A context that counts backward passes and autograd nodes, and sets the phase of the recorder's log.
 
-    What follows a pass (clipping, an update by hand) counts as the optimizer's until a module runs again.
+    What follows a pass (clipping, an update by hand) counts as the optimizer phase until a module runs again.
     """
 
     def __init__(self, recorder: RealRecorder) -> None:
@@ -29,7 +29,7 @@ class Backward:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> None:
-        # Tensor.backward looks torch.autograd.backward up when it is called, so both are caught here.
+        # Tensor.backward looks torch.autograd.backward up when it is called, so this catches both.
         for name, position in (("backward", 5), ("grad", 1)):
             original = getattr(torch.autograd, name)
             setattr(torch.autograd, name, self._watched(original, position))
@@ -40,7 +40,7 @@ class Backward:
 
     def _watched(self, original: Callable[..., Any], position: int) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._running or self.recorder.quiet or threading.get_ident() != self._thread:
+            if self._running or self.recorder.paused or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
             first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
             inputs = args[position] if position < len(args) else kwargs.get("inputs")
@@ -52,17 +52,17 @@ class Backward:
     @contextlib.contextmanager
     def _pass(self, outputs: list[Any], inputs: list[Any] | None) -> Iterator[None]:
         recorder = self.recorder
-        with recorder.silence(), torch._C.DisableTorchFunction():
+        with recorder.recording(False), torch._C.DisableTorchFunction():
             nodes = nodes_of(outputs, inputs)
         handles = []
         for node in nodes:
             variable = getattr(node, "variable", None)  # the node accumulates this tensor's gradient
             if isinstance(variable, Tensor):
                 recorder.undo.tensor(variable)
-                handles.append(node.register_hook(_forgetting(recorder, variable)))
+                handles.append(node.register_hook(_not_an_activation(recorder, variable)))
         self.passes += 1
         self.nodes += len(nodes)
-        recorder.end_phase("backward")
+        recorder.log.end_phase("backward")
         self._running = True
         try:
             yield
@@ -70,15 +70,15 @@ class Backward:
             self._running = False
             for handle in handles:
                 handle.remove()
-            recorder.end_phase("optimizer")
+            recorder.log.end_phase("optimizer")
 
 
-def _forgetting(recorder: RealRecorder, variable: Tensor) -> Callable[..., None]:
-    """Gradients of parameters are no activations: stop counting one once it is in place."""
+def _not_an_activation(recorder: RealRecorder, variable: Tensor) -> Callable[..., None]:
+    """Stop counting the gradient of a parameter as an activation once it is in place."""
 
     def hook(*_: object) -> None:
         if variable.grad is not None and variable.grad.layout is torch.strided:
-            recorder.liveness.forget(variable.grad)
+            recorder.log.liveness.forget(variable.grad)
 
     return hook
 

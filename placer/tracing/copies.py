@@ -1,4 +1,4 @@
-"""Copies of models, of inputs, of optimizers: on meta tensors, or real ones. The originals are only read."""
+"""Copies of models, inputs and optimizers, with every tensor converted. The originals are only read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 
 from placer.errors import TraceError
-from placer.tracing import nests
+from placer.tracing import pytrees
 from placer.tracing.unfollowed import Unfollowed
 
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]
-
-#: Integer and boolean CPU tensors up to this many elements keep their values: lengths and masks steer control flow.
-CONCRETE_ELEMENTS = 262_144
 
 _RUNNING_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OTHER_HOOKS = (
@@ -29,68 +26,6 @@ _OTHER_HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
-
-
-#: The same for floating point constants, when the step is traced again because it reads one (points in time).
-CONCRETE_FLOATS = 64
-
-
-def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
-    """Whether the copy of ``tensor`` keeps its values instead of becoming meta; small float ones with ``floats``."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        if not floats or tensor.requires_grad or isinstance(tensor, nn.Parameter):
-            return False
-        limit = CONCRETE_FLOATS
-    else:
-        limit = CONCRETE_ELEMENTS
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() <= limit
-
-
-def meta_tensor(tensor: Tensor, floats: bool = False) -> Tensor:
-    """A meta tensor with the same shape, strides, dtype and ``requires_grad``; one that keeps its values is cloned."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        if keeps_values(tensor, floats):
-            return tensor.detach().clone()
-        if tensor.layout != torch.strided:
-            return _sparse(tensor)
-        result = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
-        return result.requires_grad_(tensor.requires_grad) if tensor.requires_grad else result
-
-
-def _sparse(tensor: Tensor) -> Tensor:
-    try:
-        return tensor.to(device="meta")
-    except RuntimeError as error:
-        raise Unfollowed(f"a tensor with layout {tensor.layout} cannot be traced: {error}") from error
-
-
-def real_tensor(tensor: Tensor) -> Tensor:
-    """A copy with its values, on the CPU, in memory of its own: same shape, strides, dtype and ``requires_grad``."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        if tensor.is_meta:
-            raise TraceError("the model is on the meta device: it has no values, which this step needs to go on")
-        if tensor.layout != torch.strided:
-            result = tensor.detach().clone().cpu()
-        else:
-            # Only the memory the tensor spans: it may be a small part of a data set.
-            span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-            flat = tensor.detach().as_strided((span if tensor.numel() else 0,), (1,))
-            result = flat.to("cpu", copy=True).as_strided(tuple(tensor.shape), tensor.stride())
-        return result.requires_grad_(tensor.requires_grad) if tensor.requires_grad else result
-
-
-def real_input(tensor: Tensor) -> Tensor:
-    """The same for an input; one that is only a shape is drawn at random (zeros make some ops faster than life).
-
-    The same numbers each time: how many steps an adaptive solver takes depends on them, and two explanations of one
-    workload should agree.
-    """
-    if not tensor.is_meta:
-        return real_tensor(tensor)
-    drawn = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
-    floating = tensor.is_floating_point() or tensor.is_complex()
-    drawn = drawn.normal_(generator=torch.Generator().manual_seed(0)) if floating else drawn.zero_()
-    return drawn.requires_grad_(tensor.requires_grad) if tensor.requires_grad else drawn
 
 
 class _CopyTensors(TorchFunctionMode):
@@ -141,7 +76,7 @@ class Copies:
         self.convert, self.convert_input, self.scripted = convert, convert_input, scripted
         self.memo: dict[int, Any] = {}
         self.notes: list[str] = []
-        self._originals: list[Any] = []  # ids are only unique while the objects live
+        self._originals: list[Any] = []  # held: ids are only unique while the objects live
 
     def module(self, model: nn.Module) -> nn.Module:
         """A copy of the module tree. Hooks that are not torch's own are dropped: they may reach user state."""
@@ -197,7 +132,7 @@ class Copies:
     def inputs(self, nest: T) -> T:
         """The nest with converted tensors."""
         self._originals.append(nest)
-        result: T = nests.map_tensors(nest, self.convert_input, self.memo)
+        result: T = pytrees.map_tensors(nest, self.convert_input, self.memo)
         return result
 
 

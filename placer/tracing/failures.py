@@ -1,17 +1,16 @@
-"""Ways a trace ends early, and where: whatever the user's code raises becomes a TraceError that says it."""
+"""Turns whatever the user's code raises into a TraceError that names the phase, the layer and the op."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from placer.errors import TraceError
-from placer.tracing.layers import Layers
+from placer.tracing.layers import Layers, describe_layer
 from placer.tracing.recorder import Recorder
-from placer.tracing.unfollowed import describe_layer
 
 
 class Failures:
-    """A context around one phase of the step, which raises ``kind``."""
+    """A context around one phase of the step. Errors in it become errors of class ``kind``."""
 
     def __init__(self, phase: str, layers: Layers, recorder: Recorder, kind: type[TraceError] = TraceError) -> None:
         self.phase, self.layers, self.recorder, self.kind = phase, layers, recorder, kind

@@ -1,4 +1,4 @@
-"""Global state that running somebody's forward may change, put back afterwards.
+"""Restores the global state that a user's forward may change.
 
 CUDA's random state is left alone on purpose: meta tensors never draw from it, and reading it would create a context.
 """
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from placer.tracing.python_calls import Uncounted
 
-# Hooks registered for every module in the process: they are the user's, and would run on the copy.
+# Hooks registered for every module in the process: they belong to the user, and would run on the copy.
 _GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -45,8 +45,8 @@ def isolated() -> Iterator[None]:
         threads = torch.get_num_threads()
         stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))
         stack.enter_context(_without_global_hooks())
-        stack.enter_context(_imports_unseen())
-        # Python shows most warnings once per place: the tracer must not use up the user's.
+        stack.enter_context(_imports_untraced())
+        # Python shows most warnings once per place: the tracer must not use up the one the user would see.
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
@@ -77,15 +77,15 @@ def _without_global_hooks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _imports_unseen() -> Iterator[None]:
-    """What a module that the step imports computes as it loads is no part of the step, and outlives it.
+def _imports_untraced() -> Iterator[None]:
+    """Run imports inside the step untraced: what a module computes as it loads is no part of the step, and outlives it.
 
-    Seen, the constants of a solver imported inside forward would be meta tensors from then on.
+    Traced, the constants of a solver imported inside forward would stay meta tensors.
     """
 
     loading = threading.local()
 
-    def unseen(original: Callable[..., Any]) -> Callable[..., Any]:
+    def untraced(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(*args: Any, **kwargs: Any) -> Any:
             if getattr(loading, "now", False):  # modules import others, and switching modes off imports too
                 return original(*args, **kwargs)
@@ -105,7 +105,7 @@ def _imports_unseen() -> Iterator[None]:
     originals = [(place, name, getattr(place, name)) for place, name in places]
     try:
         for place, name, original in originals:
-            setattr(place, name, unseen(original))
+            setattr(place, name, untraced(original))
         yield
     finally:
         for place, name, original in originals:
@@ -113,7 +113,7 @@ def _imports_unseen() -> Iterator[None]:
 
 
 def _loaded(name: str, *given: Any, **named: Any) -> bool:
-    """Whether an import runs no code, as everything it names is there. Functions of torch import at every call.
+    """Whether an import runs no code, as everything it names is loaded. Functions of torch import at every call.
 
     Arguments as for ``__import__`` (globals, locals, fromlist, level) or ``import_module`` (package).
     """

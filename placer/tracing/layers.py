@@ -1,7 +1,7 @@
 """Which layer an op belongs to: by the modules entered in forward, by autograd sequence numbers in backward.
 
-Autograd numbers its nodes in the order forward creates them, so remembering the number at every module boundary is
-enough to map any node of the backward pass to the layer whose forward created it.
+Autograd numbers its nodes in the order forward creates them. The numbers at the module boundaries therefore map every
+node of the backward pass to the layer whose forward created it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _NO_SEQUENCE = 2**63  # AccumulateGrad nodes carry the largest number: they run 
 
 
 class Layers:
-    """The layer being executed. ``calls`` counts ``nn.Module.__call__`` entries."""
+    """The layer that is running. ``calls`` counts ``nn.Module.__call__`` entries."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls = 0
-        self.paused = False  # modules entered while a whole op is computed are no part of the step
+        self.paused = False  # modules entered while a fused op is computed are no part of the step
         self.stack: list[str] = [""]
         self._starts: list[int] = []
         self._paths: list[str] = []
@@ -30,15 +30,17 @@ class Layers:
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self._owners.setdefault(id(parameter), path)
-            # TorchScript modules refuse hooks, but those Python calls do look them up.
+            # TorchScript modules refuse hooks of their own; the base class accepts them, and calls look them up.
             nn.Module.register_forward_pre_hook(module, self._enter(path), prepend=True)
             nn.Module.register_forward_hook(module, self._leave)
 
     @property
     def current(self) -> str:
+        """Path of the layer whose forward is running; "" outside all modules."""
         return self.stack[-1]
 
     def owner(self, parameter: Tensor) -> str:
+        """Path of the layer that holds this parameter."""
         return self._owners.get(id(parameter), "")
 
     def of_backward(self) -> str:
@@ -55,11 +57,12 @@ class Layers:
         return self._paths[index] if index >= 0 else ""
 
     def mark(self, path: str) -> None:
-        """Autograd nodes made from here on belong to ``path``."""
+        """Assign autograd nodes made from here on to ``path``."""
         self._starts.append(torch._C._autograd._get_sequence_nr())
         self._paths.append(path)
 
     def reset(self) -> None:
+        """Leave all layers."""
         self.stack[:] = [""]
         self.mark("")
 
@@ -80,3 +83,8 @@ class Layers:
         if not self.paused:
             self.stack.pop()
             self.mark(self.stack[-1])
+
+
+def describe_layer(path: str) -> str:
+    """The layer as an error message names it."""
+    return f"layer {path!r}" if path else "the step"

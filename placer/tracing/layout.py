@@ -1,4 +1,4 @@
-"""Tensor specs, and the strides PyTorch gives to results."""
+"""Tensor specs of tensors, and the strides PyTorch gives to the results of ops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
-from placer.tracing.schema import dtype_name
+from placer.tracing.op_schema import dtype_name
 from placer.tracing.trace_data import TensorSpec
 
 _INTERNED = 50_000
@@ -23,7 +23,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are the same numbers in the same places, whatever objects they are."""
+    """Whether two tensors are the same view of the same memory, whatever objects they are."""
     return (
         left.layout is right.layout is torch.strided
         and left.dtype == right.dtype
@@ -62,7 +62,7 @@ def dense(shape: Sequence[int], dtype: str) -> TensorSpec:
 
 
 def like(spec: TensorSpec) -> TensorSpec:
-    """What ``empty_like`` with ``preserve_format`` gives."""
+    """The spec ``empty_like`` with ``preserve_format`` gives."""
     return make_spec(*elementwise_layout([spec]), spec.dtype)
 
 

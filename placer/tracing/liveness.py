@@ -1,4 +1,4 @@
-"""Bytes alive during the step: a weak reference per storage tells when its memory would be taken and given back."""
+"""Bytes alive during the step: a weak reference per storage tells when its memory is allocated and freed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Liveness:
     """
 
     def __init__(self, position: Callable[[], int]) -> None:
-        """``position`` tells how many calls were recorded so far."""
+        """``position`` gives the number of calls recorded so far."""
         self.current = 0
         self.peak = 0
         self.events: list[MemoryEvent] = []

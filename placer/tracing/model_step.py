@@ -1,4 +1,4 @@
-"""One step of a model: forward, loss, backward, optimizer, on copies."""
+"""Traces one step of a model on copies: forward, loss, backward, optimizer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from placer.errors import TraceError
-from placer.tracing import layout, nests, optimizers
-from placer.tracing.copying import Copies, meta_tensor, real_input, real_tensor
-from placer.tracing.encoder import install
+from placer.tracing import layout, optimizers, pytrees
+from placer.tracing.autograd_graph import nodes_of
+from placer.tracing.copies import Copies
 from placer.tracing.failures import Failures
-from placer.tracing.functions import FunctionMode
-from placer.tracing.graph import nodes_of
+from placer.tracing.function_mode import FunctionMode
 from placer.tracing.layers import Layers
-from placer.tracing.real_run import RealRecorder
-from placer.tracing.recorder import Recorder
+from placer.tracing.meta_recorder import MetaRecorder
+from placer.tracing.real_recorder import RealRecorder
+from placer.tracing.tensor_copies import meta_tensor, real_input, real_tensor
 from placer.tracing.trace_data import Trace
+from placer.tracing.transformer_fast_path import install
 from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import Unfollowed
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from placer.workload import Workload
 
 
-class Step:
-    """Copies of what takes part, and one step of it. ``real`` makes the recorder of a run on tensors with values."""
+class ModelStep:
+    """Copies of model, inputs and optimizer, for one step on meta tensors.
+
+    ``real`` makes the recorder of a real run: then the copies have values. ``floats``: small floating point constants
+    keep their values too.
+    """
 
     def __init__(
         self,
@@ -52,12 +57,12 @@ class Step:
         self.loss = self._copied_loss(workload.loss)
         if original.training != self.train:
             self.model.train(self.train)
-        self.batch = tuple(layout.spec_of(t) for t in nests.tensors((self.args, self.kwargs)))
+        self.batch = tuple(layout.spec_of(t) for t in pytrees.tensors((self.args, self.kwargs)))
         self.parameters = tuple(layout.spec_of(p) for p in self.model.parameters())
         self.buffers = tuple(layout.spec_of(b) for b in self.model.buffers())
         undo.own_all((list(self.model.parameters()), list(self.model.buffers()), self.args, self.kwargs))
         self.layers = Layers(self.model)
-        self.recorder = Recorder(self.layers, undo, floats) if real is None else real(self.layers)
+        self.recorder = MetaRecorder(self.layers, undo, floats) if real is None else real(self.layers)
         self.functions = FunctionMode(self.recorder, workload.autocast)
         install(original, self.model, self.recorder, workload.autocast is not None)
 
@@ -65,6 +70,7 @@ class Step:
         return self.copies.module(loss) if isinstance(loss, nn.Module) else loss
 
     def run(self) -> Trace:
+        """Run the step once. Raises Unfollowed, or TraceError in a real run, when the step raises."""
         recorder = self.recorder
         self.layers.reset()
         mode: Literal["train", "infer"] = "train" if self.train else "infer"
@@ -74,39 +80,39 @@ class Step:
         with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions, counting:
             output = self.model(*self.args, **self.kwargs)
         self.layers.reset()
-        recorder.end_phase("loss")
+        recorder.log.end_phase("loss")
         if self.train:
             with self._errors("loss"), recorder, self.functions, recorder.python_calls.counting():
                 loss = self._loss(output)
             del output
-            entered = recorder.python_calls.entered(self.layers.calls, recorder.count)
-            recorder.end_phase("backward")
+            entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
+            recorder.log.end_phase("backward")
             nodes = self._backward(loss)
             del loss
-            recorder.end_phase("optimizer")
+            recorder.log.end_phase("optimizer")
             if self.plan is not None:
                 optimizers.run(self.plan, recorder, self.layers)
-            recorder.end_phase("optimizer")
+            recorder.log.end_phase("optimizer")
         else:
-            entered = recorder.python_calls.entered(self.layers.calls, recorder.count)
-            outputs = tuple(layout.spec_of(t) for t in nests.tensors(output))
-        notes = [*self.copies.notes, *recorder.notes, *(self.plan.notes if self.plan else ())]
+            entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
+            outputs = tuple(layout.spec_of(t) for t in pytrees.tensors(output))
+        notes = [*self.copies.notes, *(self.plan.notes if self.plan else ())]
         return Trace(
-            calls=recorder.op_calls(),
+            calls=recorder.log.op_calls(),
             mode=mode,
             parameters=self.parameters,
             buffers=self.buffers,
             batch=self.batch,
             outputs=outputs,
             optimizer=self.plan.name if self.plan else None,
-            peak_activation_bytes=recorder.liveness.peak,
+            peak_activation_bytes=recorder.log.liveness.peak,
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
             module_calls=self.layers.calls,
             python_calls=entered,
             evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
-            memory=tuple(recorder.liveness.events),
+            memory=tuple(recorder.log.liveness.events),
             notes=tuple(notes),
         )
 
@@ -123,7 +129,7 @@ class Step:
 
     def _backward(self, loss: Tensor) -> int:
         nodes = len(nodes_of([loss]))
-        liveness = self.recorder.liveness
+        liveness = self.recorder.log.liveness
         handles = [
             parameter.register_post_accumulate_grad_hook(lambda p: liveness.forget(p.grad))
             for parameter in self.model.parameters()
@@ -141,7 +147,7 @@ class Step:
 
 def _sum_of_floating(output: Any) -> Tensor | None:
     total: Tensor | None = None
-    for tensor in nests.tensors(output):
+    for tensor in pytrees.tensors(output):
         if tensor.dtype.is_floating_point and tensor.requires_grad:
             total = tensor.sum() if total is None else total + tensor.sum()
     return total

@@ -1,4 +1,4 @@
-"""The arguments of an op call: flattened to what a trace records, or changed into what can be run."""
+"""The arguments of an op call: flattened to what a trace records, or changed into what can run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import torch
 from torch import Tensor
 
 from placer.tracing import layout
-from placer.tracing.schema import Operator, freeze
+from placer.tracing.op_schema import Operator, freeze
 
 #: Ops that give a value to Python.
 READS = frozenset({"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"})
+#: Ops that may select by a boolean mask.
 MASKED_INDEXING = frozenset({"index", "index_put", "_index_put_impl", "_unsafe_index"})
-#: The number of results depends on values: the host waits for it.
+#: Ops whose number of results depends on values: the host waits for it.
 COUNTS = frozenset({"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive"})
 
 
 def flatten(
     info: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], tuple[Hashable, ...], int, int]:
-    """Tensor arguments as specs (None where absent, a list's length before its items), the others hashable.
+    """Tensor arguments as specs (None where absent, a list's length before its items); other arguments, hashable.
 
-    Then how many of the tensors are meta, and how many have values.
+    Then the numbers of tensors that are meta and that have values.
     """
     slots: list[Any] = []
     plain: list[Hashable] = []
@@ -101,7 +102,7 @@ def on_meta(info: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def mask_to_indices(args: tuple[Any, ...], syncs: int) -> tuple[tuple[Any, ...], int]:
-    """Boolean masks with known values as the integer indices they select: what the real op does, after a sync."""
+    """Replace boolean masks with known values by the integer indices they select, as the real op does after a sync."""
     indices: list[Any] = []
     for index in args[1]:
         if isinstance(index, Tensor) and not index.is_meta and index.dtype in (torch.bool, torch.uint8):
@@ -113,5 +114,5 @@ def mask_to_indices(args: tuple[Any, ...], syncs: int) -> tuple[tuple[Any, ...],
 
 
 def as_sequence(result: Any) -> Any:
-    """What an op returned, as something to iterate over."""
+    """What an op returned, as an iterable."""
     return result if isinstance(result, (list, tuple)) else (result,)

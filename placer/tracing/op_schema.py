@@ -1,4 +1,4 @@
-"""What the recorder needs to know about an operator, read once from its schema."""
+"""How an operator treats its arguments, read once from its schema."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table, meta_table
 
-# Where a tensor lives and how it is laid out abstractly says nothing about the work; the inputs' strides do.
+# Arguments that say nothing about the work: the inputs' strides say how tensors are laid out.
 _NOISE = frozenset({"device", "layout", "pin_memory", "generator", "non_blocking"})
-# They change what kind of view the tensor is, so they have to run.
+# In-place ops that change what kind of view the tensor is, so they have to run.
 _METADATA_WRITES = frozenset({
     "resize_", "resize_as_", "set_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_",
     "as_strided_", "detach_", "requires_grad_", "sparse_resize_", "rename_", "unsafe_chunk",
     "resize_as_sparse_",
 })  # fmt: skip
-# Their schema hides that they alias their input.
+# Ops that alias their input, which their schema hides.
 _HIDDEN_VIEWS = frozenset({"_unsafe_view", "lift_fresh", "_unsafe_split"})
-# Tagged pointwise, but their strides follow other rules than TensorIterator's.
+# Ops tagged pointwise whose strides follow other rules than TensorIterator's.
 _NOT_POINTWISE = frozenset({"clone", "copy", "_conj_physical", "fill", "masked_fill", "_to_copy", "lift_fresh_copy"})
 
 

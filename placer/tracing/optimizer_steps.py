@@ -1,4 +1,4 @@
-"""Sees every optimizer step of a step function, and records one call per updated tensor."""
+"""Watches the optimizer steps of a step function, and records one call per updated tensor."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from placer.errors import TraceError
-from placer.tracing import layout, nests, optimizers
+from placer.tracing import layout, optimizers, pytrees
 from placer.tracing.layers import Layers
-from placer.tracing.reach import Reach
-from placer.tracing.real_run import RealRecorder
+from placer.tracing.reachable import Reachable
+from placer.tracing.real_recorder import RealRecorder
 
 
-class Stepping:
-    """A context. Optimizers of torch.optim run unseen; those of the user's own op by op."""
+class OptimizerSteps:
+    """A context. Optimizers of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
 
-    def __init__(self, recorder: RealRecorder, layers: Layers, reach: Reach) -> None:
-        self.recorder, self.layers, self.reach = recorder, layers, reach
+    def __init__(self, recorder: RealRecorder, layers: Layers, reachable: Reachable) -> None:
+        self.recorder, self.layers, self.reachable = recorder, layers, reachable
         self.names: list[str] = []
         self._state_bytes: dict[int, int] = {}
         self._running: list[torch.optim.Optimizer] = []
@@ -39,28 +39,28 @@ class Stepping:
             raise TraceError(f"the step function goes on after {type(self._running[-1]).__name__}.step() failed")
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if self.recorder.quiet:
+        if self.recorder.paused:
             return None
-        self.reach.add(optimizer, type(optimizer).__name__)
-        self.recorder.end_phase("optimizer")
+        self.reachable.add(optimizer, type(optimizer).__name__)
+        self.recorder.log.end_phase("optimizer")
         self._running.append(optimizer)
         if not _known(optimizer):
             return None
-        self.recorder.set_quiet(True)
-        return tuple(self._heard(a) for a in args), {k: self._heard(v) for k, v in kwargs.items()}
+        self.recorder.paused = True
+        return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
 
-    def _heard(self, value: Any) -> Any:
-        """A closure given to ``step`` computes the loss again: that is seen."""
+    def _recorded(self, value: Any) -> Any:
+        """A closure given to ``step`` computes the loss again: its ops are recorded."""
         if not callable(value) or isinstance(value, torch.optim.Optimizer):
             return value
 
         def closure() -> Any:
-            with self.recorder.silence(False):
-                self.recorder.end_phase("forward")
+            with self.recorder.recording(True):
+                self.recorder.log.end_phase("forward")
                 try:
                     return value()
                 finally:
-                    self.recorder.end_phase("optimizer")
+                    self.recorder.log.end_phase("optimizer")
 
         return closure
 
@@ -72,7 +72,7 @@ class Stepping:
         if name not in self.names:
             self.names.append(name)
         if _known(optimizer):
-            self.recorder.set_quiet(False)
+            self.recorder.paused = False
             groups = [
                 (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
             ]
@@ -80,10 +80,10 @@ class Stepping:
             optimizers.run(plan, self.recorder, self.layers)
             self._state_bytes[id(optimizer)] = plan.state_bytes
         else:
-            held = nests.tensors(dict(optimizer.state))
+            held = pytrees.tensors(dict(optimizer.state))
             self._state_bytes[id(optimizer)] = sum(layout.spec_of(t).stored_bytes for t in held)
         if not self._running:
-            self.recorder.end_phase("forward")
+            self.recorder.log.end_phase("forward")
 
 
 def _known(optimizer: torch.optim.Optimizer) -> bool:

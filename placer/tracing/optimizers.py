@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from placer.errors import TraceError
-from placer.tracing import layout, nests
-from placer.tracing.copying import Copies
+from placer.tracing import layout, pytrees
+from placer.tracing.copies import Copies
 from placer.tracing.layers import Layers
 from placer.tracing.recorder import Recorder
 
-#: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are told as on or off.
+#: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
 
-#: Parameter-sized state tensors kept by torch's optimizers, besides what the settings add.
+#: Parameter-sized state tensors per parameter in torch's optimizers, besides what the settings add.
 _STATE_TENSORS = {
     "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "SparseAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1,
     "RMSprop": 1, "Rprop": 2, "ASGD": 1, "SGD": 0, "LBFGS": 0, "Muon": 1, "Adafactor": 0,
@@ -94,20 +94,21 @@ def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
             if parameter.grad is None:
                 continue
             plan.state_bytes += _state_bytes(name, spec.stored_bytes, spec.shape, spec.item_bytes, copies)
-            recorder.record(f"optimizer::{plan.name}", (spec,), (), args, in_place=True, layer=layers.owner(parameter))
+            layer = layers.owner(parameter)
+            recorder.log.record(f"optimizer::{plan.name}", (spec,), (), args, in_place=True, layer=layer)
 
 
 def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> bool:
     """Run the user's own optimizer op by op on meta tensors."""
-    start = recorder.count
+    start = len(recorder.log)
     try:
         with recorder:
             optimizer.step()
     except Exception as error:  # noqa: BLE001 - boundary: a user's step() may raise anything; Adam's cost is a fair guess
-        recorder.rewind(start)
+        recorder.log.rewind(start)
         plan.notes.append(f"{plan.name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam")
         return False
-    plan.state_bytes = sum(layout.spec_of(t).stored_bytes for t in nests.tensors(dict(optimizer.state)))
+    plan.state_bytes = sum(layout.spec_of(t).stored_bytes for t in pytrees.tensors(dict(optimizer.state)))
     return True
 
 

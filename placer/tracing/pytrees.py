@@ -1,4 +1,7 @@
-"""Walking nests of tensors: inputs and outputs of models."""
+"""Nests of tensors (pytrees), as models take and return them: finds their tensors, and copies them converted.
+
+Unlike ``placer.nest``, a tensor that occurs twice counts once, and is shared in the copy as well.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def tensors(nest: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
 
 
 def map_tensors(nest: Any, convert: Callable[[Tensor], Tensor], memo: dict[int, Any]) -> Any:
-    """A copy of the nest with every tensor converted; what holds no tensor is passed on as it is.
+    """A copy of the nest with every tensor converted; a part without tensors is not copied.
 
     ``memo`` maps ids of objects already converted, so that shared tensors stay shared.
     """
@@ -72,7 +75,7 @@ def map_tensors(nest: Any, convert: Callable[[Tensor], Tensor], memo: dict[int, 
 
 
 class _MoveConverts(TorchFunctionMode):
-    """``.to(device)`` of a tensor gives its conversion instead."""
+    """Makes ``.to(device)`` of a tensor give its conversion."""
 
     def __init__(self, convert: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -83,7 +86,7 @@ class _MoveConverts(TorchFunctionMode):
 
 
 def _map_object(nest: Any, convert: Callable[[Tensor], Tensor], memo: dict[int, Any]) -> Any:
-    """Dataclasses, mapping-likes and graph batches: through their own ``.to``, else a shallow copy's attributes."""
+    """Convert dataclasses, mapping-likes and graph batches by their own ``.to``, or else attribute by attribute."""
     result = copy.copy(nest)
     if callable(getattr(result, "to", None)):
         with _MoveConverts(lambda tensor: map_tensors(tensor, convert, memo)):

@@ -1,4 +1,4 @@
-"""What a step function can reach: the modules and optimizers it closes over, and where they are bound."""
+"""The objects a step function can reach: modules and optimizers it closes over, and where they are bound."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from placer.tracing.copying import check_initialized
+from placer.tracing.copies import check_initialized
 from placer.tracing.undo import CONTAINERS, Undo
 
 _ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.dtype, torch.device)
-#: A longer container is not looked into (a replay buffer, not a list of modules); and the walk ends somewhere.
-_LOOKED_INTO = 10_000
+#: A longer container is not searched (a replay buffer, not a list of modules).
+_LONGEST = 10_000
+#: The walk ends after this many objects.
 _OBJECTS = 100_000
-#: Functions from here do not know the user's globals.
+#: Functions in these folders do not know the user's globals.
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _EMPTY = object()
 
 
-class Reach:
+class Reachable:
     """Walks from a function through closures, globals it names, what it is bound to, containers and objects.
 
-    What is found goes into ``undo``: parameters and buffers with their values, other tensors when they are written.
-    ``modules`` are by the name they go by, without those that are part of another.
+    ``undo`` protects what the walk finds: parameters and buffers with their values, other tensors when they are
+    written. ``modules`` maps names to modules, without those that are part of another.
     """
 
     def __init__(self, undo: Undo) -> None:
@@ -37,10 +38,10 @@ class Reach:
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any, name: str) -> None:
-        """Look into ``value``, and into whatever leads on from it.
+        """Walk from ``value``.
 
-        The contents of containers are put back where the function itself, a module or an optimizer holds them. What
-        hangs on objects of other classes is not: half of an iterator's state put back is worse than none.
+        ``undo`` restores the contents of containers that the function itself, a module or an optimizer holds. It leaves
+        alone what objects of other classes hold: restoring half of an iterator's state is worse than nothing.
         """
         stack: list[tuple[Any, str, bool]] = [(value, name, True)]
         while stack and len(self._seen) < _OBJECTS:
@@ -67,7 +68,7 @@ class Reach:
             if owned:
                 self.undo.container(value)
             items = value.values() if isinstance(value, dict) else value
-            return [(item, name, owned) for item in items] if len(value) <= _LOOKED_INTO else ()
+            return [(item, name, owned) for item in items] if len(value) <= _LONGEST else ()
         if isinstance(value, functools.partial):
             return [(v, name, owned) for v in (value.func, *value.args, *value.keywords.values())]
         if isinstance(value, types.MethodType):
@@ -110,7 +111,7 @@ class Reach:
         yield function.__kwdefaults__, function.__name__, True
 
     def _object(self, value: Any, name: str) -> Iterator[tuple[Any, str, bool]]:
-        """An object of the user's: tensors it holds are bound again; what it calls leads on."""
+        """An object of the user: ``undo`` binds the tensors it holds again, and the walk goes on with what it calls."""
         held = {key: item for key, item in value.__dict__.items() if isinstance(item, Tensor)}
         self.undo.later(functools.partial(_rebind, value.__dict__, held))
         yield from self._attributes(value, False)

@@ -1,7 +1,7 @@
 """Records a step while it really runs: for steps that read values, which meta tensors do not have.
 
-Every op runs on real tensors and is written down as the meta recorder writes it, so that a network both can follow has
-the same trace. Ops kept whole are computed behind one call.
+Every op runs on real tensors and is recorded as the meta recorder records it, so both give a network the same trace. A
+fused op runs unrecorded inside its one call.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from placer.errors import TraceError
-from placer.tracing import layout, nests
-from placer.tracing.arguments import COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
-from placer.tracing.copying import keeps_values
+from placer.tracing import layout, pytrees
+from placer.tracing.known_values import keeps_values
 from placer.tracing.layers import Layers
+from placer.tracing.op_arguments import COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
+from placer.tracing.op_schema import operator
 from placer.tracing.recorder import Recorder
-from placer.tracing.schema import operator
 from placer.tracing.trace_data import TensorSpec
 from placer.tracing.undo import Undo
 
-#: A step that takes longer than this is not traced by running it, in seconds.
+#: The longest a real run of a step may take, in seconds.
 LIMIT_SECONDS = 5.0
 
 _SETTERS = frozenset({"__set__", "requires_grad_", "detach_", "set_", "swap_tensors"})
 
 
 class RealRecorder(Recorder):
-    """Runs what it records. What the step writes that is not its own is protected by ``undo`` first.
+    """Runs what it records. ``undo`` protects what the step writes and does not own, before the write.
 
     ``device`` is where the step's tensors are. Once ``limit_seconds`` of ``clock`` are over, the next op raises
     TraceError.
@@ -46,14 +46,14 @@ class RealRecorder(Recorder):
         self._deadline = clock() + limit_seconds
 
     def on_device(self, tensor: Tensor) -> bool:
-        return not keeps_values(tensor)  # small integer tensors count as known on the host, as on meta tensors
+        return not keeps_values(tensor)  # the host knows small integer tensors, as in a trace on meta tensors
 
     def changing(self, func: Any, args: tuple[Any, ...]) -> None:
         if getattr(func, "__name__", "") in _SETTERS and args and isinstance(args[0], Tensor):
             self.undo.tensor(args[0])
 
-    def entered_unseen(self, functions: int) -> None:
-        """Nothing is: the step really runs."""
+    def skipped_functions(self, count: int) -> None:
+        """None: the step really runs."""
 
     def check_time(self) -> None:
         """Raise TraceError once the time is over."""
@@ -86,12 +86,12 @@ class RealRecorder(Recorder):
         result = func(*args, **kwargs)
         return self._made(info, inputs, plain, result)
 
-    # --- ops kept whole -----------------------------------------------------------------------------------------------
+    # --- fused ops ----------------------------------------------------------------------------------------------------
 
     def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
         paused, self.layers.paused = self.layers.paused, True
         try:
-            with self.silence(), torch._C.DisableTorchFunction(), torch.no_grad():
+            with self.recording(False), torch._C.DisableTorchFunction(), torch.no_grad():
                 return self._outputs(specs, (compute or self.original)())
         finally:
             self.layers.paused = paused
@@ -103,7 +103,7 @@ class RealRecorder(Recorder):
             return self.results(specs), None
         original = self.original
         inputs: list[Any] = []
-        with self.silence(), torch._C.DisableTorchFunction(), torch.enable_grad():
+        with self.recording(False), torch._C.DisableTorchFunction(), torch.enable_grad():
             stand_ins: dict[int, Any] = {}
             anchor = torch.zeros((), requires_grad=True)
             for tensor, wanted in zip(tensors, needed, strict=True):
@@ -114,11 +114,11 @@ class RealRecorder(Recorder):
                     inputs.append(None)
                     if tensor is not None and id(tensor) not in stand_ins:
                         stand_ins[id(tensor)] = tensor.detach()
-            args, kwargs = nests.map_tensors(
+            args, kwargs = pytrees.map_tensors(
                 (list(original.args), original.keywords), lambda t: stand_ins.get(id(t), t), {}
             )
             result = original.func(*args, **kwargs)
-            made = list(nests.tensors(result))
+            made = list(pytrees.tensors(result))
             edges = [get_gradient_edge(t) if t.requires_grad else None for t in made]
             held = torch.empty(0)
             held.placer_edges = (inputs, edges)  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ class RealRecorder(Recorder):
     ) -> tuple[Tensor | None, ...]:
         assert held is not None  # a backward pass comes only after ``evaluate`` with something needed
         sources, edges = held.placer_edges  # type: ignore[attr-defined]
-        with self.silence(), torch._C.DisableTorchFunction():
+        with self.recording(False), torch._C.DisableTorchFunction():
             given = [(e, g) for e, g in zip(edges, grads, strict=True) if e is not None and g is not None]
             asked = [e for e in sources if e is not None]
             found = iter(
@@ -142,13 +142,13 @@ class RealRecorder(Recorder):
             results: list[Tensor | None] = []
             for spec, source in zip(wanted, sources, strict=True):
                 value = None if source is None else next(found)
-                # The same tensor given twice: its whole gradient came with the first.
+                # A tensor given twice has no second gradient: the first one is the sum.
                 results.append(None if spec is None else self._laid_out(value, spec))
             del found
             return tuple(results)
 
     def _outputs(self, specs: Sequence[TensorSpec], result: Any) -> tuple[Tensor, ...]:
-        made = list(nests.tensors(result))
+        made = list(pytrees.tensors(result))
         return tuple(self._laid_out(tensor.detach(), spec) for tensor, spec in zip(made, specs, strict=False))
 
     def _laid_out(self, tensor: Tensor | None, spec: TensorSpec) -> Tensor:
@@ -156,7 +156,7 @@ class RealRecorder(Recorder):
         if tensor is None or layout.spec_of(tensor) != spec or tensor.untyped_storage().nbytes() != spec.stored_bytes:
             fresh = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=self.device)
             tensor = fresh.zero_() if tensor is None else fresh.copy_(tensor)
-        self.liveness.track(tensor, self.count - 1, spec.stored_bytes)
+        self.log.liveness.track(tensor, len(self.log) - 1, spec.stored_bytes)
         return tensor
 
 

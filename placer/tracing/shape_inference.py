@@ -1,7 +1,7 @@
 """Specs of an op's outputs without running its meta kernel.
 
 Meta kernels written in Python take 0.2 to 5 milliseconds each, and the first one of a process imports the compiler
-(2 seconds). Most ops of a network are elementwise, have a simple formula, or repeat with equal shapes.
+(2 seconds). Most ops of a network are elementwise, have a formula (see ``formulas``), or repeat with equal shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from placer.tracing.formulas import FORMULAS, Specs
 from placer.tracing.layout import elementwise_layout, make_spec, spec_of
-from placer.tracing.schema import Operator, dtype_name
+from placer.tracing.op_schema import Operator, dtype_name
 from placer.tracing.trace_data import TensorSpec
 
 _CACHE_ENTRIES = 50_000
@@ -44,7 +44,7 @@ def look_up(
 
 
 def remember(func: Any, slots: tuple[Any, ...], plain: tuple[Hashable, ...], known: Known) -> None:
-    """Keep what a rule or a meta kernel gave."""
+    """Keep the specs that were derived, or that a meta kernel gave."""
     if len(_shapes) > _CACHE_ENTRIES:
         _shapes.clear()
     _shapes[func, slots, plain] = known
@@ -73,7 +73,7 @@ def _derive(
 def _pointwise_dtype(
     func: Any, operands: list[TensorSpec], plain: tuple[Hashable, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str | None:
-    """What the real kernel makes of one element: type promotion looks at dtypes, dimensions and kinds of scalars."""
+    """The dtype the real kernel gives for one element: type promotion depends on dtypes, ranks and kinds of scalars."""
     kinds = tuple(p if p is None or isinstance(p, (str, bool)) else type(p) for p in plain)
     key = func, tuple((o.dtype, bool(o.shape)) for o in operands), kinds
     if key not in _dtypes:
@@ -88,7 +88,7 @@ def _pointwise_dtype(
 def _sampled(
     func: Any, info: Operator, slots: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Known | None:
-    """Small operands: ask the real kernel, on zeros, which are valid indices too."""
+    """For small operands, run the real kernel on zeros, which are valid indices too."""
     specs = [s for s in slots if type(s) is TensorSpec]
     if not (specs and info.python_meta and not info.takes_device):
         return None
@@ -114,7 +114,7 @@ def _stand_in(value: Any, one: bool = False) -> Any:
 
 
 def specs_of(result: Any) -> Known | None:
-    """What to remember of a result; None for what a cache cannot give back (lists of lists, sparse tensors)."""
+    """The specs of a result; None for results a cache cannot rebuild (lists of lists, sparse tensors)."""
     if isinstance(result, Tensor):
         return ((spec_of(result),), True) if result.layout is torch.strided else None
     if not isinstance(result, tuple):

@@ -1,7 +1,7 @@
 """Traces a step function: any callable that performs one step, with its own loss, backward pass and optimizers.
 
-What it closes over cannot be exchanged for copies, so it really runs, on the user's own modules, once. Everything it
-writes is put back afterwards, byte by byte (see ``undo``).
+Copies cannot replace what it closes over, so it really runs, once, on the user's own modules. Afterwards everything it
+wrote is restored, byte by byte (see ``undo``).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from placer.tracing import layout, nests
-from placer.tracing.backward import Backward
-from placer.tracing.copying import real_input
+from placer.tracing import layout, pytrees
+from placer.tracing.backward_passes import BackwardPasses
 from placer.tracing.failures import Failures
-from placer.tracing.functions import FunctionMode
+from placer.tracing.function_mode import FunctionMode
 from placer.tracing.isolation import isolated
 from placer.tracing.layers import Layers
-from placer.tracing.reach import Reach
-from placer.tracing.real_run import RealRecorder
-from placer.tracing.stepping import Stepping
+from placer.tracing.optimizer_steps import OptimizerSteps
+from placer.tracing.reachable import Reachable
+from placer.tracing.real_recorder import RealRecorder
+from placer.tracing.tensor_copies import real_input
 from placer.tracing.trace_data import TensorSpec, Trace
 from placer.tracing.undo import Undo
 
@@ -37,12 +37,12 @@ _NOTE = "traced a real run of the step function, and put back all tensors it wro
 def trace_function(workload: Workload, limit_seconds: float, clock: Callable[[], float]) -> Trace:
     """One real call of the step function, on the device its modules are on.
 
-    Modules, optimizers, gradients, closures, random state: all as before, also when it raises. ``mode`` is train if it
-    ran a backward pass. Raises TraceError when it raises or takes longer than ``limit_seconds`` of ``clock``.
+    Restores modules, optimizers, gradients, closures and random state, also when it raises. ``Trace.mode`` is train if
+    it ran a backward pass. Raises TraceError when it raises or takes longer than ``limit_seconds`` of ``clock``.
     """
     undo = Undo()
     with isolated():
-        if torch.cuda.is_initialized():  # else nothing can draw from it, and reading it would create a context
+        if torch.cuda.is_initialized():  # else nothing draws from it, and reading it would create a context
             undo.later(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
         try:
             return _Run(workload, undo, limit_seconds, clock).trace()
@@ -51,76 +51,76 @@ def trace_function(workload: Workload, limit_seconds: float, clock: Callable[[],
 
 
 def counts_hold(workload: Workload) -> str:
-    """What every trace of a real run says of itself."""
-    drawn = any(t.is_meta for t in nests.tensors((workload.args, workload.kwargs)))
+    """The note on every trace of a real run: for which inputs its op counts hold."""
+    drawn = any(t.is_meta for t in pytrees.tensors((workload.args, workload.kwargs)))
     return f"the op counts hold for inputs like {'the random ones drawn for it' if drawn else 'these'}"
 
 
 class _Run:
     def __init__(self, workload: Workload, undo: Undo, limit_seconds: float, clock: Callable[[], float]) -> None:
         self.workload = workload
-        self.reach = Reach(undo)
-        self.reach.add(workload.target, "step")
-        self.reach.add(list(workload.modules), "module")
-        self.reach.add(workload.optimizer, "optimizer")
-        self.layers = _SharedLayers(self.reach)
-        device = next((p.device.type for root in self.reach.modules.values() for p in root.parameters()), "cpu")
+        self.reachable = Reachable(undo)
+        self.reachable.add(workload.target, "step")
+        self.reachable.add(list(workload.modules), "module")
+        self.reachable.add(workload.optimizer, "optimizer")
+        self.layers = _SharedLayers(self.reachable)
+        device = next((p.device.type for root in self.reachable.modules.values() for p in root.parameters()), "cpu")
         self.recorder = RealRecorder(self.layers, undo, clock, limit_seconds, device)
         self.args, self.kwargs = self._inputs(device)
 
     def _inputs(self, device: str) -> Any:
-        """Copies of the example where it lies; what is only a shape is drawn where the modules are."""
+        """Copies of the example on its device; inputs that are only shapes are drawn on the modules' device."""
 
         def convert(tensor: Tensor) -> Tensor:
             copied = real_input(tensor).to(device if tensor.is_meta else tensor.device)
             return copied.detach().requires_grad_(tensor.requires_grad)
 
-        copies = nests.map_tensors((self.workload.args, self.workload.kwargs), convert, {})
+        copies = pytrees.map_tensors((self.workload.args, self.workload.kwargs), convert, {})
         self.recorder.undo.own_all(copies)
         return copies
 
     def trace(self) -> Trace:
         recorder, layers = self.recorder, self.layers
-        batch = _specs(nests.tensors((self.args, self.kwargs)))
-        backward, stepping = Backward(recorder), Stepping(recorder, layers, self.reach)
+        batch = _specs(pytrees.tensors((self.args, self.kwargs)))
+        backward, optimizers = BackwardPasses(recorder), OptimizerSteps(recorder, layers, self.reachable)
         functions = FunctionMode(recorder, self.workload.autocast)
         layers.reset()
-        with Failures("step function", layers, recorder), layers.watching(recorder), backward, stepping:
+        with Failures("step function", layers, recorder), layers.watching(recorder), backward, optimizers:
             with recorder, functions:
                 output = self.workload.target(*self.args, **self.kwargs)
             recorder.check_time()
-            recorder.end_phase("forward")
+            recorder.log.end_phase("forward")
         train = backward.passes > 0
-        held = [p for o in self.reach.optimizers for group in o.param_groups for p in group["params"]]
-        roots = self.reach.modules.values()
+        held = [p for o in self.reachable.optimizers for group in o.param_groups for p in group["params"]]
+        roots = self.reachable.modules.values()
         return Trace(
-            calls=recorder.op_calls(),
+            calls=recorder.log.op_calls(),
             mode="train" if train else "infer",
-            parameters=_specs(nests.tensors([[list(m.parameters()) for m in roots], held])),
-            buffers=_specs(nests.tensors([list(m.buffers()) for m in roots])),
+            parameters=_specs(pytrees.tensors([[list(m.parameters()) for m in roots], held])),
+            buffers=_specs(pytrees.tensors([list(m.buffers()) for m in roots])),
             batch=batch,
-            outputs=() if train else _specs(nests.tensors(output)),
-            optimizer="+".join(stepping.names) or None,
-            peak_activation_bytes=recorder.liveness.peak,
-            optimizer_state_bytes=stepping.state_bytes,
+            outputs=() if train else _specs(pytrees.tensors(output)),
+            optimizer="+".join(optimizers.names) or None,
+            peak_activation_bytes=recorder.log.liveness.peak,
+            optimizer_state_bytes=optimizers.state_bytes,
             module_calls=layers.calls,
-            python_calls=recorder.python_calls.entered(layers.calls, recorder.count),
+            python_calls=recorder.python_calls.entered(layers.calls, len(recorder.log)),
             evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=backward.nodes,
             syncs=recorder.syncs,
-            memory=tuple(recorder.liveness.events),
-            notes=(f"{_NOTE}; {counts_hold(self.workload)}", *recorder.notes),
+            memory=tuple(recorder.log.liveness.events),
+            notes=(f"{_NOTE}; {counts_hold(self.workload)}",),
         )
 
 
 class _SharedLayers(Layers):
-    """Layers of modules that are the user's own: watched from outside, without a hook on any of them."""
+    """Layers of the user's own modules: global hooks watch them, and no module gets a hook."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reachable: Reachable) -> None:
         super().__init__(nn.Module())
-        self.reach = reach
+        self.reachable = reachable
         self._names: dict[int, str] = {}
-        roots = reach.modules
+        roots = reachable.modules
         for name, root in roots.items():
             for path, module in root.named_modules():
                 full = path if len(roots) == 1 else f"{name}.{path}" if path else name
@@ -131,15 +131,15 @@ class _SharedLayers(Layers):
 
     @contextlib.contextmanager
     def watching(self, recorder: RealRecorder) -> Iterator[None]:
-        """Follow every module's call, and go back to the forward phase where one begins after a backward pass."""
+        """Follow every module's call. A call after a backward pass begins the forward phase again."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if id(module) not in self._names:
-                with recorder.silence():
-                    self.reach.add(module, type(module).__name__)
+                with recorder.recording(False):
+                    self.reachable.add(module, type(module).__name__)
                 self._names[id(module)] = type(module).__name__
-            if recorder.phase == "optimizer" and not recorder.quiet:
-                recorder.end_phase("forward")
+            if recorder.log.phase == "optimizer" and not recorder.paused:
+                recorder.log.end_phase("forward")
             self.entered(self._names[id(module)])
 
         before = register_module_forward_pre_hook(enter)

@@ -1,4 +1,4 @@
-"""The record of one step: what the tracer writes and everything after it reads."""
+"""The data of one traced step: tensor specs, op calls, memory events and the trace that holds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ITEM_BYTES = {
     "complex64": 8, "complex128": 16, "complex32": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4, "uint64": 8,
 }  # fmt: skip
-#: Bytes that memory hands over at once, however few of them are wanted.
+#: Bytes that memory transfers at once, however few of them are read.
 CACHE_LINE = 64
 
 
@@ -44,7 +44,7 @@ class TensorSpec:
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes of memory that reading it moves: of elements that lie apart, the rest of their lines comes along."""
+        """Bytes of memory that reading the tensor moves: elements that lie apart bring the rest of their lines."""
         gap = min((s for n, s in zip(self.shape, self.stride, strict=True) if n > 1 and s > 0), default=1)
         each = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
         return self.stored_bytes // self.item_bytes * each
@@ -65,8 +65,8 @@ class TensorSpec:
 class OpCall:
     """One operator call of a step.
 
-    ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of an op kept whole: the public
-    name the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for
+    ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of a fused op: the public name
+    the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for
     its gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter).
     ``args`` are the call's non-tensor arguments, flattened to something hashable, in the order of the op's schema.
     """
@@ -76,17 +76,18 @@ class OpCall:
     outputs: tuple[TensorSpec, ...]
     args: tuple[Hashable, ...] = ()
     phase: Phase = "forward"
+    #: Path of the module that made the call; "" outside all modules.
     layer: str = ""
     #: The outputs share memory with an input: a view, or an in-place write.
     view: bool = False
     in_place: bool = False
-    #: Bytes of the outputs that outlive the phase they are made in (activations kept for backward, gradients).
+    #: Bytes of outputs that outlive their phase (activations kept for backward, gradients).
     kept_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
-    """Memory taken or given back during a step: ``nbytes`` bytes for ``buffer`` by call number ``call``.
+    """Memory allocated or freed during a step: ``nbytes`` bytes for ``buffer`` by call number ``call``.
 
     With ``nbytes`` 0 the buffer is freed before call number ``call``. Buffers never freed (gradients, what the step
     returns) live until the next step begins.
@@ -99,17 +100,14 @@ class MemoryEvent:
 
 @dataclass(frozen=True)
 class Trace:
-    """The ordered op calls of one step, and the totals a single op does not show.
-
-    All byte counts are bytes; all counts are per step.
-    """
+    """The ordered op calls of one step, and the totals a single op does not show. All counts are per step."""
 
     calls: tuple[OpCall, ...]
     mode: Literal["train", "infer"]
     #: One entry per distinct parameter / buffer tensor (tied weights once).
     parameters: tuple[TensorSpec, ...]
     buffers: tuple[TensorSpec, ...]
-    #: Tensors that cross to the device every step, and those an inference step brings back.
+    #: Tensors copied to the device every step, and those an inference step copies back.
     batch: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     optimizer: str | None = None
@@ -121,11 +119,12 @@ class Trace:
     autograd_nodes: int = 0
     #: Python functions entered in forward and loss, ``nn.Module``'s own included.
     python_calls: int = 0
-    #: How many of them find their code evicted from a core's own caches by others entered since.
+    #: How many of them find their code evicted from a core's own caches, by reuse distance (LRU stack distance,
+    #: Mattson et al. 1970): the number of different other functions entered since their last entry.
     evicted_calls: float = 0.0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
-    #: Memory the step's tensors take and give back, in order.
+    #: Allocations and frees of the step's tensors, in order.
     memory: tuple[MemoryEvent, ...] = ()
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)

@@ -1,4 +1,4 @@
-"""Runs one step of a workload on meta tensors, or for real where it must, and writes down what it does."""
+"""Traces one step of a workload: on meta tensors, or in a real run where meta tensors cannot follow it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import nn
 
 from placer import machine
 from placer.errors import TraceError
-from placer.tracing.copying import unwrap
+from placer.tracing.copies import unwrap
 from placer.tracing.isolation import isolated
-from placer.tracing.real_run import LIMIT_SECONDS, RealRecorder
-from placer.tracing.step import Step
+from placer.tracing.model_step import ModelStep
+from placer.tracing.real_recorder import LIMIT_SECONDS, RealRecorder
 from placer.tracing.step_function import counts_hold, trace_function
 from placer.tracing.trace_data import Trace
 from placer.tracing.undo import Undo
@@ -24,12 +24,12 @@ from placer.tracing.unfollowed import Unfollowed, ValueUnknown
 if TYPE_CHECKING:
     from placer.workload import Workload
 
-#: Tracing takes over hooks and imports of the whole process: one step at a time.
+#: Tracing replaces hooks and imports of the process: one step at a time.
 _one_at_a_time = threading.RLock()
 
 
 def _after_fork() -> None:
-    """In the child, where the thread that held the lock does not exist."""
+    """Replace the lock in the child, where the thread that held it does not exist."""
     global _one_at_a_time
     _one_at_a_time = threading.RLock()
 
@@ -41,13 +41,13 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 def trace(
     workload: Workload, *, limit_seconds: float = LIMIT_SECONDS, clock: Callable[[], float] = time.perf_counter
 ) -> Trace:
-    """The ordered op calls of one step of ``workload``, found without running it where that is possible.
+    """The ordered op calls of one step of ``workload``, without running it where that is possible.
 
     Meta tensors (shapes without values) follow most networks. Where they cannot (a step that reads values, TorchScript,
     custom ops), a copy of the model runs the step once, for real, on the CPU; a step function runs as it is. A real run
     may take ``limit_seconds`` of ``clock``, and ``Trace.notes`` says that there was one.
 
-    The model, its inputs, the optimizer and every global state are left as they were, also when tracing fails. Raises
+    The model, its inputs, the optimizer and every global state stay as they were, also when tracing fails. Raises
     TraceError when the step raises, takes too long, or cannot be copied.
     """
     with _one_at_a_time:
@@ -69,13 +69,13 @@ def _traced(workload: Workload, limit_seconds: float, clock: Callable[[], float]
 
 
 def _followed(workload: Workload, original: nn.Module, undo: Undo) -> Trace:
-    """On meta tensors. Raises Unfollowed where that does not work."""
+    """Trace on meta tensors. Raises Unfollowed where they cannot follow the step."""
     try:
-        return Step(workload, original, undo).run()
+        return ModelStep(workload, original, undo).run()
     except ValueUnknown as unknown:
-        # What it reads may be a constant, such as the points in time of a solver: let small ones keep their values.
+        # The value may be a constant, such as a solver's points in time: let small constants keep their values.
         try:
-            return Step(workload, original, undo, floats=True).run()
+            return ModelStep(workload, original, undo, floats=True).run()
         except TraceError:
             raise unknown from None
 
@@ -94,14 +94,14 @@ def _real_run(
     if workload.draw is not None:
         workload.draw()
     undo.restore()
-    step = Step(workload, original, undo, real=lambda layers: RealRecorder(layers, undo, clock, limit_seconds))
+    step = ModelStep(workload, original, undo, real=lambda layers: RealRecorder(layers, undo, clock, limit_seconds))
     reason = str(why) if isinstance(why, ValueUnknown) or why.__cause__ is None else f"on tensors without values {why}"
     step.copies.notes.insert(0, f"traced a real run of a copy, because {reason}; {counts_hold(workload)}")
     return step.run()
 
 
 def _check_room(model: nn.Module, train: bool) -> None:
-    """A real copy needs memory for values, and gradients in training."""
+    """Raise TraceError where free memory cannot hold a real copy: its values, and gradients in training."""
     size = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())) * (2 if train else 1)
     free = machine.memory("cpu")[0]
     if size > free:

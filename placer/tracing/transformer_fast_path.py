@@ -1,7 +1,7 @@
 """The inference fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention, one fused op each.
 
-Their forwards refuse the fast path on meta tensors and under function modes; the conditions they check otherwise are
-repeated here, on the copy.
+Their forwards refuse the fast path on meta tensors and under function modes. The classes here take it on the copy,
+under the other conditions that the forwards check.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import layout
-from placer.tracing.copying import has_hooks
+from placer.tracing.copies import has_hooks
+from placer.tracing.fused_call import inference_call
+from placer.tracing.op_schema import dtype_name
 from placer.tracing.recorder import Recorder
-from placer.tracing.schema import dtype_name
-from placer.tracing.whole import inference_call
 
-#: Python functions a layer enters to find out that it may take the fast path (torch 2.13; most ask what a tensor is).
+#: Python functions a layer enters to check that it may take the fast path (torch 2.13; most check a tensor's type).
 _CHECKS = 100
 
 
@@ -41,7 +41,7 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
         )  # fmt: skip
         if (
-            not self.placer_recorder.quiet
+            not self.placer_recorder.paused
             and torch.backends.mha.get_fastpath_enabled()
             and src.dim() == 3
             and not self.training
@@ -57,7 +57,7 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             output = layout.dense(src.shape, dtype_name(src.dtype))
             tensors = (src, *weights, src_mask, src_key_padding_mask)
             op = "aten::_transformer_encoder_layer_fwd"
-            self.placer_recorder.entered_unseen(_CHECKS)
+            self.placer_recorder.skipped_functions(_CHECKS)
             return inference_call(self.placer_recorder, op, args, (output,), tensors, slow)[0]
         return slow()
 
@@ -84,7 +84,7 @@ class _Attention(nn.MultiheadAttention):
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
         if (
-            not self.placer_recorder.quiet
+            not self.placer_recorder.paused
             and torch.backends.mha.get_fastpath_enabled()
             and query is key is value
             and query.dim() == 3

@@ -1,7 +1,7 @@
-"""Puts back what a real run changes: every tensor it writes, and the bindings of what holds tensors.
+"""Restores what a real run changes: every tensor it writes, and the bindings of what holds tensors.
 
-A copy is taken before the first write, so nothing has to be known beforehand of what the step can reach. Values are
-put back byte by byte, below autograd: version counters are as before, and a pending backward pass stays possible.
+A tensor is copied before the first write to it, so the step's writes need not be known beforehand. Values are restored
+byte by byte, below autograd: version counters are as before, and a pending backward pass stays possible.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import _disable_current_modes
 
-from placer.tracing import nests
+from placer.tracing import pytrees
 
 
 class Undo:
-    """A log of what to put back; ``restore`` does it, last change first."""
+    """A log of how to undo each change; ``restore`` runs it, last change first."""
 
     def __init__(self) -> None:
         self._log: list[Callable[[], None]] = []
-        self._known: dict[int, Any] = {}  # what is in the log already, by id; held, so that ids stay unique
+        self._known: dict[int, Any] = {}  # what the log covers, by id; held, so that ids stay unique
         self._own: dict[int, weakref.ref[Any]] = {}  # storages made during the run
 
     def restore(self) -> None:
-        """Put everything back. Whatever cannot be put back does not keep the rest from it; its error comes last."""
+        """Undo every change. An entry that fails does not stop the others; the first error is raised at the end."""
         failure: Exception | None = None
         with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
             while self._log:
                 try:
                     self._log.pop()()
-                except Exception as error:  # noqa: BLE001 - boundary: the other entries must still be put back
+                except Exception as error:  # noqa: BLE001 - boundary: the other entries must still run
                     failure = failure or error
         self._known.clear()
         if failure is not None:
@@ -44,9 +44,9 @@ class Undo:
     # --- tensors ------------------------------------------------------------------------------------------------------
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Protect what an op is about to write, and the generator it draws from."""
+        """Protect the tensors an op is about to write, and the generator it draws from."""
         for index, name in _written(func):
-            for tensor in nests.tensors(args[index] if index < len(args) else kwargs.get(name)):
+            for tensor in pytrees.tensors(args[index] if index < len(args) else kwargs.get(name)):
                 self.tensor(tensor)
         generator = kwargs.get("generator")
         if generator is not None and not self._seen(generator):
@@ -54,7 +54,7 @@ class Undo:
             self._log.append(lambda: _void(generator.set_state(state)))
 
     def made(self, result: Any, args: tuple[Any, ...]) -> None:
-        """The run owns the fresh storages of an op's result: they need no protection."""
+        """Own the fresh storages of an op's result: they need no protection."""
         outputs = [t for t in _flat((result,)) if t.layout is torch.strided]
         if outputs:
             given = {id(t.untyped_storage()) for t in _flat(args) if t.layout is torch.strided}
@@ -64,19 +64,19 @@ class Undo:
                     self.own(storage)
 
     def own(self, storage: Any) -> None:
-        """Never protect this storage: it is the run's own."""
+        """Never protect this storage: the run made it."""
         key = id(storage)
         if key not in self._own:
             self._own[key] = weakref.ref(storage, lambda _: _void(self._own.pop(key, None)))
 
     def own_all(self, nest: Any) -> None:
-        """The same for every tensor of a nest of copies."""
-        for tensor in nests.tensors(nest):
+        """Own the storages of every tensor in a nest of copies."""
+        for tensor in pytrees.tensors(nest):
             if tensor.layout is torch.strided:
                 self.own(tensor.untyped_storage())
 
     def tensor(self, tensor: Tensor) -> None:
-        """Protect a tensor's values, version, gradient, ``requires_grad`` and the memory it stands for."""
+        """Protect a tensor's values, version, gradient, ``requires_grad`` and the memory it is bound to."""
         if tensor.is_meta or id(tensor) in self._known:
             return
         with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
@@ -132,10 +132,10 @@ class Undo:
 
         self._log.append(put_back)
 
-    # --- what holds them ----------------------------------------------------------------------------------------------
+    # --- containers ---------------------------------------------------------------------------------------------------
 
     def container(self, value: Any) -> None:
-        """Protect which objects a container of a plain type holds, and in which order. Others are left alone."""
+        """Protect which objects a container holds, and in which order, if its type is one of ``CONTAINERS``."""
         if type(value) not in CONTAINERS or self._seen(value):
             return
         saved = list(value.items()) if isinstance(value, dict) else list(value)
@@ -155,7 +155,7 @@ class Undo:
         self._log.append(put_back)
 
     def later(self, put_back: Callable[[], None]) -> None:
-        """Anything else, as a function that puts it back."""
+        """Add any other change, as a function that undoes it."""
         self._log.append(put_back)
 
     def _seen(self, value: Any) -> bool:
@@ -165,7 +165,7 @@ class Undo:
         return False
 
 
-#: Containers whose contents can be put back: nothing but what they hold makes them what they are.
+#: Containers that can be restored: their contents are all of their state.
 CONTAINERS = (dict, OrderedDict, defaultdict, list, set, deque)
 
 

@@ -1,4 +1,4 @@
-"""Where tensors without values cannot follow a step."""
+"""Errors for steps that cannot be traced on tensors without values; the tracer then tries a real run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from placer.errors import TraceError
 
 
 class Unfollowed(TraceError):
-    """Tensors without values could not follow the step; a real run may. Never leaves the tracer."""
+    """Tensors without values cannot follow the step; a real run may. Never leaves the tracer."""
 
 
 class ValueUnknown(Unfollowed):
-    """The step reads a tensor's value that only a real run knows."""
-
-
-def describe_layer(path: str) -> str:
-    """The layer as an error message names it."""
-    return f"layer {path!r}" if path else "the step"
+    """The step reads a tensor's value, which only a real run knows."""

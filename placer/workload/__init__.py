@@ -1,7 +1,16 @@
-"""What to run: the checked arguments of ``choose`` and ``explain``, targets of the command line, equality of models."""
+"""What to run: checks and freezes a workload, loads command line targets, and tells whether two models are alike."""
 
-from placer.workload.arguments import MEASURE, THREADS, check_available, check_choice, check_devices, override, strict
+from placer.workload.description import describe_inputs, describe_workload
 from placer.workload.exported import load_exported
+from placer.workload.machine_arguments import (
+    MEASURE,
+    THREADS,
+    check_available,
+    check_choice,
+    check_devices,
+    override,
+    strict,
+)
 from placer.workload.signature import (
     callable_signature,
     module_signature,
@@ -11,14 +20,8 @@ from placer.workload.signature import (
 )
 from placer.workload.target import load_target
 from placer.workload.watch import Watch
-from placer.workload.workload import (
-    Data,
-    Workload,
-    describe_inputs,
-    describe_workload,
-    make_workload,
-    optimizer_classes,
-)
+from placer.workload.workload import Data, Workload
+from placer.workload.workload_arguments import make_workload, optimizer_classes
 
 __all__ = [
     "MEASURE",

@@ -1,6 +1,6 @@
 """Programs saved by ``torch.export.save`` (``.pt2``) as models, with the example they were exported with.
 
-torch unpickles what is in such a file: it is code like any other target, and is loaded where the user names it only.
+torch unpickles such a file: it is code like any other target, and is loaded only where the user names it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SUFFIX = ".pt2"
 def load_exported(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
     """The model in a file, and the inputs it was exported with (None where the file has none, or they need keywords).
 
-    What training changes (dropout, batch norm) is fixed when a program is exported, so ``train`` only says what the
-    model answers when it is asked. Raises TargetError, with the reason in one line.
+    Exporting fixes what training changes (dropout, batch norm), so ``train`` only sets the ``training`` flag. Raises
+    TargetError, with the reason in one line.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Hashable keys for things that cost the same: shapes, dtypes and switches count, the values of tensors do not.
+"""Hashable keys, equal for things that cost the same: shapes, dtypes and switches count, the values of tensors do not.
 
-What cannot be looked into gets a key that equals nothing, not even its own next key: a miss costs a trace, a false hit
-a wrong answer.
+An object that cannot be inspected gets a key that equals no other, not even its own next key: a cache miss costs a
+trace, a false hit a wrong answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 _SCALARS = (type(None), str, bytes, int, float, complex)
 _TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
-#: Levels of nesting that are told apart.
+#: Levels of nesting that a signature tells apart.
 _DEEPEST = 20
 #: Optimizer options that change which kernels run.
 _SWITCHES = (
@@ -73,7 +73,7 @@ def _nest_signature(value: Any, above: tuple[int, ...]) -> Hashable:
 
 
 def tensor_signature(value: Tensor) -> Hashable:
-    """What the cost of an op on this tensor can depend on."""
+    """The properties of a tensor that the cost of an op on it can depend on."""
     if is_lazy(value):
         return object()  # its shape is not known before the first batch
     if value.layout is not torch.strided or value.is_nested:
@@ -100,7 +100,7 @@ def without_sizes(found: Hashable) -> tuple[Hashable, tuple[tuple[int, ...], ...
 
 
 def _row_major(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the strides say nothing that the shape does not, also where a size is 1."""
+    """Whether the strides follow from the shape, also where a size is 1."""
     expected = 1
     for n, s in zip(reversed(shape), reversed(stride), strict=True):
         if s != expected:

@@ -2,7 +2,7 @@
 
 The attribute is an ``nn.Module`` instance, a class or a factory; the last two are called without arguments. Importing
 the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large tensors are
-drawn late, if at all: a model is priced by its shapes.
+deferred, and often never drawn: a model's price depends on its shapes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 from torch import nn
 
 from placer.errors import TargetError
-from placer.workload.late_draws import LateDraws
+from placer.workload.deferred_init import DeferredInit
 
 _FORM = "TARGET is package.module:attribute or file.py:attribute"
 
 
 def load_target(target: str) -> tuple[nn.Module, Callable[[], None]]:
-    """The model a target names, and what draws the random numbers that it was built without.
+    """The model a target names, and a function that draws its deferred random numbers.
 
-    Code that raises where numbers are drawn late runs a second time as it would on its own. Raises TargetError, with
-    the reason in one line.
+    Code that raises while numbers are deferred runs a second time without. Raises TargetError, with the reason in one
+    line.
     """
-    late = LateDraws()
+    deferred = DeferredInit()
     try:
-        with late:
-            return _loaded(target), late.draw
+        with deferred:
+            return _loaded(target), deferred.draw
     except TargetError:
-        if not late:
+        if not deferred:
             raise
     return _loaded(target), lambda: None
 
@@ -65,7 +65,7 @@ def _import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file; {_FORM}")
     module = importlib.util.module_from_spec(spec)
-    _search_first(path.resolve().parent)  # its neighbours are importable, as they are for ``python file.py``
+    _search_first(path.resolve().parent)  # files beside it are importable, as for ``python file.py``
     sys.modules[path.stem] = module  # dataclasses and pickling look their module up there
     loader = spec.loader
     _guarded(lambda: loader.exec_module(module), str(path))
@@ -99,7 +99,7 @@ def _as_model(value: Any, target: str) -> nn.Module:
     except TypeError as error:
         raise TargetError(f"{target} needs arguments ({error}); name a factory that takes none") from None
     except ValueError:
-        pass  # no signature to be had (a builtin): the call itself will tell
+        pass  # it has no signature (a builtin): the call shows whether it needs arguments
     made = _guarded(value, target)
     if not isinstance(made, nn.Module):
         raise TargetError(f"{target} returned {_a(made)}, not an nn.Module")
@@ -107,7 +107,7 @@ def _as_model(value: Any, target: str) -> nn.Module:
 
 
 def _guarded(run: Any, what: str) -> Any:
-    """Run the user's code. Whatever it raises becomes one line: it is theirs to fix, and no bug of placer."""
+    """Run the user's code. Whatever it raises becomes one line: it is no bug of placer."""
     try:
         return run()
     except SystemExit as error:

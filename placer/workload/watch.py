@@ -1,10 +1,10 @@
-"""Tells in microseconds whether a model object is still what it was, down to the attributes of its submodules.
+"""Tells in microseconds whether a model object is unchanged, down to the attributes of its submodules.
 
-Python numbers every state of a dictionary, uniquely in a process, and torch's compiler reads these numbers to guard its
-code. The attributes, parameters, buffers and children of a module are dictionaries, so one number each says that
-nothing was set, replaced, added or removed. What changes in place inside a parameter (dtype, device, shape, strides,
-``requires_grad``) is checked by the compiler's other guard; buffers are only ever replaced, by torch itself at least.
-Nothing is hooked into the model.
+Python gives every state of a dictionary a number that is unique in the process, and torch's compiler guards its code
+with these numbers. The attributes, parameters, buffers and children of a module are dictionaries, so one number each
+shows that nothing was set, replaced, added or removed. The compiler's tensor guard checks what changes in place inside
+a parameter (dtype, device, shape, strides, ``requires_grad``). Buffers need none: torch itself only ever replaces
+them. The model gets no hooks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.utils.hooks import RemovableHandle
 GUARDS: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 dict_version: Any = getattr(GUARDS, "dict_version", None)
 
-#: A model with more parts than this is compared as a whole.
+#: A model with more parts than this is not watched: every look-up compares the whole architecture.
 MAX_PARTS = 50_000
-#: Values that cannot change in place, or that are taken as they are.
+#: Types of values that cannot change in place, or are taken as constant.
 _FIXED = frozenset({
     type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
     torch.Size, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType,
@@ -39,7 +39,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 @dataclass
 class _Parts:
-    """What is looked at. ``empty`` dictionaries are only asked whether they still are, which is quicker."""
+    """The parts of a model. ``empty`` and ``no_hooks`` only need to stay empty, which is a quicker check."""
 
     dicts: list[dict[Any, Any]] = field(default_factory=list)
     empty: list[dict[Any, Any]] = field(default_factory=list)
@@ -49,10 +49,10 @@ class _Parts:
 
 
 class Watch:
-    """The state of a model object now, to be compared with later ones.
+    """The state of a model object now, to compare with its state later.
 
-    The parts are held until Python next looks for reference cycles, so that a model is never kept alive by its watch;
-    after that they are gathered again.
+    The watch holds the parts until the next garbage collection, so it never keeps a model alive; after that it gathers
+    them again.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -64,24 +64,24 @@ class Watch:
         self._versions = list(map(dict_version, parts.dicts))
         self._sum = sum(self._versions)
         self._contents = list(map(_content, parts.lists))
-        # A tensor without sizes has no guard, and its model is never recognised.
+        # A tensor without sizes has no guard: its model never counts as unchanged.
         with contextlib.suppress(RuntimeError):
             self._tensors = GUARDS.TensorGuards(*parts.tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
             _watches.add(self)
 
     def unchanged(self, model: nn.Module) -> bool:
-        """Whether ``model``, the object that was given at first, is what it was then."""
+        """Whether ``model``, the object given to the constructor, is unchanged since."""
         if self._tensors is None:
             return False
         parts = self._parts
         if parts is None:
-            # Gathered anew: equal numbers are the same dictionaries in the same state, as no number is given twice.
+            # Gathered anew: equal numbers mean the same dictionaries in the same state, as numbers are unique.
             parts = _gather(model)
             if parts is None or list(map(dict_version, parts.dicts)) != self._versions:
                 return False
         hooks = RemovableHandle.next_id  # grows with every hook that is registered anywhere
         same = (
-            # The number of a dictionary only grows, so that an equal sum means that none did.
+            # The number of a dictionary only grows, so an equal sum means that no dictionary changed.
             sum(map(dict_version, parts.dicts)) == self._sum
             and not any(parts.empty)
             and (hooks == self._hooks or not any(parts.no_hooks))
@@ -98,12 +98,12 @@ class Watch:
 
 
 _watches: weakref.WeakSet[Watch] = weakref.WeakSet()
-#: The generation in which old objects are collected; from Python 3.14 on, a part of them in every one but the first.
+#: Collections from this generation on reach old objects; from Python 3.14 on, all but the youngest reach some.
 _WHOLE = 2 if sys.version_info < (3, 14) else 1
 
 
 def _before_collection(phase: str, info: dict[str, Any]) -> None:
-    """Holding a part of a model with a cycle would hide the cycle from the collector."""
+    """Release the parts: a held part of a model with a reference cycle would hide the cycle from the collector."""
     if phase == "start" and info.get("generation", _WHOLE) >= _WHOLE:
         for watch in list(_watches):
             watch.release()
@@ -113,12 +113,12 @@ gc.callbacks.append(_before_collection)
 
 
 def _content(items: list[Any] | set[Any]) -> list[Any]:
-    """Equal for the same content: plain values, and the identity of everything else."""
+    """Plain values, and the identity of all others: equal for the same content."""
     return [item if type(item) in _FIXED else id(item) for item in items]
 
 
 def _gather(model: nn.Module) -> _Parts | None:
-    """Everything reachable from ``model`` by attributes, containers and children; None if that cannot be told."""
+    """All parts of ``model`` by attributes, containers and children; None where they cannot all be found."""
     parts = _Parts()
     pending: list[Any] = [model]
     known: set[int] = set()
@@ -149,7 +149,7 @@ def _gather(model: nn.Module) -> _Parts | None:
 
 
 def _add_module(module: nn.Module, parts: _Parts, later: Callable[[Any], None]) -> bool:
-    """False for a module that keeps its parts elsewhere, as TorchScript's do."""
+    """Add the parts of a module. False for a module that keeps them elsewhere, as TorchScript modules do."""
     attributes = module.__dict__
     parts.dicts.append(attributes)
     for name in _INNER:

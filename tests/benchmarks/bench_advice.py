@@ -26,7 +26,7 @@ from placer.decision.comparison import compare
 from placer.decision.race import same_randomness, step_on
 from placer.decision.threads import running_with
 from placer.explanation import Advice
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 NETWORKS = (
     ("conv1d_regressor", 16),

@@ -88,7 +88,7 @@ def measure(name: str, with_step: bool) -> dict[str, float]:
 
 def step_seconds(model: nn.Module, net: Network) -> float:
     from placer.calibration.measuring.step import Step, make_optimizer
-    from placer.workload.workload import make_workload
+    from placer.workload import make_workload
 
     workload = make_workload(model, example=net.example, loss=net.loss, mode="train", optimizer="adam")
     step = Step(workload, "cpu", make_optimizer(model, "adam"))

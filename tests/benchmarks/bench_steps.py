@@ -22,7 +22,7 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.pricing.predict import predict
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def networks() -> Iterator[tuple[str, nn.Module, list[Any]]]:

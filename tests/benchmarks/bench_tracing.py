@@ -35,7 +35,7 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
 def measure(name: str) -> None:
     """Print one line for one model."""
     from placer.tracing import trace
-    from placer.workload.workload import make_workload
+    from placer.workload import make_workload
 
     torch.set_num_threads(1)
     model, example = build(name)

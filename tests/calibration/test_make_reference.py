@@ -15,6 +15,7 @@ from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.errors import CalibrationError
+from placer.profile import store
 from placer.profile.profile import Profile
 
 
@@ -22,7 +23,8 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path
-    monkeypatch.setattr(profile, "shipped_folder", lambda: folder)
+    for module in (profile, store):
+        monkeypatch.setattr(module, "shipped_folder", lambda: folder)
     torch.set_num_threads(1)
     sessions = folder / "sessions"
     for _ in range(2):

@@ -20,7 +20,7 @@ from placer.decision.comparison import compare
 from placer.decision.race import step_on
 from placer.explanation import Advice
 from placer.profile.profile import DeviceFit, Profile
-from placer.workload.workload import Workload, make_workload
+from placer.workload import Workload, make_workload
 
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 

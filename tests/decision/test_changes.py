@@ -9,7 +9,7 @@ from torch import nn
 from placer.decision import changes
 from placer.profile.profile import DeviceFit, FamilyFit, Profile
 from placer.tracing import trace as trace_workload
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def test_the_batch_is_what_all_inputs_share() -> None:

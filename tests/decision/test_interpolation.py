@@ -24,7 +24,7 @@ from placer.decision.plan import Plan
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.tracing.trace_data import Trace
-from placer.workload.workload import Workload, make_workload
+from placer.workload import Workload, make_workload
 
 RECORD = "calibration/records/cpu-2-core/profile.json"
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer.decision.race import ROUNDS, race
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Counting(nn.Module):

@@ -15,7 +15,7 @@ from placer import machine, profile
 from placer.decision import ranks
 from placer.decision.decision import Decision
 from placer.profile.profile import Profile
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 #: Each rank reads a profile of its own, in which another number of threads is the fastest.
 PROGRAM = """

@@ -16,7 +16,7 @@ from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.tracing import trace as trace_workload
-from placer.workload.workload import Data, make_workload
+from placer.workload import Data, make_workload
 
 
 def predictions(

@@ -21,7 +21,7 @@ from placer.explanation import Explanation, build
 from placer.explanation.html import render
 from placer.explanation.sweep import Sweep
 from placer.profile.profile import Profile
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 

@@ -21,7 +21,7 @@ from placer.decision.race import race
 from placer.machine import devices, identity
 from placer.placement.moving import synchronize
 from placer.profile.profile import DeviceFit, Profile
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def small() -> nn.Module:

@@ -16,7 +16,7 @@ from placer.calibration.fitting import families
 from placer.calibration.suite import Entry
 from placer.calibration.validation import record
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def entry(name: str, width: int) -> Entry:

@@ -14,7 +14,7 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.pricing.predict import predict
 from placer.profile.profile import Profile
 from placer.tracing import trace
-from placer.workload.workload import Workload, make_workload
+from placer.workload import Workload, make_workload
 
 Network = tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor], str]
 

@@ -22,7 +22,7 @@ from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit, FamilyFit
 from placer.tracing import trace
 from placer.tracing.trace_data import MemoryEvent, OpCall, TensorSpec, Trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e11, "flops/bfloat16": 2e11, "bytes_per_second": 1e10}
 

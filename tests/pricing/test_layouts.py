@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placer.pricing.kernels import kernel_of, op_of
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Applied(nn.Module):

@@ -18,7 +18,7 @@ from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES, Context
 from placer.pricing.work import Work
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 HERE = Context(footprint_bytes=1000, recording=True)
 

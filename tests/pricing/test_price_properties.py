@@ -24,7 +24,7 @@ from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.tracing.trace_data import Trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 

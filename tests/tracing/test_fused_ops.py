@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from placer.tracing import Trace, trace
 from placer.tracing.layout import spec_of
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def ops(traced: Trace, phase: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_a_recurrent_layer_is_one_call(kind: str, batch_first: bool) -> None:
     assert len(ops(traced, "forward")) <= 4  # zeros for the states, and the layer
 
 
-def test_packed_sequences_stay_whole() -> None:
+def test_a_recurrent_layer_on_a_packed_sequence_is_one_call() -> None:
     class Packed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -61,7 +61,7 @@ def test_packed_sequences_stay_whole() -> None:
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-def test_cells_are_whole(cell: Any) -> None:
+def test_a_cell_is_one_call(cell: Any) -> None:
     traced = trace(make_workload(cell(3, 5), (4, 3), mode="train"))
     (call,) = [c for c in traced.calls if c.op.endswith("_cell")]
     assert {o.shape for o in call.outputs} == {(4, 5)}

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from placer.errors import TraceError
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 @dataclass

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Block(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Measured(TorchDispatchMode):

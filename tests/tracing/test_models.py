@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer.tracing import Trace, trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 transformers = pytest.importorskip("transformers")
 
@@ -65,7 +65,7 @@ def check(traced: Trace, model: nn.Module, mode: str) -> None:
         assert traced.autograd_nodes > 20
 
 
-def test_fused_layers_of_transformers_stay_whole() -> None:
+def test_fused_layers_of_transformers_are_one_call() -> None:
     model, example = build("vit")
     traced = trace(make_workload(model, example=example, mode="train"))
     assert sum(c.op == "aten::scaled_dot_product_attention" for c in traced.calls) == 2

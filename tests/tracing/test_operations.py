@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.calibration.benchmarks.parts import Iterated
+from placer.calibration.benchmarks.networks.solver import Iterated
 from placer.tracing import OpCall, Trace, trace
 from placer.tracing.layout import spec_of
 from placer.tracing.trace_data import CACHE_LINE, TensorSpec
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Real(TorchDispatchMode):
-    """What the dispatcher sees on the CPU. Autograd's detach calls are there only because somebody is watching."""
+    """What the dispatcher sees on the CPU. Autograd's detach calls are there only because ops are intercepted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_views_and_in_place_writes_are_marked() -> None:
     assert calls["aten::mul"].args == (2,)
 
 
-def test_a_part_that_is_put_where_it_is_costs_nothing() -> None:
+def test_a_copy_onto_itself_costs_nothing() -> None:
     """Python ends ``y[:2] += x`` by copying the sum to where it was just made."""
 
     class Parts(nn.Module):
@@ -147,7 +147,7 @@ def test_a_part_that_is_put_where_it_is_costs_nothing() -> None:
     assert_same_calls(Parts(), (4, 4), "infer")
 
 
-def test_elements_that_lie_apart_move_the_lines_between_them() -> None:
+def test_elements_that_lie_apart_move_whole_cache_lines() -> None:
     whole = TensorSpec((64, 9), (9, 1), "float32")
     assert whole.touched_bytes == whole.stored_bytes == 4 * 64 * 9
     assert TensorSpec((9, 64), (1, 9), "float32").touched_bytes == whole.touched_bytes

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer.tracing import OpCall, Trace, trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def updates(traced: Trace) -> list[OpCall]:
@@ -54,7 +54,7 @@ def test_state_bytes_are_those_of_the_real_optimizer(name: str, settings: dict[s
     assert predicted == pytest.approx(sum(t.numel() * t.element_size() for t in tensors), abs=16)
 
 
-def test_settings_are_told() -> None:
+def test_settings_are_recorded() -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=True)
     settings = dict(updates(traced_with(optimizer, model))[0].args)  # type: ignore[arg-type]

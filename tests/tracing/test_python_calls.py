@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import trace
-from placer.tracing.python_calls import AROUND, FAR, NEAR, PythonCalls, Recency, Uncounted
-from placer.workload.workload import make_workload
+from placer.tracing.python_calls import PythonCalls, Uncounted
+from placer.workload import make_workload
 
 
 def entered(model: nn.Module, *args: Tensor) -> int:
@@ -57,43 +57,14 @@ class Talkative(nn.Module):
     ],
     ids=["mlp", "normalized", "talkative"],
 )
-def test_as_many_as_really_run(model: nn.Module) -> None:
+def test_the_count_is_that_of_a_real_forward_pass(model: nn.Module) -> None:
     model.eval()
     x = torch.randn(3, 4)
     traced = trace(make_workload(model, example=x, mode="infer"))
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
 
 
-def evicted(functions: int, rounds: int) -> float:
-    recency = Recency()
-    for _ in range(rounds):
-        for function in range(functions):
-            recency.enter(function)
-    return recency.evicted
-
-
-def test_few_functions_stay_where_they_are() -> None:
-    assert evicted(NEAR - AROUND, 5) == 0.0
-
-
-def test_many_functions_are_displaced_whenever_they_return() -> None:
-    assert evicted(FAR + 1, 5) == 5 * (FAR + 1)
-
-
-def test_in_between_part_of_a_function_is_displaced() -> None:
-    functions = (NEAR + FAR) // 2 + 1  # so many others stand between two entries, less one
-    assert evicted(functions, 3) == functions * (1 + 2 * 0.5)
-
-
-def test_only_functions_in_between_displace_one_another() -> None:
-    recency = Recency()
-    for function in range(2 * FAR):
-        recency.enter(-1)
-        recency.enter(function)
-    assert recency.evicted == 2 * FAR + 1  # each of the others once, and -1 as the step begins
-
-
-def test_the_same_number_of_calls_displaces_more_where_the_functions_differ() -> None:
+def test_the_same_number_of_calls_evicts_more_where_the_functions_differ() -> None:
     class Various(nn.Module):
         def __init__(self, names: list[str]) -> None:
             super().__init__()
@@ -136,7 +107,7 @@ def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
     assert first.python_calls == second.python_calls < 10
 
 
-def test_where_somebody_else_listens_a_usual_number_stands_in() -> None:
+def test_under_another_profile_function_a_usual_number_stands_in() -> None:
     def listen(frame: Any, event: str, argument: Any) -> None:
         return None
 

@@ -1,4 +1,4 @@
-"""Steps that read values are traced by a real run of a copy, which tells the same as meta tensors where both work."""
+"""Steps that read values are traced by a real run of a copy, with the trace of meta tensors where both work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from placer.calibration.suite import entries
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
-from placer.tracing.arguments import READS
-from placer.workload.workload import make_workload
+from placer.tracing.op_arguments import READS
+from placer.workload import make_workload
 
 
 class Reading(nn.Module):
@@ -79,13 +79,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_real_run_tells_what_meta_tensors_tell(name: str, mode: str) -> None:
+def test_a_real_run_gives_the_trace_of_meta_tensors(name: str, mode: str) -> None:
     build, shape, settings = NETWORKS[name]
     meta, real = on_meta_and_for_real(build(), shape, mode=mode, **settings)
     assert meta.notes == ()
     real = without_the_look(real)
     for field in dataclasses.fields(Trace):
-        # A scalar's four bytes; and whole ops are entered in another way, through other functions.
+        # A scalar's four bytes; and fused ops are entered in another way, through other functions.
         if field.name not in ("peak_activation_bytes", "python_calls", "evicted_calls"):
             assert getattr(real, field.name) == getattr(meta, field.name), field.name
     assert meta.python_calls > 0
@@ -94,9 +94,9 @@ def test_a_real_run_tells_what_meta_tensors_tell(name: str, mode: str) -> None:
     assert 0 <= real.peak_activation_bytes - meta.peak_activation_bytes <= 4
 
 
-def test_gradients_through_whole_ops_are_real() -> None:
+def test_gradients_through_fused_ops_are_real() -> None:
     class Checks(nn.Module):
-        """Reads gradients of an op kept whole, as a line search would."""
+        """Reads gradients of a fused op, as a line search would."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.tracing import rules
-from placer.tracing.arguments import flatten
+from placer.tracing import shape_inference
 from placer.tracing.formulas import FORMULAS
 from placer.tracing.layout import elementwise_layout, spec_of
-from placer.tracing.schema import operator
+from placer.tracing.op_arguments import flatten
+from placer.tracing.op_schema import operator
 
 A = torch.ops.aten
 
@@ -25,7 +25,7 @@ def predicted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = 
     slots, plain, _, _ = flatten(info, args, kwargs or {})
     assert info.pointwise or info.base in FORMULAS
     if info.pointwise:
-        return rules.look_up(func, info, slots, plain, args, kwargs or {})
+        return shape_inference.look_up(func, info, slots, plain, args, kwargs or {})
     specs = FORMULAS[info.base](slots, dict(zip(info.plain_names, plain, strict=True)))
     return None if specs is None else (specs, info.bare)
 
@@ -234,7 +234,7 @@ def test_common_networks_do_not_import_the_compiler() -> None:
 import sys, torch
 from torch import nn
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
     nn.GELU(),
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.LayerNorm(8), nn.Linear(8, 10), nn.LogSoftmax(1))

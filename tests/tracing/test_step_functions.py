@@ -18,7 +18,7 @@ import placer
 from placer.errors import TraceError
 from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def traced_untouched(step: Callable[..., Any], shape: Any, *watched: Any, **kwargs: Any) -> Trace:
@@ -227,7 +227,7 @@ def test_an_optimizer_of_the_users_own_is_traced_op_by_op() -> None:
     assert traced.optimizer_state_bytes == 10 * 4
 
 
-def test_a_closure_given_to_the_optimizer_is_seen() -> None:
+def test_a_closure_given_to_the_optimizer_is_recorded() -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
 

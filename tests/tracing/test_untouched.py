@@ -16,7 +16,7 @@ from torch import nn
 from placer.errors import TraceError
 from placer.tracing import trace
 from placer.tracing.isolation import _loaded
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 class Stateful(nn.Module):

@@ -31,7 +31,7 @@ def test_attributes_that_leave_parameters_alone_count() -> None:
     assert module_signature(net()) != module_signature(net().double())
 
 
-def test_configuration_objects_are_looked_into() -> None:
+def test_configuration_objects_are_inspected() -> None:
     class Config:
         def __init__(self, layers: int) -> None:
             self.layers = layers
@@ -45,7 +45,7 @@ def test_configuration_objects_are_looked_into() -> None:
     assert module_signature(Net(1)) != module_signature(Net(2))
 
 
-def test_what_cannot_be_looked_into_equals_nothing() -> None:
+def test_what_cannot_be_inspected_equals_nothing() -> None:
     opaque = iter([1])
     assert signature(opaque) != signature(opaque)
 

@@ -13,12 +13,12 @@ from placer.workload.target import load_target
 SOURCE = """
 from pathlib import Path
 from torch import nn
-import neighbour
+import beside
 instance = nn.Linear(4, 2)
 class Plain(nn.Module): pass
 class Wide(nn.Module):
     def __init__(self, width): super().__init__()
-def factory(): return nn.Linear(neighbour.WIDTH, 2)
+def factory(): return nn.Linear(beside.WIDTH, 2)
 def wants(width): return nn.Linear(width, 2)
 def broken(): raise RuntimeError("first line\\nsecond line")
 def other(): return 3
@@ -40,11 +40,11 @@ number = 3
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "nets_for_test.py").write_text(SOURCE)
-    (tmp_path / "neighbour.py").write_text("WIDTH = 7")
+    (tmp_path / "beside.py").write_text("WIDTH = 7")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in ("nets_for_test", "neighbour", "bad_for_test"):
+    for name in ("nets_for_test", "beside", "bad_for_test"):
         sys.modules.pop(name, None)
 
 
@@ -58,14 +58,14 @@ def test_instances_classes_and_factories(folder: Path, source: str) -> None:
     assert isinstance(load_target(f"{source}:inner.model")[0], nn.Linear)
 
 
-def test_a_factory_runs_once_and_its_weights_are_drawn_later(folder: Path) -> None:
+def test_a_factory_runs_once_and_its_weights_are_deferred(folder: Path) -> None:
     made, draw = load_target("nets_for_test:noted")
     assert (folder / "calls.txt").read_text() == "x"
     draw()
     assert made.weight.std().item() == pytest.approx((1 / 3 / 512) ** 0.5, rel=0.05)  # type: ignore[operator]
 
 
-def test_what_fails_while_numbers_are_drawn_late_runs_once_more_without(folder: Path) -> None:
+def test_what_fails_while_numbers_are_deferred_runs_once_more_without(folder: Path) -> None:
     made, _ = load_target("nets_for_test:fails_at_first")
     assert made.weight.std().item() == pytest.approx((1 / 3 / 512) ** 0.5, rel=0.05)  # type: ignore[operator]
 

@@ -114,12 +114,12 @@ def test_a_model_that_refers_to_itself_is_not_kept_alive() -> None:
     assert gone() is None
 
 
-def test_a_torchscript_module_is_never_recognised() -> None:
+def test_a_torchscript_module_never_counts_as_unchanged() -> None:
     scripted = torch.jit.script(nn.ReLU())
     assert not Watch(scripted).unchanged(scripted)
 
 
-def test_a_model_of_too_many_parts_is_never_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_too_many_parts_never_counts_as_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placer.workload.watch.MAX_PARTS", 3)
     model = Net()
     assert not Watch(model).unchanged(model)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.workload.workload import make_workload, optimizer_classes
+from placer.workload import make_workload, optimizer_classes
 
 
 @pytest.fixture

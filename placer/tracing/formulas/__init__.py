@@ -1,7 +1,7 @@
 """Output specs of common ops as formulas, agreeing with the real CPU kernels in shape, strides and dtype.
 
 A formula takes the tensor arguments and the other arguments by name. It answers None when it does not cover the case,
-and the op's meta kernel runs instead.
+and the op's meta kernel runs instead. A new family is one module with a table ``FORMULAS``, and one line below.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import torch
 
 from placer.tracing.formulas.base import Formula, Plain, Slots, Specs, one_dtype
 from placer.tracing.layout import dense, elementwise_layout, make_spec
-from placer.tracing.schema import dtype_name
+from placer.tracing.op_schema import dtype_name
 
 
 def _cat(slots: Slots, plain: Plain) -> Specs | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -68,4 +69,14 @@ def in_phases(count: int, costs: dict[str, float], *, apart: bool) -> list[StepO
         seconds = sum(spent.values()) + (op.seconds or 0.0) * op.count
         found.append(StepObservation("cpu", 2, "network", f"step {i}", seconds, 0.02, counts, (op,),
                                      gaps=spent if apart else {}))  # fmt: skip
+    return found
+
+
+def slower(observed: list[StepObservation], **factors: float) -> list[StepObservation]:
+    """The same steps on a machine whose ops of a family take so many times longer."""
+    found = []
+    for step in observed:
+        ops = tuple(replace(op, seconds=(op.seconds or 0.0) * factors[op.family]) for op in step.ops)
+        more = sum((o.seconds or 0.0) * o.count for o in ops) - sum((o.seconds or 0.0) * o.count for o in step.ops)
+        found.append(replace(step, ops=ops, seconds=step.seconds + more))
     return found

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.accelerator import LEAST_UPDATES, fit_accelerator, issue_seconds
-from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing.describe import feature_names
+from placer.calibration.fitting.accelerator import fit_accelerator
+from placer.calibration.measuring.observation import StepObservation
 from placer.pricing.framework import framework_seconds
 
-from .test_device import RATES, steps
+from .made_up import RATES, steps
 
 ISSUE, PACE = 3e-6, 1.5
 DEVICE_RATES = {**RATES, "launch_seconds": 4e-6, "sync_seconds": 6e-6, "issue_seconds": 2e-6}
@@ -39,13 +38,13 @@ def between_ops(count: int, host: dict[str, float] | None) -> dict[str, float]:
     return {name: cost for name, cost in fit.framework.items() if not name.startswith("host")}
 
 
-def test_many_steps_tell_what_the_host_does_between_ops() -> None:
+def test_many_steps_show_what_the_host_does_between_ops() -> None:
     found = between_ops(200, None)
     seen = ("step", "forward_op", "python_call")
     assert found == {name: pytest.approx(PACE * ON_CPU[name], rel=0.15) for name in seen}
 
 
-def test_few_steps_tell_at_what_pace_it_does_what_it_does_on_the_cpu() -> None:
+def test_few_steps_show_at_what_pace_it_does_what_it_does_on_the_cpu() -> None:
     found = between_ops(16, {**ON_CPU, "python_call": 1.2 * ON_CPU["python_call"]})
     unseen = host_bound(50, 6)
     ratios = [framework_seconds(s.counts, found) / (PACE * framework_seconds(s.counts, ON_CPU)) for s in unseen]
@@ -54,32 +53,9 @@ def test_few_steps_tell_at_what_pace_it_does_what_it_does_on_the_cpu() -> None:
     assert found["training_step"] == pytest.approx(PACE * ON_CPU["training_step"], rel=0.15)  # none was measured
 
 
-def test_too_few_steps_tell_nothing_by_themselves() -> None:
+def test_too_few_steps_show_nothing_by_themselves() -> None:
     assert between_ops(5, None) == {}
 
 
 def test_a_host_whose_clock_stands_still_between_ops_is_not_given_a_cpus_costs() -> None:
     assert max(between_ops(200, {name: 1e3 * cost for name, cost in ON_CPU.items()}).values()) < 1e-4
-
-
-def updated(optimizer: str, tensors: int, whole: float, each: float) -> StepObservation:
-    """A probe of equal tensors, whose update is divided evenly among them."""
-    features = (0.0,) * (2 + len(feature_names("optimizer")))
-    op = OpObservation("optimizer", optimizer, "float32", features, 1e-6, whole / tensors + each, 0.0, tensors)
-    return StepObservation("made-up", 2, "optimizer", f"{tensors}", 1e-3, 0.0, {}, (op,))
-
-
-def test_an_update_takes_the_host_a_time_of_its_own_and_one_per_tensor() -> None:
-    adam = [updated("optimizer::Adam", tensors, 9e-5, 2e-6) for tensors in (1, 4, 9, 60)]
-    sgd = [updated("optimizer::SGD", tensors, 3e-5, 1e-6) for tensors in (2, 30)]
-    assert len(adam) >= LEAST_UPDATES > len(sgd)
-    found = issue_seconds([*adam, *sgd])
-    assert found["host_update/optimizer::Adam"] == pytest.approx(9e-5)
-    assert found["host/optimizer::Adam"] == pytest.approx(2e-6)
-    assert 3e-5 < found["host_update/optimizer"] < 9e-5
-    assert not {"host", "host/optimizer::SGD", "host_update/optimizer::SGD"} & set(found)
-
-
-def test_a_network_says_nothing_of_its_update_whose_tensors_differ() -> None:
-    network = replace(updated("optimizer::Adam", 5, 9e-5, 2e-6), family="network")
-    assert issue_seconds([network]) == {}

@@ -10,19 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting import device as fitting
-from placer.calibration.fitting.framework import learnt
-from placer.calibration.fitting.residual import most_points
-from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.fitting.device import fit_device
+from placer.calibration.fitting.families import LEAST_POINTS
+from placer.calibration.fitting.family import most_points
+from placer.calibration.fitting.interval import predict_step
+from placer.calibration.measuring.observation import StepObservation
 from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import feature_names
-from placer.pricing.framework import BACKWARD, FORWARD
 from placer.pricing.predict import Z90
 from placer.profile.profile import DeviceFit
 
+from .made_up import FRAMEWORK, RATES, steps
+
+
 @pytest.fixture(scope="module")
 def fit() -> DeviceFit:
-    return fitting.fit_device(steps(160, 0), RATES, device="cpu", threads=2)
+    return fit_device(steps(160, 0), RATES, device="cpu", threads=2)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def _errors(fit: DeviceFit, held: Sequence[StepObservation]) -> tuple[list[float
     model = CostModel(fit)
     errors, sigmas = [], []
     for step in held:
-        predicted, sigma = fitting.predict_step(step, model)
+        predicted, sigma = predict_step(step, model)
         errors.append(abs(math.log(step.seconds / predicted)))
         sigmas.append(math.hypot(fit.interval["base"], fit.interval["ops"] * sigma))
     return errors, sigmas
@@ -59,7 +61,7 @@ def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(fit: Devi
     odd = [replace(s, family="matmul", seconds=s.seconds * math.exp(random.normal(0, 0.5))) for s in steps(160, 2)]
     mixed = [step for pair in zip(steps(160, 0), odd, strict=True) for step in pair]
     # One in four is held out: of every second pair the network.
-    with_blocks = fitting.fit_device(mixed, RATES, device="cpu", threads=2)
+    with_blocks = fit_device(mixed, RATES, device="cpu", threads=2)
     assert with_blocks.interval["held_out"] < 1.5 * fit.interval["held_out"]
 
 
@@ -86,9 +88,9 @@ def test_what_was_measured_is_counted_in_samples(fit: DeviceFit) -> None:
 
 def test_a_family_with_too_few_samples_stays_at_physics() -> None:
     few = steps(6, 3)
-    thin = fitting.fit_device(few, RATES, device="cpu", threads=1)
+    thin = fit_device(few, RATES, device="cpu", threads=1)
     counted = {name: sum(op.family == name for o in few for op in o.ops) for name in ("matmul", "elementwise")}
-    assert set(thin.families) == {name for name, count in counted.items() if count >= fitting.LEAST_POINTS}
+    assert set(thin.families) == {name for name, count in counted.items() if count >= LEAST_POINTS}
     assert thin.interval["base"] > 0
 
 
@@ -98,5 +100,5 @@ def test_disturbed_steps_are_survived(unseen: list[StepObservation]) -> None:
     for i in random.choice(len(observed), 8, replace=False):
         step = observed[i]
         observed[i] = StepObservation(**{**step.__dict__, "seconds": step.seconds * 10})
-    errors, _ = _errors(fitting.fit_device(observed, RATES, device="cpu", threads=2), unseen)
+    errors, _ = _errors(fit_device(observed, RATES, device="cpu", threads=2), unseen)
     assert np.median(errors) < 0.06

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.difference import OTHER_CLASS, SAME_CLASS, Compared, Difference
+from placer.calibration.fitting.difference import OTHER_CLASS, SAME_CLASS, ComparedOps, Difference
 from placer.profile.profile import FamilyFit
 
 KNOWN = FamilyFit(
@@ -16,10 +16,10 @@ KNOWN = FamilyFit(
 )  # fmt: skip
 
 
-def compared(ratio: np.ndarray, x: np.ndarray, moments: np.ndarray, *, seed: int = 0) -> Compared:
+def compared(ratio: np.ndarray, x: np.ndarray, moments: np.ndarray, *, seed: int = 0) -> ComparedOps:
     """Measured ratios with 3 % of noise each."""
     noisy = np.log(ratio) + np.random.default_rng(seed).normal(0.0, 0.03, len(x))
-    return Compared(x, np.zeros(len(x), dtype=np.int64), moments, noisy, np.full(len(x), 1e-4))
+    return ComparedOps(x, np.zeros(len(x), dtype=np.int64), moments, noisy, np.full(len(x), 1e-4))
 
 
 def shapes(count: int, seed: int = 1) -> np.ndarray:
@@ -49,9 +49,9 @@ def test_a_difference_that_grows_with_size_is_learnt() -> None:
 
 def test_many_samples_of_one_slow_moment_say_little() -> None:
     x = shapes(90)
-    calm, slow = np.full(30, 1.0), np.full(60, 1.4)
+    usual, slow = np.full(30, 1.0), np.full(60, 1.4)
     moments = np.concatenate([50.0 * np.arange(30.0), np.full(60, 700.0)])
-    points = compared(np.concatenate([calm, slow]), x, moments)
+    points = compared(np.concatenate([usual, slow]), x, moments)
     mean, _ = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=4)))
     average = (30 * math.log(1.0) + 60 * math.log(1.4)) / 90
     assert abs(float(np.mean(mean))) < 0.4 * average
@@ -62,7 +62,7 @@ def test_far_from_every_sample_the_doubt_is_that_of_any_machine() -> None:
     _, near = difference.predict(*at(shapes(12)))
     _, far = difference.predict(*at(shapes(12) + 500.0))
     assert far.min() > near.max()
-    assert far.max() < OTHER_CLASS.family_pace + difference.departure.signal
+    assert far.max() < OTHER_CLASS.family_pace + difference.chosen.signal
 
 
 def test_one_disturbed_sample_bends_nothing() -> None:
@@ -75,12 +75,12 @@ def test_one_disturbed_sample_bends_nothing() -> None:
 
 def test_what_was_chosen_once_is_used_again() -> None:
     points = compared(np.full(40, 1.7), shapes(40), 50.0 * np.arange(40.0))
-    chosen = Difference(points, KNOWN, 0.0, OTHER_CLASS).departure
-    assert Difference(points, KNOWN, 0.0, OTHER_CLASS, chosen).departure is chosen
+    chosen = Difference(points, KNOWN, 0.0, OTHER_CLASS).chosen
+    assert Difference(points, KNOWN, 0.0, OTHER_CLASS, chosen).chosen is chosen
 
 
-def test_a_machine_of_the_same_kind_is_believed_to_be_alike() -> None:
+def test_a_machine_of_the_same_class_is_believed_to_be_alike() -> None:
     points = compared(np.full(6, 1.3), shapes(6), np.arange(6.0))
     alike, _ = Difference(points, KNOWN, 0.0, SAME_CLASS).predict(*at(shapes(20, seed=6)))
-    strange, _ = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=6)))
-    assert abs(np.mean(alike)) < 0.7 * abs(np.mean(strange))
+    unlike, _ = Difference(points, KNOWN, 0.0, OTHER_CLASS).predict(*at(shapes(20, seed=6)))
+    assert abs(np.mean(alike)) < 0.7 * abs(np.mean(unlike))

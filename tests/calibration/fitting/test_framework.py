@@ -12,16 +12,17 @@ def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
     costs = {"step": 2e-6, "python_call": 1e-6, "training_step": 2e-5, "autograd_node": 3e-6}
 
     def worst(apart: bool) -> float:
-        found = fitting.fit_device(in_phases(80, costs, apart=apart), RATES, device="cpu", threads=2).framework
+        found = fit_device(in_phases(80, costs, apart=apart), RATES, device="cpu", threads=2).framework
         return max(abs(found[name] / costs[name] - 1.0) for name in ("python_call", "autograd_node"))
 
     assert worst(apart=True) < 0.1
     assert worst(apart=False) > 0.2
 
 
-def test_what_a_profile_was_fitted_by_before_is_learnt_of_its_kin_too() -> None:
+def test_costs_that_an_older_profile_has_are_fitted_where_it_is_transferred_from() -> None:
     costs = {"python_call": 0.5e-6, "autograd_node": 2e-6, "backward_op": 1e-6}
     steps = in_phases(80, costs, apart=True)
-    now = learnt(steps, {})
+    now = counts_to_fit(steps, {})
     assert "op_reuse_distance_30_forward_ops" not in now
-    assert learnt(steps, {"python_call": 1e-6, "op_reuse_distance_30_forward_ops": 1e-6}) == [*now, "op_reuse_distance_30_forward_ops"]
+    elsewhere = {"python_call": 1e-6, "op_reuse_distance_30_forward_ops": 1e-6}
+    assert counts_to_fit(steps, elsewhere) == [*now, "op_reuse_distance_30_forward_ops"]

@@ -1,4 +1,4 @@
-"""A residual that has learnt from more points than it keeps."""
+"""A residual that has learnt from more points than it keeps, and without outliers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting import residual
-from placer.calibration.fitting.residual import Hyperparameters, Points, _condensed, _uncontradicted
+from placer.calibration.fitting import points as fitted_points
+from placer.calibration.fitting.kernel import Hyperparameters
+from placer.calibration.fitting.points import Points, condensed, without_outliers
 from placer.pricing.gaussian_process import Array, Residual
 from placer.profile.profile import FamilyFit
 
@@ -33,8 +34,8 @@ def unseen() -> Array:
     return np.random.default_rng(8).uniform(0, 4, (200, 2))
 
 
-def condensed(points: Points, most: int) -> Points:
-    return _condensed(points, CHOSEN, MEAN, most)[0]
+def fewer(points: Points, most: int) -> Points:
+    return condensed(points, CHOSEN, MEAN, most)[0]
 
 
 def error(points: Points, x: Array) -> float:
@@ -51,33 +52,33 @@ def error(points: Points, x: Array) -> float:
 
 
 def test_few_points_say_what_all_of_them_do(points: Points, unseen: Array) -> None:
-    few, all_of_them = condensed(points, KEPT), condensed(points, POINTS)
+    few, all_of_them = fewer(points, KEPT), fewer(points, POINTS)
     assert len(few) == KEPT
     assert error(few, unseen) < 1.25 * error(all_of_them, unseen)
 
 
 def test_what_is_not_kept_is_not_lost(points: Points, unseen: Array) -> None:
-    dropped = condensed(points[:KEPT], KEPT)
-    assert error(condensed(points, KEPT), unseen) < 0.75 * error(dropped, unseen)
+    dropped = fewer(points[:KEPT], KEPT)
+    assert error(fewer(points, KEPT), unseen) < 0.75 * error(dropped, unseen)
 
 
 def test_the_doubt_that_is_left_is_told(points: Points) -> None:
-    _, doubt = _condensed(points, CHOSEN, MEAN, KEPT)
-    _, of_half = _condensed(points[: POINTS // 2], CHOSEN, MEAN, KEPT)
+    _, doubt = condensed(points, CHOSEN, MEAN, KEPT)
+    _, of_half = condensed(points[: POINTS // 2], CHOSEN, MEAN, KEPT)
     assert 0.0 < doubt < of_half < NOISE
 
 
 def test_what_fits_already_stays_as_it_is(points: Points) -> None:
-    same, doubt = _condensed(points, CHOSEN, MEAN, POINTS)
+    same, doubt = condensed(points, CHOSEN, MEAN, POINTS)
     assert np.array_equal(same.y, points.y)
     assert np.array_equal(same.noise, points.noise + NOISE)
     assert doubt == 0.0
 
 
 def test_a_point_that_all_others_contradict_is_left_out(points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residual, "LOOKED_AT", 250)  # not all of them at once
+    monkeypatch.setattr(fitted_points, "BLOCK", 250)  # not all of them at once
     wrong = points.y.copy()
     wrong[[3, 400]] += 5.0
-    calm = _uncontradicted(replace(points, y=wrong), CHOSEN, MEAN)
-    assert POINTS - 20 <= len(calm) <= POINTS - 2
-    assert not set(wrong[[3, 400]]) & set(calm.y)
+    kept = without_outliers(replace(points, y=wrong), CHOSEN, MEAN)
+    assert POINTS - 20 <= len(kept) <= POINTS - 2
+    assert not set(wrong[[3, 400]]) & set(kept.y)

@@ -11,7 +11,7 @@ from .made_up import steps
 
 def test_samples_kept_are_spread_over_the_shapes() -> None:
     observed = steps(80, 6)
-    kept = fitting.samples(observed, most=20)
+    kept = samples(observed, most=20)
     by_family = {name: [s for s in kept if s.family == name] for name in ("matmul", "elementwise")}
     assert all(len(members) == 20 for members in by_family.values())
     sizes = [op.features[1] for step in observed for op in step.ops if op.family == "elementwise"]
@@ -24,5 +24,5 @@ def test_samples_kept_are_spread_over_the_shapes() -> None:
 def test_spread_out_takes_the_corners_first() -> None:
     x = np.array([[0.0], [0.1], [0.2], [10.0], [5.0]])
     same = np.zeros(5, dtype=np.int64)
-    assert set(fitting.spread_out(x, same, 3).tolist()) == {0, 3, 4}
-    assert len(fitting.spread_out(x, same, 99)) == 5
+    assert set(spread_out(x, same, 3).tolist()) == {0, 3, 4}
+    assert len(spread_out(x, same, 99)) == 5

@@ -17,7 +17,7 @@ from placer.calibration.measuring.speed_probe.readings import binned
 from placer.calibration.measuring.stopwatch import Stopwatch, Whole
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 SPEC = TensorSpec((4,), (1,), "float32")
 

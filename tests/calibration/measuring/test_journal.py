@@ -115,7 +115,7 @@ def test_a_journal_of_a_former_format_is_put_aside(path: Path) -> None:
 
 def test_a_journal_of_a_former_format_that_has_to_exist_is_refused_and_stays(path: Path) -> None:
     path.parent.mkdir()
-    path.write_text('{"version": 3, "fingerprint": {}}\n{"step": {"beat": 1}}\n')
+    path.write_text('{"version": 3, "fingerprint": {}}\n{"step": {}}\n')
     before = path.read_bytes()
     with pytest.raises(CalibrationError, match="has journal format 3, and this version of placer reads format 4"):
         Journal(path, HERE, existing=True)

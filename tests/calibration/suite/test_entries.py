@@ -14,7 +14,7 @@ from placer.calibration.suite import SUITES, Entry, entries
 from placer.calibration.suite.reference import Reference
 from placer.nest import tensors
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 FULL = entries("full")
 #: Hundreds of MB of random weights: built and run by the validation itself, too heavy here.
@@ -67,7 +67,7 @@ def test_a_missing_package_is_named() -> None:
 
 @pytest.mark.parametrize("name", [entry.name for entry in FULL])
 def test_every_network_needs_only_declared_packages(name: str) -> None:
-    assert by_name(name).missing() == (), "install placer[suite] to run these tests"
+    assert by_name(name).missing() == (), "install torch-placer[suite] to run these tests"
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in FULL if entry.name not in HEAVY])

@@ -7,7 +7,7 @@ from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference, batches_of
 from placer.nest import tensors
 from placer.tracing import trace
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
 
 
 def named(name: str) -> Reference:

@@ -1,7 +1,8 @@
-"""Random numbers of large tensors, drawn when somebody reads them: most of the time of building a large model.
+"""Deferred initialisation: random numbers of large tensors are drawn when something reads them.
 
-A model's price depends on the shapes of its weights, not on their values. Built under ``LateDraws`` the weights have
-memory, and everything else of the model is as it would be: buffers that the constructor computes, tied weights, dtypes.
+Drawing them is most of the time of building a large model, and a model's price depends on the shapes of its weights
+only. Built under ``DeferredInit`` the weights have memory, and all else of the model is as usual: buffers that the
+constructor computes, tied weights, dtypes.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ _MEMORY = frozenset({
 })  # fmt: skip
 
 
-class LateDraws:
-    """A context in which random fills of large CPU tensors, and what is done to them in place, are put off.
+class DeferredInit:
+    """A context that defers random fills of large CPU tensors, and the in-place changes that follow them.
 
-    What reads or saves such a tensor finds its values: they are drawn first, from torch's generator as it is then, so
-    that a seed gives other numbers than it would without. ``draw`` does so for all that are left, also afterwards.
-    Initialisers that read what they draw (``trunc_normal_`` rejects, ``orthogonal_`` decomposes) take their time.
+    Whatever reads or saves such a tensor finds its values: they are drawn first, from torch's generator as it is then,
+    so a seed gives other numbers than without the context. ``draw`` fills all that are left, also after the context.
+    Initialisers that read what they draw (``trunc_normal_`` rejects, ``orthogonal_`` decomposes) take their usual time.
     """
 
     def __init__(self) -> None:
-        #: By storage, which what is put off keeps alive.
+        #: Deferred changes by storage; they keep the storage alive.
         self._pending: dict[int | None, list[Callable[[], object]]] = {}
-        #: Storages that are to have the values of another one.
+        #: By storage: the storages of its deferred copies.
         self._copies: dict[int | None, list[int | None]] = {}
         self._stack = contextlib.ExitStack()
 
     def __bool__(self) -> bool:
-        """Whether there is something to draw."""
+        """Whether any change is deferred."""
         return bool(self._pending)
 
-    def __enter__(self) -> LateDraws:
+    def __enter__(self) -> DeferredInit:
         self._stack.enter_context(_Ops(self))
         self._stack.enter_context(_Memory(self))
         return self
@@ -56,29 +57,29 @@ class LateDraws:
         self._stack.close()
 
     def draw(self) -> None:
-        """Give every tensor the values it was to have."""
+        """Fill every tensor that waits for its values."""
         self.draw_those(list(self._pending))
 
     def draw_those(self, storages: Iterable[int | None]) -> None:
-        """The same for the tensors in some storages."""
+        """Fill the tensors in these storages."""
         with torch.no_grad(), _disable_current_modes():
             for storage in storages:
                 for fill in self._pending.pop(storage, ()):
                     fill()
-                self.draw_those(self._copies.pop(storage, ()))  # now: who knows what becomes of the original
+                self.draw_those(self._copies.pop(storage, ()))  # now: the original may change next
 
     def waiting(self, tensors: Iterable[Tensor]) -> set[int | None]:
-        """The storages of ``tensors`` that were not filled yet."""
+        """The storages of ``tensors`` that are not filled yet."""
         return self._pending.keys() & {_storage(tensor) for tensor in tensors}
 
     def put_off(self, tensor: Tensor, change: Callable[[], object]) -> Tensor:
-        """Remember what changes a tensor."""
+        """Defer a change of a tensor."""
         self._settle(tensor)
         self._pending.setdefault(_storage(tensor), []).append(change)
         return tensor
 
     def fill(self, tensor: Tensor, run: Callable[[], Tensor]) -> Tensor:
-        """Remember what fills a large tensor; fill a small one."""
+        """Defer the fill of a large tensor; fill a small one."""
         if not _is_large(tensor):
             return run()
         if _covers(tensor):
@@ -86,12 +87,12 @@ class LateDraws:
         return self.put_off(tensor, run)
 
     def forget(self, tensor: Tensor) -> None:
-        """What was put off for a tensor does not matter: all of it is overwritten."""
+        """Drop the deferred changes of a tensor: all of it is overwritten."""
         self._settle(tensor)
         self._pending.pop(_storage(tensor), None)
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor that was not filled yet."""
+        """A deferred copy of a tensor that is not filled yet."""
         result = torch.empty_like(tensor)
 
         def fill() -> None:
@@ -103,54 +104,54 @@ class LateDraws:
         return result
 
     def _settle(self, tensor: Tensor) -> None:
-        """Copies have the values a tensor had before it changes."""
+        """Fill a tensor and its copies before it changes: copies have its values from before."""
         if _storage(tensor) in self._copies:
             self.draw_those([_storage(tensor)])
 
 
 class _Ops(TorchDispatchMode):
-    """Puts off ops, or has them find what they read."""
+    """Defers ops, or fills the tensors they read."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler, for two seconds, to say that it leaves this class alone
+        return False  # else torch imports its compiler, for two seconds, to hide this class from it
 
-    def __init__(self, late: LateDraws) -> None:
+    def __init__(self, deferred: DeferredInit) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.late = late
+        self.deferred = deferred
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        late, run = self.late, partial(func, *args, **(kwargs or {}))
+        deferred, run = self.deferred, partial(func, *args, **(kwargs or {}))
         if func in _DRAWS:
-            return late.fill(args[0], run)
-        if not late or func.is_view or _reads_shapes(func):
+            return deferred.fill(args[0], run)
+        if not deferred or func.is_view or _reads_shapes(func):
             return run()
         given = list(_tensors(args, kwargs or {}))
         if func is torch.ops.aten.copy_.default and _covers(given[0]) and _storage(given[0]) != _storage(given[1]):
-            late.forget(given[0])
-        waiting = late.waiting(given)
+            deferred.forget(given[0])
+        waiting = deferred.waiting(given)
         if waiting and len(given) == 1 and _changes_values(func):
-            return late.put_off(args[0], run)
+            return deferred.put_off(args[0], run)
         if waiting and func is torch.ops.aten.clone.default and _covers(args[0]) and _keeps_format(kwargs):
-            return late.copy(args[0])
-        late.draw_those(waiting)
+            return deferred.copy(args[0])
+        deferred.draw_those(waiting)
         return run()
 
 
 class _Memory(TorchFunctionMode):
-    """Has tensors filled before their memory is looked at without an op."""
+    """Fills tensors before a method reads their memory without an op."""
 
-    def __init__(self, late: LateDraws) -> None:
+    def __init__(self, deferred: DeferredInit) -> None:
         super().__init__()
-        self.late = late
+        self.deferred = deferred
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.late and getattr(func, "__name__", "") in _MEMORY:
-            self.late.draw_those(self.late.waiting(_tensors(args)))
+        if self.deferred and getattr(func, "__name__", "") in _MEMORY:
+            self.deferred.draw_those(self.deferred.waiting(_tensors(args)))
         return func(*args, **(kwargs or {}))
 
 
@@ -171,7 +172,7 @@ def _storage(tensor: Tensor) -> int | None:
 
 
 def _covers(tensor: Tensor) -> bool:
-    """Whether a tensor is all there is in its memory."""
+    """Whether a tensor is all of its storage."""
     return (
         _has_memory(tensor)
         and tensor.is_contiguous()
@@ -184,13 +185,13 @@ def _keeps_format(kwargs: dict[str, Any] | None) -> bool:
 
 
 def _reads_shapes(func: Any) -> bool:
-    """``empty_like`` and ``new_zeros`` look at what they are given, but not into it: torch's names say so."""
+    """Whether an op reads the shape of its argument only (``empty_like``, ``new_zeros``), by torch's naming."""
     name: str = func.overloadpacket.__name__
     return name.endswith("_like") or name.startswith("new_")
 
 
 def _changes_values(func: Any) -> bool:
-    """Whether an op writes to its first argument and returns it, as torch's names say, and leaves its shape alone."""
+    """Whether an op writes to its first argument and returns it, by torch's naming, and leaves its shape alone."""
     name: str = func.overloadpacket.__name__
     in_place = name.endswith("_") and not name.endswith("__") and func._schema.is_mutable
     return in_place and torch.Tag.inplace_view not in func.tags

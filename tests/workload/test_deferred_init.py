@@ -16,48 +16,48 @@ from torch import Tensor, nn
 from placer.calibration.suite import entries
 from placer.tracing import trace
 from placer.tracing.trace_data import Trace
-from placer.workload.late_draws import LEAST_ELEMENTS, LateDraws
-from placer.workload.workload import make_workload
+from placer.workload import make_workload
+from placer.workload.deferred_init import LEAST_ELEMENTS, DeferredInit
 
 WIDE = 512
 assert WIDE * WIDE >= LEAST_ELEMENTS
 
 
-def built(build: Callable[[], nn.Module]) -> tuple[nn.Module, LateDraws]:
-    late = LateDraws()
-    with late:
-        return build(), late
+def built(build: Callable[[], nn.Module]) -> tuple[nn.Module, DeferredInit]:
+    deferred = DeferredInit()
+    with deferred:
+        return build(), deferred
 
 
 def test_a_large_weight_is_drawn_when_asked_for() -> None:
-    net, late = built(lambda: nn.Linear(WIDE, WIDE))
-    assert late
+    net, deferred = built(lambda: nn.Linear(WIDE, WIDE))
+    assert deferred
     with torch.no_grad():
         net.weight.fill_(7.0)  # whatever is there before
-    late.draw()
-    assert not late
+    deferred.draw()
+    assert not deferred
     assert net.weight.std().item() == pytest.approx((1 / 3 / WIDE) ** 0.5, rel=0.05)
     assert net.weight.requires_grad
     assert net.weight.is_leaf
 
 
 def test_small_tensors_are_drawn_at_once() -> None:
-    net, late = built(lambda: nn.Linear(8, 8))
-    assert not late
+    net, deferred = built(lambda: nn.Linear(8, 8))
+    assert not deferred
     assert net.weight.std().item() > 0.0
 
 
 def test_what_reads_a_weight_gets_its_values() -> None:
-    with LateDraws() as late:
+    with DeferredInit() as deferred:
         weight = torch.empty(WIDE, WIDE).normal_(3.0)
         mean = weight.mean().item()
-        assert not late
+        assert not deferred
         doubled = torch.empty(WIDE, WIDE).normal_(3.0).t() * 2.0
         other = torch.empty(WIDE, WIDE).normal_()
     assert mean == pytest.approx(3.0, rel=0.01)
     assert doubled.mean().item() == pytest.approx(6.0, rel=0.01)
     before = weight.clone()
-    late.draw()
+    deferred.draw()
     assert torch.equal(weight, before)  # drawn once
     assert other.std().item() == pytest.approx(1.0, rel=0.01)
 
@@ -71,9 +71,9 @@ def test_changes_in_place_follow_the_draw() -> None:
             net.weight.t().mul_(2.0)
         return net
 
-    net, late = built(build)
-    assert late
-    late.draw()
+    net, deferred = built(build)
+    assert deferred
+    deferred.draw()
     weight = net.weight.detach()
     assert weight[5].eq(18.0).all()
     assert torch.cat([weight[:5], weight[6:]]).std().item() == pytest.approx(0.04, rel=0.1)
@@ -82,17 +82,17 @@ def test_changes_in_place_follow_the_draw() -> None:
 
 def test_an_initialiser_that_reads_what_it_draws() -> None:
     net = nn.Linear(WIDE, WIDE)
-    with LateDraws() as late:
+    with DeferredInit() as deferred:
         nn.init.trunc_normal_(net.weight, std=0.02, a=-0.02, b=0.02)
         nn.init.orthogonal_(other := torch.empty(WIDE, WIDE))
-    late.draw()
+    deferred.draw()
     assert 0.01 < net.weight.abs().max().item() <= 0.02
     assert torch.allclose(other @ other.T, torch.eye(WIDE), atol=1e-4)
 
 
 def test_a_row_set_to_zero_stays_zero() -> None:
-    net, late = built(lambda: nn.Embedding(WIDE, WIDE, padding_idx=3))
-    late.draw()
+    net, deferred = built(lambda: nn.Embedding(WIDE, WIDE, padding_idx=3))
+    deferred.draw()
     assert net.weight[3].eq(0.0).all()
     assert net.weight[4].ne(0.0).any()
 
@@ -106,11 +106,11 @@ def test_a_row_set_to_zero_stays_zero() -> None:
     lambda weight, path: pickle.loads(pickle.dumps(weight)),
 ])  # fmt: skip
 def test_what_leaves_torch_has_its_values(look: Callable[[Tensor, Path], Tensor], tmp_path: Path) -> None:
-    with LateDraws() as late:
+    with DeferredInit() as deferred:
         weight, other = nn.Linear(WIDE, WIDE).weight, nn.Linear(WIDE, WIDE).weight
         seen = look(weight, tmp_path / "weight.pt").clone()
-    assert late
-    late.draw()
+    assert deferred
+    deferred.draw()
     assert torch.equal(seen, weight)
     assert seen.std().item() == pytest.approx(other.std().item(), rel=0.05)
 
@@ -124,8 +124,8 @@ def test_loaded_weights_are_not_drawn_over(tmp_path: Path) -> None:
         net.load_state_dict(torch.load(tmp_path / "weights.pt"))
         return net
 
-    net, late = built(build)
-    late.draw()
+    net, deferred = built(build)
+    deferred.draw()
     for ours, theirs in zip(net.parameters(), trained.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -137,23 +137,23 @@ def test_part_of_a_weight_copied_in_stays() -> None:
             net.weight[:2].copy_(torch.ones(2, WIDE))
         return net
 
-    net, late = built(build)
-    late.draw()
+    net, deferred = built(build)
+    deferred.draw()
     assert net.weight[:2].eq(1.0).all()
     assert net.weight[2].abs().max().item() < 1.0
 
 
 def test_copies_have_the_values_of_their_original() -> None:
-    net, late = built(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDE, 4, batch_first=True), 2))
-    assert late
-    late.draw()
+    net, deferred = built(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDE, 4, batch_first=True), 2))
+    assert deferred
+    deferred.draw()
     first, second = (part.linear1.weight for part in net.layers)
     assert torch.equal(first, second)
     assert first.std().item() == pytest.approx((1 / 3 / WIDE) ** 0.5, rel=0.05)
 
 
 def test_a_copy_has_the_values_from_before_a_change() -> None:
-    with LateDraws() as late, torch.no_grad():
+    with DeferredInit() as deferred, torch.no_grad():
         original = torch.empty(WIDE, WIDE).normal_(3.0)
         copies = [original.clone() for _ in range(4)]
         original.mul_(2.0)
@@ -161,7 +161,7 @@ def test_a_copy_has_the_values_from_before_a_change() -> None:
         copies[1].normal_(-1.0)
         original.normal_(7.0)
         copies.append(copies[2].clone().mul_(0.0))
-    late.draw()
+    deferred.draw()
     means = [tensor.mean().item() for tensor in (original, *copies)]
     assert means == pytest.approx([7.0, 13.0, -1.0, 3.0, 3.0, 0.0], abs=0.02)
     assert torch.equal(copies[0], copies[3] + 10.0)
@@ -169,9 +169,9 @@ def test_a_copy_has_the_values_from_before_a_change() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_dtypes(dtype: torch.dtype) -> None:
-    net, late = built(lambda: nn.Linear(WIDE, WIDE, dtype=dtype))
-    assert late
-    late.draw()
+    net, deferred = built(lambda: nn.Linear(WIDE, WIDE, dtype=dtype))
+    assert deferred
+    deferred.draw()
     assert net.weight.dtype == dtype
     assert net.weight.float().std().item() == pytest.approx((1 / 3 / WIDE) ** 0.5, rel=0.05)
 
@@ -180,10 +180,10 @@ def test_the_compiler_is_not_imported_for_it() -> None:
     program = """
 import sys
 from torch import nn
-from placer.workload.late_draws import LateDraws
-with LateDraws() as late:
+from placer.workload.deferred_init import DeferredInit
+with DeferredInit() as deferred:
     nn.Linear(512, 512)
-assert late and not {"torch._dynamo", "sympy"} & sys.modules.keys()
+assert deferred and not {"torch._dynamo", "sympy"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
@@ -223,13 +223,13 @@ class Reading(nn.Module):
 
 
 def traces(build: Callable[[], nn.Module], example: Any, **options: Any) -> list[Trace]:
-    """Of the model as it is, then built with late draws. The price depends on nothing else of a model."""
-    late = LateDraws()
-    with late:
+    """The trace of the model as it is, then of the model built with deferred draws."""
+    deferred = DeferredInit()
+    with deferred:
         second = build()
     workloads = [make_workload(net, example=example, mode="train", **options) for net in (build(), second)]
     trace(workloads[0])  # libraries fill caches of their own the first time
-    return [trace(workloads[0]), trace(dataclasses.replace(workloads[1], draw=late.draw))]
+    return [trace(workloads[0]), trace(dataclasses.replace(workloads[1], draw=deferred.draw))]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "bert_small", "gpt2_tiny", "vit_small", "mlp_wide"])
@@ -242,7 +242,7 @@ def test_networks_of_the_suite_have_the_same_trace(name: str) -> None:
     assert after == before
 
 
-def test_what_constructors_do_shows_in_the_trace_as_before() -> None:
+def test_computed_buffers_and_tied_weights_give_the_same_trace() -> None:
     assert built(Odd)[1]
     before, after = traces(Odd, torch.randint(0, 1000, (2, 64)))
     assert after == before

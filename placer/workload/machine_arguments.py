@@ -1,4 +1,4 @@
-"""The arguments of ``choose`` and ``explain`` that are about the machine rather than the workload, checked."""
+"""Checks the arguments of ``choose`` and ``explain`` that are about the machine, and the environment variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEASURE = ("never", "unsure", "always")
 
 
 def check_devices(devices: Any) -> tuple[str, ...] | None:
-    """Device names as they are spelled in profiles, duplicates dropped. Whether they exist here is another question."""
+    """Device names as they are spelled in profiles, duplicates dropped. They need not exist on this machine."""
     if devices is None:
         return None
     if isinstance(devices, (str, torch.device)):

@@ -1,0 +1,144 @@
+"""What both recorders share: the interception of every op of a step, and what other parts of the tracer ask of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from placer.tracing import layout
+from placer.tracing.call_log import CallLog
+from placer.tracing.layers import Layers
+from placer.tracing.op_arguments import as_sequence, flatten
+from placer.tracing.op_schema import Operator, operator
+from placer.tracing.python_calls import PythonCalls, Uncounted
+from placer.tracing.trace_data import TensorSpec
+from placer.tracing.undo import Undo
+
+#: Bookkeeping of the profiler and of the dispatcher: no work of the step.
+_IGNORED_NAMESPACES = frozenset({"profiler", "prim"})
+
+
+class Recorder(TorchDispatchMode, ABC):
+    """A context in which every op of the step goes to ``log``; ``MetaRecorder`` and ``RealRecorder`` answer the op.
+
+    ``paused``: ops run and are not recorded. ``undo`` protects tensors with values that the step writes and does not
+    own. ``original`` is the call a fused op stands for, as a ``functools.partial``, while that op is recorded.
+    """
+
+    #: Where tensors are made whatever device the step names: naming one could create its context. None: as it says.
+    constructor_device: str | None
+    argument_device: str | None
+
+    def __init__(self, layers: Layers, undo: Undo) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.layers, self.undo = layers, undo
+        self.log = CallLog(layers)
+        self.python_calls = PythonCalls()
+        self.syncs = 0
+        self.last_op = ""
+        self.original: Any = None
+        self.paused = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # By default torch wraps the class to hide it from its compiler; the first call imports that, for 2 seconds.
+        return False
+
+    @contextmanager
+    def recording(self, on: bool) -> Iterator[None]:
+        """Whether ops in the body are recorded; off where they are no part of the step."""
+        before, self.paused = self.paused, not on
+        try:
+            yield
+        finally:
+            self.paused = before
+
+    # --- interception -------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.paused or func.namespace in _IGNORED_NAMESPACES:
+            return func(*args, **kwargs)
+        with Uncounted(), torch._C.DisableTorchFunction():
+            if func is torch.ops.aten.copy_.default and layout.same_memory(*args[:2]):
+                return self._copied_onto_itself(func, args, kwargs)
+            return self._dispatch(func, args, kwargs)
+
+    @abstractmethod
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record one op and return its result."""
+
+    def _copied_onto_itself(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``x[i] += y`` ends with a copy of ``x[i]`` onto itself: PyTorch notices that, and does nothing."""
+        info = operator(func)
+        self.last_op = info.name
+        _, plain, _, _ = flatten(info, args, kwargs)
+        if not args[0].is_meta:
+            self.undo.tensor(args[0])  # not written, but autograd counts a version
+        spec = layout.spec_of(args[0])
+        self.log.record(info.name, (spec, spec), (spec,), plain, view=True)
+        return args[0]
+
+    def _made(self, info: Operator, inputs: tuple[TensorSpec, ...], plain: tuple[Hashable, ...], result: Any) -> Any:
+        """Record an op that ran."""
+        tensors = [t for t in as_sequence(result) if isinstance(t, Tensor)]
+        specs = tuple([layout.spec_of(t) for t in tensors])
+        self.log.record(info.name, inputs, specs, plain, info.view, info.in_place)
+        if not (info.view or info.in_place):
+            number = len(self.log) - 1
+            for tensor, spec in zip(tensors, specs, strict=True):
+                if tensor.layout is torch.strided:
+                    self.log.liveness.track(tensor, number, spec.stored_bytes)
+        return result
+
+    # --- fused ops ----------------------------------------------------------------------------------------------------
+
+    def fresh(self, spec: TensorSpec) -> Tensor:
+        """A meta tensor made by the call recorded last."""
+        with self.recording(False), torch._C.DisableTorchFunction():
+            result = meta_like(spec)
+            self.log.liveness.track(result, len(self.log) - 1, spec.stored_bytes)
+            return result
+
+    @abstractmethod
+    def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
+        """The outputs of the call recorded last, which has no gradient. ``compute`` or ``original`` gives values."""
+
+    @abstractmethod
+    def evaluate(
+        self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """The outputs of the call recorded last, and a tensor to save that leads to their gradients (or None)."""
+
+    @abstractmethod
+    def gradients(
+        self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients the ``_backward`` call recorded last makes; ``held`` is what ``evaluate`` gave."""
+
+    # --- what the function mode and the copied layers ask -------------------------------------------------------------
+
+    @abstractmethod
+    def on_device(self, tensor: Tensor) -> bool:
+        """Whether a real step has this tensor on the device being priced, so that reading it is a sync."""
+
+    @abstractmethod
+    def changing(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Called before a function that may set an attribute of a tensor."""
+
+    @abstractmethod
+    def skipped_functions(self, count: int) -> None:
+        """Count Python functions that the real step enters where its trace does not."""
+
+
+def meta_like(spec: TensorSpec) -> Tensor:
+    """A meta tensor of this shape, these strides and this dtype."""
+    return torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta")

@@ -1,0 +1,28 @@
+"""Solvers that keep the time in tensors, and those that do not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from torch import nn
+
+from placer.calibration.benchmarks.networks import propose
+from placer.calibration.benchmarks.networks.solver import Iterated
+from placer.calibration.benchmarks.probe import Limit
+
+#: Some 50 ms of a small CPU: about what a default calibration allows.
+LIMIT = Limit(flops=1e9, bytes=1e8)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_solver_that_keeps_the_time_in_tensors_follows_the_same_path(stacked: bool) -> None:
+    torch.manual_seed(0)
+    field, start = nn.Linear(3, 3), torch.randn(2, 3)
+    with torch.no_grad():
+        plain, clocked = (Iterated(field, 10, 3, stacked, clocked)(start) for clocked in (False, True))
+    torch.testing.assert_close(plain, clocked)
+    drawn = [propose(Random(seed), LIMIT).build() for seed in range(200)]
+    solvers = [module for built in drawn for module in built.modules() if isinstance(module, Iterated)]
+    assert {module.clocked for module in solvers} == {False, True}

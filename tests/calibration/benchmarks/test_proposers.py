@@ -1,0 +1,74 @@
+"""Everything that may be drawn builds, traces, runs, and stays within its limit; and the same is drawn every time."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from random import Random
+
+import pytest
+import torch
+
+from placer.calibration.benchmarks import PROPOSERS
+from placer.calibration.benchmarks.probe import Limit
+from placer.calibration.measuring.step import probe_step
+from placer.pricing.describe import describe
+from placer.pricing.step_context import Context
+from placer.tracing import trace
+from placer.workload import make_workload
+
+#: Some 50 ms of a small CPU: about what a default calibration allows.
+LIMIT = Limit(flops=1e9, bytes=1e8)
+PROBES = 15
+#: Checksums of the names of the first probes: a journal that is resumed, and profiles to compare, rest on these draws.
+DRAWN = {
+    "network": 0xb07c10c9, "matmul": 0x2453a8a7, "elementwise": 0xbf74a767, "convolution": 0x737dc508,
+    "normalization": 0x396ba4cd, "reduction": 0xcd4cc1fd, "pooling": 0xf28b8737, "indexing": 0xa408350c,
+    "attention": 0xa60bdf74, "encoder": 0x3c9b77a5, "linear_algebra": 0x676c9bb3, "recurrent": 0x2939af97,
+    "optimizer": 0x3f84b6e8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", PROPOSERS)
+def test_probes_build_trace_and_run(family: str) -> None:
+    random = Random(f"probe {family}")
+    too_large = 0
+    for _ in range(PROBES):
+        probe = PROPOSERS[family][0](random, LIMIT)
+        assert probe.family == family
+        module, args = probe.build(), probe.example()
+        module.train(probe.mode == "train")
+        optimizer = probe.optimizer or "sgd"
+        traced = trace(
+            make_workload(
+                module, example=args, mode=probe.mode, optimizer=optimizer, loss=probe.loss, data="device"
+            )
+        )
+        forward = [describe(c, Context.of(traced)) for c in traced.calls if c.phase == "forward"]
+        assert forward, probe.name
+        # The proposals' own counts are rough, and a step whose smallest draw is over the limit is still measured.
+        too_large += sum(work.flops for work in forward) > 3 * LIMIT.flops
+        step = probe_step(module, args, probe, time.perf_counter)
+        step()
+        step()
+    assert too_large <= PROBES // 5
+
+
+def test_a_larger_limit_gives_larger_probes() -> None:
+    def flops(limit: Limit) -> float:
+        random, total = Random(1), 0.0
+        for _ in range(12):
+            probe = PROPOSERS["matmul"][0](random, limit)
+            with torch.device("meta"):
+                step = trace(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
+            total += sum(describe(c, Context.of(step)).flops for c in step.calls)
+        return total
+
+    assert flops(Limit(3e10, 3e9)) > 2 * flops(LIMIT)
+
+
+@pytest.mark.parametrize("family", PROPOSERS)
+def test_the_same_probes_are_drawn_as_ever(family: str) -> None:
+    random = Random(f"golden {family}")
+    names = [PROPOSERS[family][0](random, LIMIT).name for _ in range(PROBES)]
+    assert zlib.crc32("\n".join(names).encode()) == DRAWN[family]
