@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
-    from placer.calibration.validation.run import main as validate_suite
+    from placer.calibration.validation.command import main as validate_suite
 
 #: Module and name behind each name of this page.
 _HOMES = {
@@ -24,7 +24,7 @@ _HOMES = {
     "calibrate": ("runner", "calibrate"),
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
-    "validate_suite": ("validation.run", "main"),
+    "validate_suite": ("validation.command", "main"),
 }
 
 

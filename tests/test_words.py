@@ -19,8 +19,8 @@ PRIVATE = {
     "displaced": "evicted",
     "restless": "contended",
 }
-#: What was tried keeps the words of its day, and old profiles their names.
-ALLOWED = {"docs/findings.md", "placer/profile/former_names.py"}
+#: What was tried keeps the words of its day; old profiles, and the folder of old measurement sessions, their names.
+ALLOWED = {"docs/findings.md", "placer/profile/former_names.py", "calibration/make_reference.py"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder, suffixes in (("placer", (".py", ".json", ".js", ".css", ".j2")), ("calibration", (".py", ".json")),

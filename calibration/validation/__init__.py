@@ -1,0 +1,13 @@
+"""Predicted beside measured, on the networks of the suite: how good predictions and decisions are.
+
+The modules, from the top down:
+
+- ``command`` is ``placer validate``; ``run`` measures a suite, ``resuming`` goes on with an earlier run, ``replaying``
+  predicts the cells of a record anew;
+- ``report`` says in tables (``table``, ``reference_rows``) what the scores are: of predictions (``scoring``,
+  ``grouping``) and of decisions (``decision_scoring``, ``decision_rules``, ``scenarios``);
+- ``predictions`` and ``measurements`` fill the ``cells`` of one network, ``isolated`` measures a baseline;
+- ``record`` keeps cells on disk, and reads what it kept with ``json_fields``.
+
+Nothing is exported here: whoever only reads a record does not load the rest.
+"""

@@ -17,8 +17,8 @@ from placer.calibration.validation.decision_rules import (
     flops_of,
     tuned_threads,
 )
-from placer.calibration.validation.record import Cell
-from placer.calibration.validation.scenarios import Scenario, scenarios, thread_count, thread_scenarios
+from placer.calibration.validation.record import Cell, thread_count
+from placer.calibration.validation.scenarios import Scenario, scenarios, thread_scenarios
 
 #: Two devices whose measured times differ by less than this share are a tie: either choice is right.
 TIE = 0.10

@@ -19,13 +19,13 @@ from placer.calibration.validation.record import Cell
 from placer.placement import synchronize
 from placer.workload import Data
 
-#: A visit counts if its share of steps at the machine's usual pace is at least this much of the largest of any visit.
+#: A visit counts if its share of steps at the machine's usual speed is at least this much of the largest of any visit.
 LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed_probe."""
+    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed probe."""
 
     rounds: int = 5
     seconds: float = 1.5
@@ -43,7 +43,7 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
     try:
         return _measured(entry, cells, device, effort)
     except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
-        return [_with_measurement(cell, error) for cell in cells]
+        return [with_measurement(cell, error) for cell in cells]
 
 
 def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
@@ -59,7 +59,7 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
         seconds=effort.seconds,
         speed_probe=effort.speed_probe,
     )
-    done = [_with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
+    done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
     if device != "cpu":
         return done
     return [_with_isolated(cell, step, effort.speed_probe) for cell, step in zip(done, steps, strict=True)]
@@ -79,13 +79,13 @@ def _with_isolated(cell: Cell, step: Step, speed_probe: SpeedProbe | None) -> Ce
     return replace(cell, baselines={**cell.baselines, "isolated_sum": seconds})
 
 
-def _with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
+def with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
     """With one more visit; a step that fails on a later one was measured all the same."""
     if isinstance(result, Exception):
         return cell if cell.visits else replace(cell, error=one_line(result))
     visits, usual = (*cell.visits, result.median), (*cell.usual, result.usual)
     cell = replace(cell, visits=visits, usual=usual, anyhow=(*cell.anyhow, result.anyhow), error=None)
-    # Few steps at the machine's usual pace, among many at another, are moments in between.
+    # Few steps at the machine's usual speed, among many at another, are moments in between.
     counts = [share >= LEAST_SHARE * max(usual) for share in usual]
     if not counts[-1]:
         return cell

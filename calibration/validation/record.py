@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from placer.calibration.validation.json_fields import JsonFields
 from placer.errors import CalibrationError
 from placer.profile import json_values, replace_file
 
@@ -16,12 +17,17 @@ from placer.profile import json_values, replace_file
 #: 1 (placer 0.1): created, fingerprint, profile, skipped, cells.
 #: 2 (placer 0.1): cells know the median of every visit; in format 1 there was one visit.
 #: 3 (placer 0.1): cells know the predicted one-time cost.
-#: 4 (placer 0.1): cells know the share of steps at the machine's usual pace of every visit, and the medians of all.
+#: 4 (placer 0.1): cells know the share of steps at the machine's usual speed of every visit, and the medians of all.
 SCHEMA = 4
 _MAX_BYTES = 64 * 2**20
 
 #: What makes a cell: network, batch, mode, device, threads.
 Key = tuple[str, int, str, str, int]
+
+
+def thread_count(threads: int) -> str:
+    """For people: ``1 thread``, ``2 threads``."""
+    return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,10 @@ class Cell:
     cell is measured on one or more ``visits``, minutes apart: their medians, of which ``measured`` is the median.
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
-    Steps at another pace than the machine's usual one are left out: ``usual`` has the share of the others for each
-    visit, and ``anyhow`` the medians of all steps. A visit with hardly any such step counts only where all are so.
-    ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
+    Steps at another speed than the machine's usual one are left out: ``usual`` has the share of the others for each
+    visit, and ``anyhow`` the medians of all steps. A visit with hardly any step at the usual speed counts only where
+    all visits are so. ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of
+    the same step.
     """
 
     network: str
@@ -73,8 +80,7 @@ class Cell:
     @property
     def title(self) -> str:
         """For people: ``lstm, batch 32, train on cpu with 2 threads``."""
-        plural = "" if self.threads == 1 else "s"
-        return f"{self.network}, batch {self.batch}, {self.mode} on {self.device} with {self.threads} thread{plural}"
+        return f"{self.network}, batch {self.batch}, {self.mode} on {self.device} with {thread_count(self.threads)}"
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,7 @@ class Report:
 
 def save(report: Report, path: Path) -> None:
     """Write atomically. Raises CalibrationError if the file cannot be written."""
-    document = asdict(report)
-    data = json.dumps(document, indent=1, allow_nan=False).encode() + b"\n"
+    data = json.dumps(asdict(report), indent=1, allow_nan=False).encode() + b"\n"
     try:
         replace_file(path, data)
     except OSError as error:
@@ -124,7 +129,7 @@ def load(path: Path) -> Report:
 
 
 def _current(document: Any) -> Any:
-    """A record of an earlier format as one of today's; what is none is left to the reader to refuse."""
+    """A record of an earlier format as one of today's. What is no record is left as it is: ``_report`` refuses it."""
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list) or document.get("schema") not in range(1, SCHEMA):
         return document
@@ -141,51 +146,8 @@ def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
     return {"one_time_seconds": None, **cell}
 
 
-class _Fields:
-    """The values of one JSON object, by name, each checked as it is read."""
-
-    def __init__(self, item: Any, where: str, names: tuple[str, ...]) -> None:
-        self._values = json_values.json_object(item, where, names)
-        self._where = where
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def place(self, name: str) -> str:
-        """Where in the document the value is: for errors."""
-        return f"{self._where}.{name}" if self._where else name
-
-    def text(self, name: str) -> str:
-        return json_values.text(self[name], self.place(name))
-
-    def integer(self, name: str, least: int) -> int:
-        return json_values.integer(self[name], self.place(name), least)
-
-    def texts_by_name(self, name: str) -> dict[str, str]:
-        found = json_values.json_object(self[name], self.place(name), None)
-        return {key: json_values.text(value, f"{self.place(name)}.{key}") for key, value in found.items()}
-
-    def optional_text(self, name: str) -> str | None:
-        return None if self[name] is None else self.text(name)
-
-    def optional_number(self, name: str) -> float | None:
-        return None if self[name] is None else json_values.number(self[name], self.place(name), 0.0)
-
-    def numbers(self, name: str) -> tuple[float, ...]:
-        listed = json_values.json_list(self[name], self.place(name))
-        return tuple(json_values.number(value, self.place(name), 0.0) for value in listed)
-
-    def numbers_by_name(self, name: str) -> dict[str, float]:
-        return json_values.numbers(self[name], self.place(name), 0.0)
-
-    def boolean(self, name: str) -> bool:
-        if type(self[name]) is not bool:
-            raise json_values.UnfitError(f"{self.place(name)}: expected true or false")
-        return bool(self[name])
-
-
 def _report(document: Any) -> Report:
-    top = _Fields(document, "record", tuple(f.name for f in fields(Report)))
+    top = JsonFields(document, "record", tuple(f.name for f in fields(Report)), outermost=True)
     top.integer("schema", 1)
     fingerprint = json_values.json_object(top["fingerprint"], "fingerprint", None)
     json_values.check_tree(fingerprint, "fingerprint")
@@ -209,7 +171,7 @@ _NUMBERS = (
 
 
 def _cell(item: Any, where: str) -> Cell:
-    values = _Fields(item, where, tuple(f.name for f in fields(Cell)))
+    values = JsonFields(item, where, tuple(f.name for f in fields(Cell)))
     read: dict[str, Any] = {name: values.text(name) for name in _TEXTS}
     read |= {name: values.integer(name, least) for name, least in _COUNTS.items()}
     read |= {name: values.optional_number(name) for name in _NUMBERS}

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference
-from placer.calibration.validation.record import Cell
-from placer.calibration.validation.scoring import TIE
+from placer.calibration.validation.decision_scoring import TIE
+from placer.calibration.validation.record import Cell, thread_count
 from placer.units import format_seconds
 
 Row = tuple[str, ...]
@@ -34,7 +34,7 @@ def reference_rows(cells: Sequence[Cell]) -> dict[str, tuple[Row, ...]]:
         found = {(cell.network, cell.batch, cell.device): cell for cell in mine if cell.threads == threads}
         for accelerator in accelerators or [""]:
             beside = f" and {accelerator}" if accelerator else ""
-            title = f"Reference systems on the CPU with {threads} thread{'' if threads == 1 else 's'}{beside}"
+            title = f"Reference systems on the CPU with {thread_count(threads)}{beside}"
             tables[title] = tuple(
                 _row(
                     entry, case, found.get((entry.name, case.batch, "cpu")),
@@ -84,7 +84,7 @@ def _total(cell: Cell, step_seconds: float | None, steps: int | None) -> float |
 
 
 def _fastest(totals: Mapping[str, float | None]) -> str | None:
-    """None where a device is without a time: ``choose`` would fall back to the usual rule."""
+    """None where a device is without a time: ``choose`` would fall back to the conventional rule."""
     known = {device: total for device, total in totals.items() if total is not None}
     return min(known, key=known.__getitem__) if known and len(known) == len(totals) else None
 

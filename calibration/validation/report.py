@@ -1,45 +1,29 @@
-"""A validation report as tables: drawn by rich on a terminal, plain aligned text in a pipe."""
+"""A validation report as tables and lines of text."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from placer.calibration.validation.decision_scoring import DecisionScore, decisions, thread_decisions
+from placer.calibration.validation.grouping import batch_band, group_by, time_band
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference_rows import COLUMNS, reference_rows
 from placer.calibration.validation.scoring import (
-    DecisionScore,
     Score,
-    anyhow_score,
+    all_steps_score,
     baseline_scores,
-    batch_band,
-    decisions,
     error_of,
-    group_by,
     repeatability_score,
     score,
-    thread_decisions,
-    time_band,
 )
-from placer.explanation import load_rich
+from placer.calibration.validation.table import Table, draw, plain
 from placer.units import format_seconds
 
-#: Columns of words, beside the first.
-_TEXT_COLUMNS = ("why", "where", "variant", "reported")
 #: How many of the worst predictions are listed.
 WORST = 10
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, column names and rows of text; columns of numbers are right-aligned."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def render(report: Report, stream: TextIO) -> None:
@@ -49,7 +33,7 @@ def render(report: Report, stream: TextIO) -> None:
         if isinstance(item, str):
             stream.write(f"{item}\n")
         elif rich:
-            _rich(item, stream)
+            draw(item, stream)
         else:
             stream.write(plain(item) + "\n")
 
@@ -96,7 +80,7 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
     rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
     rows.append(("the measurement itself, last against first", repeatability_score(cells)))
-    rows.append(("placer, by all steps at whatever pace", anyhow_score(cells)))
+    rows.append(("placer, by all steps at whatever speed", all_steps_score(cells)))
     return Table(
         f"{device}, beside simpler models",
         ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
@@ -110,7 +94,7 @@ def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
     never = sum(bool(cell.usual) and not any(cell.usual) for cell in cells)
     if shares and min(shares) < 1.0:
         left_out = _percent(1.0 - statistics.fmean(shares))
-        yield f"left out: {left_out} of the timed steps, at another pace than this machine's usual one"
+        yield f"left out: {left_out} of the timed steps, at another speed than this machine's usual one"
     if never:
         yield f"{never} cells had no others: what they say of a prediction is worth less"
 
@@ -184,34 +168,3 @@ def _left_out(report: Report) -> Iterator[Table]:
 
 def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
-
-
-def plain(table: Table) -> str:
-    """Aligned text, two blanks between columns, no line ever wrapped."""
-    lines = [table.columns, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-    texts = [
-        "  ".join(
-            cell.ljust(width) if _left(table, i) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(["", table.title, *texts])
-
-
-def _left(table: Table, column: int) -> bool:
-    return column == 0 or table.columns[column] in _TEXT_COLUMNS
-
-
-def _rich(table: Table, stream: TextIO) -> None:
-    load_rich()
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    drawn = RichTable(title=table.title, title_justify="left")
-    for i, name in enumerate(table.columns):
-        drawn.add_column(name, justify="left" if _left(table, i) else "right")
-    for row in table.rows:
-        drawn.add_row(*row)
-    Console(file=stream, markup=False, highlight=False).print(drawn)

@@ -7,42 +7,33 @@ that cannot be predicted, stays in the record with the reason.
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
 
 import torch
 
-from placer import machine
-from placer import profile as profiles
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.suite import SUITES, Entry, entries
+from placer.calibration.suite import Entry
 from placer.calibration.validation import record
-from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
+from placer.calibration.validation.cells import cells_of
+from placer.calibration.validation.measurements import Effort, measured_cells
+from placer.calibration.validation.predictions import predicted_cells
 from placer.calibration.validation.record import Cell, Key, Report
+from placer.calibration.validation.replaying import Progress
+from placer.calibration.validation.resuming import resumed
 from placer.decision import same_randomness
-from placer.errors import CalibrationError
-from placer.machine import differences
 from placer.profile import Profile
 from placer.units import format_seconds
 from placer.workload import Data
 
-Progress = Callable[[str], None]
-
-#: Times the whole suite is gone through: a machine that shares its cores is another one some minutes later, and what is
-#: predicted is its usual self. The quick suite, which has to end within a minute, is gone through once.
-VISITS, QUICK_VISITS = 3, 1
-#: Visits more, for cells that on no visit had the machine at its usual pace for this share of their steps: what was
+#: Visits more, for cells that on no visit had the machine at its usual speed for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
 MORE_VISITS, MOSTLY = 3, 0.5
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
-SECONDS_PER_CELL, QUICK_SECONDS_PER_CELL = 0.5, 0.8
+SECONDS_PER_CELL = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,9 +68,9 @@ def validate(
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
-    made before anything is measured. The suite is gone through ``visits`` times, and again for cells that the machine
-    was not mostly at its usual pace for. No network is begun once ``clock()`` has passed ``deadline``: the next run
-    goes on.
+    made before anything is measured. The suite is gone through ``visits`` times, and again for cells during which the
+    machine was not mostly at its usual speed. No network is begun once ``clock()`` has passed ``deadline``: the next
+    run goes on.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
@@ -93,13 +84,13 @@ def validate(
         progress=progress or (lambda _: None),
         speed_probes={count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores},
     )
-    report = _resumed(output, profile)
+    report = resumed(output, profile)
     before = torch.get_num_threads()
     try:
         with same_randomness(devices):
             for visit in range(visits):
                 report = _visit(report, networks, visit, run, output, deadline)
-            # A machine that never was at its usual pace is not going to be.
+            # A machine that never was at its usual speed is not going to be.
             if visits > 1 and any(any(cell.usual) for cell in report.cells):
                 for visit in range(visits, visits + MORE_VISITS):
                     report = _visit(report, networks, visit, run, output, deadline, unusual_only=True)
@@ -116,7 +107,7 @@ def _visit(
 ) -> Report:  # fmt: skip
     """The report after all networks were visited once more; ``visit`` counts from 0.
 
-    ``unusual_only``: no cells but those that the machine did not mostly have its usual pace for.
+    ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
     """
     for number, entry in enumerate(networks, 1):
         if run.effort.clock() >= deadline:
@@ -144,140 +135,6 @@ def _visit(
     return report
 
 
-def replay(report: Report, profile: Profile, *, progress: Progress | None = None) -> Report:
-    """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = {entry.name: entry for entry in entries("full")}
-    say = progress or (lambda _: None)
-    fresh: list[Cell] = []
-    for network, cells in _by_network(report.cells).items():
-        say(f"{network}: {len(cells)} cells")
-        entry = known.get(network)
-        if entry is None:
-            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
-        elif missing := entry.missing():
-            fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
-        else:
-            fresh += predicted_cells(entry, cells, profile, "host")
-    return replace(report, cells=tuple(fresh), profile=_describe(profile))
-
-
-def main(
-    suite: str | None = None,
-    output: str | Path | None = None,
-    against: str | Path | None = None,
-    profile: Profile | str | Path | None = None,
-    devices: Sequence[str] | None = None,
-    *,
-    threads: Sequence[int] | None = None,
-    time_limit_per_cell: float | None = None,
-    progress: bool = True,
-    stream: TextIO | None = None,
-) -> int:
-    """What ``placer validate`` does: measure (or, with ``against``, replay a record) and print the tables.
-
-    ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``devices`` None are those
-    that are both here and calibrated; when replaying, those of the record. ``threads`` are the numbers of CPU threads
-    to run with (None: as the process has now) or, when replaying, those of the cells to keep. Returns the exit code: 0,
-    or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors`` and ValueError
-    for an argument that is not accepted.
-    """
-    from placer.calibration.validation.report import render
-
-    if suite is not None and suite not in SUITES:
-        raise ValueError(f"unknown suite {suite!r}: one of {', '.join(SUITES)} is accepted")
-    chosen = profile if isinstance(profile, Profile) else profiles.load(profile)
-    say: Progress = partial(print, file=sys.stderr, flush=True) if progress else (lambda _: None)
-    if against is not None:
-        names = {entry.name for entry in entries(cast(Any, suite))} if suite else None
-        found = record.load(_record_path(against))
-        kept = [cell for cell in found.cells if names is None or cell.network in names]
-        kept = [cell for cell in kept if devices is None or cell.device in devices]
-        kept = [cell for cell in kept if threads is None or cell.threads in threads]
-        report = replay(replace(found, cells=tuple(kept)), chosen, progress=say)
-        if output is not None:
-            record.save(report, Path(output))
-    else:
-        stale = profiles.stale_fields(chosen, machine.fingerprint())
-        if stale:
-            say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
-        quick = suite in (None, "quick")
-        usual = QUICK_SECONDS_PER_CELL if quick else SECONDS_PER_CELL
-        report = validate(
-            entries(cast(Any, suite or "quick")),
-            chosen,
-            _usable(chosen, devices),
-            threads=threads,
-            progress=say,
-            output=None if output is None else Path(output),
-            time_limit_per_cell=time_limit_per_cell or usual,
-            visits=QUICK_VISITS if quick else VISITS,
-        )
-    render(report, stream or sys.stdout)
-    return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
-
-
-def _usable(profile: Profile, devices: Sequence[str] | None) -> tuple[str, ...]:
-    """The devices asked for, checked; or all that are here and calibrated."""
-    here = machine.available_devices()
-    if devices is None:
-        both = tuple(device for device in here if device in profile.devices())
-        if not both:
-            raise CalibrationError(
-                f"no device of this machine ({', '.join(here)}) is in the profile ({', '.join(profile.devices())}); "
-                "run: placer calibrate"
-            )
-        return both
-    wanted = tuple(machine.normal_device(device) for device in devices)
-    for device in wanted:
-        if device not in here:
-            raise CalibrationError(f"device {device!r} is not on this machine; there is: {', '.join(here)}")
-    return wanted
-
-
-def _usual_reading(profile: Profile, threads: int) -> float | None:
-    """Seconds of a reading while calibration measured: at the pace that was learnt from, predictions are to be right."""
-    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
-    return next(known, None)
-
-
-def _record_path(against: str | Path) -> Path:
-    """A file, or the name of a record that comes with placer."""
-    path = Path(against)
-    shipped = Path(__file__).parents[1] / "records" / f"{path.name}.json"
-    return shipped if not path.exists() and path.name == str(against) and shipped.exists() else path
-
-
-def _resumed(output: Path | None, profile: Profile) -> Report:
-    """An empty report, or the one at ``output`` beside predictions of this profile."""
-    here = machine.fingerprint()
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    fresh = Report(created=now, fingerprint=here, profile=_describe(profile))
-    if output is None or not output.exists():
-        return fresh
-    found = record.load(output)
-    # How many threads the process has does not matter: every cell says its own.
-    changed = differences({**found.fingerprint, "threads": here["threads"]}, here, ())
-    if changed:
-        raise CalibrationError(
-            f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
-        )
-    # A network may have been skipped for a package that is installed by now.
-    found = replace(found, skipped={})
-    return found if found.profile == fresh.profile else replay(found, profile)
-
-
-def _describe(profile: Profile) -> str:
-    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
-    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
-
-
-def _by_network(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.network, []).append(cell)
-    return groups
-
-
 def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell, ...]:
     seen = all(cell.visits for cell in cells)
     predicted = cells if seen else predicted_cells(entry, cells, run.profile, run.effort.data)
@@ -293,6 +150,12 @@ def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell,
         for cell in results:
             run.progress("  " + _progress_line(cell))
     return tuple(measured[cell.key] for cell in predicted)
+
+
+def _usual_reading(profile: Profile, threads: int) -> float | None:
+    """Seconds of a reading while calibration measured: predictions are of that speed."""
+    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
+    return next(known, None)
 
 
 def _progress_line(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from placer.calibration.validation.record import Cell
+from placer.calibration.validation.record import Cell, thread_count
 
 #: The cells of one network, batch and mode among which a choice is made, by the name of the place. A place is a device
 #: (all cells with the same number of threads), or a device with a number of threads.
@@ -41,8 +41,3 @@ def thread_scenarios(cells: Iterable[Cell]) -> list[Scenario]:
 
 def _place_name(cell: Cell, several_devices: bool) -> str:
     return f"{cell.device}, {thread_count(cell.threads)}" if several_devices else thread_count(cell.threads)
-
-
-def thread_count(threads: int) -> str:
-    """``1 thread``, ``2 threads``."""
-    return f"{threads} thread" if threads == 1 else f"{threads} threads"

@@ -93,8 +93,8 @@ def repeatability_score(cells: Iterable[Cell]) -> Score | None:
     return score(halves)
 
 
-def anyhow_score(cells: Iterable[Cell]) -> Score | None:
-    """The score against what was measured with the steps at another pace among the others."""
+def all_steps_score(cells: Iterable[Cell]) -> Score | None:
+    """The score against the medians of all steps, those at another speed than the usual one included."""
     return score(
         replace(cell, measured=statistics.median(cell.anyhow), low=None, high=None) for cell in cells if cell.anyhow
     )

@@ -26,7 +26,7 @@ from placer.calibration.measuring.recording_cost import recorder_cost
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
-from placer.calibration.validation.cells import _build, _workload, cells_of
+from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.errors import PlacerError
 from placer.machine import malloc
 from placer.pricing.describe import describe_step
@@ -53,10 +53,10 @@ def main() -> None:
     for entry in entries("full"):
         if entry.missing():
             continue
-        model = _build(entry)
+        model = build_model(entry)
         optimizer = make_optimizer(model, entry.optimizer) if "train" in entry.modes else None
         for cell in cells_of(entry, (("cpu", threads),)):
-            workload = _workload(entry, model, cell, "host")
+            workload = cell_workload(entry, model, cell, "host")
             try:
                 traced = trace(workload)
             except PlacerError:

@@ -18,8 +18,9 @@ from torch import nn
 import placer
 from placer import PlacerWarning, machine, profile
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.attempts import TOO_LARGE, attempt
+from placer.calibration.measuring.attempts import attempt
 from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.failures import TOO_LARGE
 from placer.calibration.measuring.journal import Journal
 from placer.profile.profile import Profile
 

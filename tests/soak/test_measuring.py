@@ -24,7 +24,7 @@ from placer.calibration.measuring.watchdog import HungError, run_limited
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import entries
 from placer.calibration.suite.entry import Suite
-from placer.calibration.validation.cells import _build, _workload, cells_of
+from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.run import validate
 from placer.decision.decision import decide
 from placer.errors import TraceError
@@ -125,7 +125,7 @@ def steps_of(suite: Suite) -> Iterator[Trace]:
     for entry in entries(suite):
         if entry.missing() or not entry.traceable:
             continue
-        model = _build(entry)
+        model = build_model(entry)
         for cell in cells_of(entry, [("cpu", torch.get_num_threads())]):
             with contextlib.suppress(TraceError):  # steps that have to run, and are too long for that
-                yield trace(_workload(entry, model, cell, "host"))
+                yield trace(cell_workload(entry, model, cell, "host"))

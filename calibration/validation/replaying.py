@@ -1,0 +1,38 @@
+"""The measurements of a record beside the predictions of a profile: nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from placer.calibration.suite import entries
+from placer.calibration.validation.grouping import group_by
+from placer.calibration.validation.predictions import predicted_cells, unpredicted
+from placer.calibration.validation.record import Cell, Report
+from placer.profile import Profile
+
+#: Is told what is being done.
+Progress = Callable[[str], None]
+
+
+def replay(report: Report, profile: Profile, *, progress: Progress | None = None) -> Report:
+    """The same measurements beside the predictions of ``profile``; nothing is run."""
+    known = {entry.name: entry for entry in entries("full")}
+    say = progress or (lambda _: None)
+    fresh: list[Cell] = []
+    for network, cells in group_by(report.cells, lambda cell: cell.network).items():
+        say(f"{network}: {len(cells)} cells")
+        entry = known.get(network)
+        if entry is None:
+            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
+        elif missing := entry.missing():
+            fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
+        else:
+            fresh += predicted_cells(entry, cells, profile, "host")
+    return replace(report, cells=tuple(fresh), profile=profile_title(profile))
+
+
+def profile_title(profile: Profile) -> str:
+    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
+    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"

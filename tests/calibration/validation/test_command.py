@@ -1,0 +1,48 @@
+"""What ``placer validate`` does beside measuring a suite."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placer.calibration.validation import record
+from placer.calibration.validation.command import main
+from placer.calibration.validation.record import Cell, Report
+from placer.errors import CalibrationError, ProfileError
+
+from .made_up import profile
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_main_replays_a_record(tmp_path: Path) -> None:
+    path, copy = tmp_path / "record.json", tmp_path / "copy.json"
+    cell = Cell("mlp_tiny_sgd", "mlp", 1, "infer", "cpu", 1, measured=1e-4)
+    other = replace(cell, network="lstm")
+    record.save(Report("2026-01-01", {}, "other", (cell, other)), path)
+    stream = io.StringIO()
+    code = main(against=path, profile=profile(), progress=False, stream=stream, output=copy)
+    assert code == 0
+    assert "hand-made of 2026-01-01" in stream.getvalue()
+    saved = record.load(copy)
+    assert [c.measured for c in saved.cells] == [1e-4, 1e-4]
+    assert all(c.predicted for c in saved.cells)
+    # A suite picks its networks only; none of the cells left can be predicted on this device.
+    assert main("quick", against=path, profile=profile(device="cuda"), progress=False, stream=stream, output=copy) == 1
+    assert [c.network for c in record.load(copy).cells] == ["lstm"]
+
+
+def test_main_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown suite 'fast'"):
+        main("fast", profile=profile())
+    with pytest.raises(CalibrationError, match="not on this machine"):
+        main("quick", profile=profile(), devices=["xpu"])
+    with pytest.raises(CalibrationError, match="run: placer calibrate"):
+        main("quick", profile=profile(device="xpu"))
+    with pytest.raises(CalibrationError, match="cannot read the record"):
+        main(against=tmp_path / "none.json", profile=profile())
+    with pytest.raises(ProfileError):
+        main("quick")

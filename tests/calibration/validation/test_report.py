@@ -1,0 +1,60 @@
+"""A report as text, in a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.report import render
+
+
+def hand_made() -> Report:
+    cells = [
+        Cell(
+            "net", "mlp", batch, "train", device, 2, predicted=predicted, measured=seen, low=predicted * 0.8,
+            high=predicted * 1.2, coverage=0.9, p10=seen, p90=seen, count=30, repeatability=1.02, flops=1e6 * batch,
+        )
+        for device, batch, predicted, seen in (
+            ("cpu", 1, 1e-3, 1.1e-3), ("cpu", 64, 1e-2, 3e-2), ("cuda", 1, 5e-3, 4e-3), ("cuda", 64, 5e-3, 6e-3),
+        )
+    ]  # fmt: skip
+    failed = Cell("net", "mlp", 4096, "train", "cuda", 2, error="OutOfMemoryError: no", prediction_error="unknown")
+    return Report("2026-01-01", {"cpu": "x"}, "hand-made", (*cells, failed), {"gone": "not installed: y"})
+
+
+def text_of(report: Report) -> str:
+    stream = io.StringIO()
+    render(report, stream)
+    return stream.getvalue()
+
+
+def test_report_text_in_a_pipe() -> None:
+    shown = text_of(hand_made())
+    assert "\x1b" not in shown
+    assert "│" not in shown
+    lines = shown.splitlines()
+    header = lines.index("Prediction error by device") + 1
+    assert lines[header].split("  ")[0] == "device"
+    cpu = lines[header + 1].split()
+    assert cpu[:2] == ["cpu", "2"]
+    assert cpu[2] == "37.9"  # |1/1.1 - 1| = 9.1 %, |1/3 - 1| = 66.7 %
+    worst = lines.index("The 4 worst predictions") + 2
+    assert lines[worst].startswith("net, batch 64, train on cpu with 2 threads")
+    assert "10.0 ms" in lines[worst]
+    assert "30.0 ms" in lines[worst]
+    assert "Decisions on the device over 2 scenarios" in shown
+    bands = lines.index("cpu, by batch") + 2
+    assert [line.split()[0] for line in lines[bands : bands + 2]] == ["1", "16-127"]
+    assert "net, batch 4096, train on cuda with 2 threads  OutOfMemoryError: no" in shown
+    assert "gone     not installed: y" in shown
+
+
+def test_report_text_on_a_terminal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    render(hand_made(), stream)
+    assert "Prediction error by device" in stream.getvalue()
+    assert "━" in stream.getvalue()
