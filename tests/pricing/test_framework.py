@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from placer.pricing.framework import (
 from placer.pricing.reuse_distance import CORE_CACHE
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
+#: Counts by a reuse distance in seconds.
+REUSE = re.compile(r"_reuse_distance_\d+(us|ms)$")
 SPEC = TensorSpec((1024,), (1,), "float32")
 PHASES: tuple[Any, ...] = ("forward", "forward", "loss", "backward", "optimizer")
 
@@ -37,20 +40,21 @@ def test_what_the_framework_is_counted_by() -> None:
     trace = trained(python_calls=14, evicted_calls=2.5, autograd_nodes=6)
     # One op of the four before the update empties a core's own caches, and half of all the others.
     counts = framework_counts(trace, [0.0, 1e-3, 0.0, 0.0, 0.0])
-    after = {name: counts.pop(name) for name in list(counts) if "_after_" in name}
+    after = {name: counts.pop(name) for name in list(counts) if REUSE.search(name)}
     assert not any(after.values())  # one op of this name follows another
-    cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_", "stale_"))}
-    stale = (2 + math.log(1e-3 / DISTANCES[2]) / math.log(DISTANCES[3] / DISTANCES[2])) / 3
+    cold = {name: counts.pop(name) for name in list(counts) if name.startswith(("cold_", "long_", "update_"))}
+    distance = (2 + math.log(1e-3 / DISTANCES[2]) / math.log(DISTANCES[3] / DISTANCES[2])) / 3
     assert cold == pytest.approx({
-        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "update_reuse_distance": stale,
-        "update_kernel_reuse_distance": 8 * stale, "update_op_reuse_distance": 8 * stale,
+        "cold_call": 14 / 4, "cold_node": 6 / 4, "long_op": 0.5, "cold_update": 0.2, "update_reuse_distance": distance,
+        "update_kernel_reuse_distance": 8 * distance, "update_op_reuse_distance": 8 * distance,
     })  # fmt: skip
-    assert counts.pop("evicted_update") == pytest.approx(stale * 7 * 4096 / CORE_CACHE)
+    assert counts.pop("evicted_update") == pytest.approx(distance * 7 * 4096 / CORE_CACHE)
     assert counts == {
-        "step": 1, "training_step": 1, "forward_op": 3, "op_reuse_distance_100_ops": pytest.approx(0.15), "scalar_operand": 0,
-        "backward_op": 1, "autograd_node": 6, "python_call": 14, "call_reuse_distance_100_ops": pytest.approx(0.7),
-        "evicted_call": 2.5, "update": 1, "updated_tensor": 1,
-        "op_reuse_distance_30_forward_ops": pytest.approx(0.3), "call_reuse_distance_30_forward_ops": pytest.approx(1.4),
+        "step": 1, "training_step": 1, "forward_op": 3, "op_reuse_distance_100_ops": pytest.approx(0.15),
+        "scalar_operand": 0, "backward_op": 1, "autograd_node": 6, "python_call": 14,
+        "call_reuse_distance_100_ops": pytest.approx(0.7), "evicted_call": 2.5, "update": 1, "updated_tensor": 1,
+        "op_reuse_distance_30_forward_ops": pytest.approx(0.3),
+        "call_reuse_distance_30_forward_ops": pytest.approx(1.4),
     }  # fmt: skip
 
 
@@ -87,11 +91,12 @@ def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
         return framework_counts(Trace(calls, "train", (), (), (), ()), [1.0] + [0.0] * len(names))
 
     one, three = counted("Adam"), counted("Adam", "Adam", "Adam")
-    assert three["update_kernel_reuse_distance"] == one["update_kernel_reuse_distance"] == 8 * counted("SGD")["update_kernel_reuse_distance"]
+    kernels = "update_kernel_reuse_distance"
+    assert three[kernels] == one[kernels] == 8 * counted("SGD")[kernels]
     assert three["update_op_reuse_distance"] == 3 * one["update_op_reuse_distance"]
     assert three["evicted_update"] == pytest.approx(3 * one["evicted_update"])
     assert counted(*["Adam"] * 9000)["evicted_update"] == 1.0  # a core's caches hold no more
-    assert counted("Adam", fused=True)["update_kernel_reuse_distance"] == 1.0
+    assert counted("Adam", fused=True)[kernels] == 1.0
     assert counted("Lion")["update_kernel_reuse_distance"] > 1.0
 
 
@@ -104,19 +109,21 @@ def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:
 def test_an_inference_has_neither_backward_nor_update() -> None:
     trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
     counts = framework_counts(trace, [1.0] * 3)
-    assert not any(counts[name] for name in (*BACKWARD, *UPDATE, *(f"recorded_op_after_{after}" for after in SCALES)))
+    recorded = [f"recorded_op_reuse_distance_{scale}" for scale in SCALES]
+    assert not any(counts[name] for name in (*BACKWARD, *UPDATE, *recorded))
 
 
 def test_code_that_ran_just_now_is_not_cold() -> None:
     trace = Trace((OpCall("aten::relu", (), ()),) * 3, "infer", (), (), (), (), python_calls=9)
     counts = framework_counts(trace, [0.0] * 3)
-    assert not any(count for name, count in counts.items() if name.startswith(("cold_", "long_")) or "_after_" in name)
+    assert not any(count for name, count in counts.items() if name.startswith(("cold_", "long_")) or REUSE.search(name))
     assert framework_counts(trace, [10.0] * 3)["cold_call"] == 9
 
 
-def test_code_goes_stale_with_what_runs_between() -> None:
+def test_code_is_evicted_by_what_runs_between() -> None:
     """Steps follow each other: what ran once waits for all the others, what runs in a row waits for nothing."""
-    between = (DISTANCES[1] * DISTANCES[2]) ** 0.5  # half of what empties the second cache, which all of the first one is
+    # Half of what empties the second cache, and all of what empties the first.
+    between = (DISTANCES[1] * DISTANCES[2]) ** 0.5
     once, row, other = distance_shares(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
     assert once == pytest.approx((1.0, 0.5, 0.0))
     assert row == (0.0,) * len(SCALES)
@@ -125,12 +132,12 @@ def test_code_goes_stale_with_what_runs_between() -> None:
     assert distance_shares([], []) == []
 
 
-def test_functions_are_as_stale_as_the_ops_they_stand_around() -> None:
+def test_functions_are_as_far_away_as_the_ops_they_stand_around() -> None:
     calls = tuple(OpCall(f"aten::{name}", (), ()) for name in ("relu", "exp"))
     trace = Trace(calls, "train", (), (), (), (), python_calls=10)
     counts = framework_counts(trace, [1.0, 0.0])
-    for after in SCALES:
-        assert [counts[f"{what}_after_{after}"] for what in ("op", "recorded_op", "call")] == [1.0, 1.0, 5.0]
+    for scale in SCALES:
+        assert [counts[f"{what}_reuse_distance_{scale}"] for what in ("op", "recorded_op", "call")] == [1.0, 1.0, 5.0]
 
 
 def test_what_is_counted_is_paid_for() -> None:

@@ -60,7 +60,7 @@ def test_a_model_larger_than_free_memory_does_not_fit(
     traced: Trace, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert predict(traced, handmade_profile, devices=("cpu",))["cpu"].fits
-    monkeypatch.setattr(machine, "memory", lambda device: (traced.peak_bytes - 1, 10**12))
+    monkeypatch.setattr(machine, "known_free_memory", lambda device: traced.peak_bytes - 1)
     assert not predict(traced, handmade_profile, devices=("cpu",))["cpu"].fits
 
 

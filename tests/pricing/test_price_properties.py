@@ -18,6 +18,7 @@ from random_modules import random_module
 from torch import Tensor, nn
 
 from placer import profile as profiles
+from placer.errors import ProfileError
 from placer.pricing.cost_model import CostModel
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
@@ -187,7 +188,7 @@ def test_a_step_without_ops_takes_time_on_every_device(data: str, handmade_profi
 def test_a_fit_without_a_floor_is_refused(missing: str, handmade_profile: Profile) -> None:
     fit = handmade_profile.fit("cpu")
     for rates in ({k: v for k, v in fit.rates.items() if k != missing}, {**fit.rates, missing: 0.0}):
-        with pytest.raises(profiles.ProfileError, match=rf"cannot price on cpu: it has no {missing}; run: placer"):
+        with pytest.raises(ProfileError, match=rf"cannot price on cpu: it has no {missing}; run: placer"):
             CostModel(replace(fit, rates=rates))
 
 
@@ -205,7 +206,7 @@ def test_whatever_numbers_a_profile_holds_a_price_is_a_number_or_a_profile_error
         {name: data.draw(positive, name) for name in ("base", "ops")},
     )  # fmt: skip
     profile = replace(handmade_profile, fits=(strange,))
-    with contextlib.suppress(profiles.ProfileError):
+    with contextlib.suppress(ProfileError):
         check(priced(nn.Linear(4, 4), (8, 4), "infer", profile))
 
 

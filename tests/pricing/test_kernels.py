@@ -24,7 +24,7 @@ class Applied(nn.Module):
 
 def kernels(function: Callable[[Tensor], Tensor]) -> list[str]:
     """Of the calls that work on a matrix."""
-    return [kernel(call) for call in trace(make_workload(Applied(function), (8, 4), mode="infer")).calls]
+    return [kernel_of(call) for call in trace(make_workload(Applied(function), (8, 4), mode="infer")).calls]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_layouts_that_pick_another_kernel_have_names_of_their_own(
     function: Callable[[Tensor], Tensor], expected: str
 ) -> None:
     assert expected in kernels(function)
-    same_op = [name for name in kernels(function) if op(name) == op(expected)]
+    same_op = [name for name in kernels(function) if op_of(name) == op_of(expected)]
     assert same_op == [expected]
 
 
 def test_an_op_is_known_by_any_of_its_kernels() -> None:
-    assert op("aten::mul.number") == op("aten::mul") == "aten::mul"
+    assert op_of("aten::mul.number") == op_of("aten::mul") == "aten::mul"

@@ -19,7 +19,7 @@ def test_an_op_that_repeats_finds_its_code_where_it_left_it() -> None:
     assert since(("norm", 4 * KB), ("norm", 4 * KB), ("norm", 4 * KB))[1:] == [0.0, 0.0]
 
 
-def test_what_others_moved_in_between_displaces_an_ops_code() -> None:
+def test_what_others_moved_in_between_evicts_an_ops_code() -> None:
     ops = [("relu", 4 * KB), ("mm", MB), ("exp", MB), ("relu", 4 * KB)]
     assert since(*ops)[-1] == 2 * MB
 

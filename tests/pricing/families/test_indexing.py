@@ -1,0 +1,81 @@
+"""Rows that are read and written by number."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pytest
+import torch
+from described import feature, spec, traced, work
+from torch import Tensor, nn
+
+from placer.pricing.describe import amounts, describe_step
+from placer.pricing.families.sharing import GRAIN
+from placer.tracing import trace
+from placer.tracing.trace_data import TensorSpec
+from placer.workload import make_workload
+
+
+def test_an_embedding_reads_the_rows_it_looks_up_not_its_table() -> None:
+    ids = torch.zeros(4, 6, dtype=torch.long)
+    forward = traced(nn.Embedding(50_000, 8), "aten::embedding", example=(ids,))
+    assert forward.bytes == 2 * 4 * (24 * 8) + 8 * 24
+    assert forward.sizes[:4] == (24 * 8, 50_000 * 8, 24, 8)
+    backward = traced(nn.Embedding(50, 8), "aten::embedding_dense_backward", example=(ids,))
+    # Rows are added up in a gradient that is as large as the table, and has to be made first.
+    assert backward.bytes == 3 * 4 * (24 * 8) + 2 * 4 * (50 * 8) + 8 * 24
+
+
+def numbers(*shape: int, stride: tuple[int, ...] | None = None) -> TensorSpec:
+    return TensorSpec(shape, stride or spec(*shape).stride, "int64")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "out", "args", "whole"),
+    [
+        ("aten::index", [spec(50, 64), numbers(8)], spec(8, 64), (), True),
+        ("aten::index", [spec(50, 64), numbers(8)], spec(50, 8), (), False),
+        ("aten::index_select", [spec(50, 64), numbers(8)], spec(8, 64), (-2,), True),
+        ("aten::index_select", [spec(50, 64), numbers(32)], spec(50, 32), (1,), False),
+        ("aten::embedding", [spec(50, 64), numbers(8)], spec(8, 64), (-1, False, False), True),
+    ],
+)
+def test_what_belongs_to_one_index_lies_side_by_side(
+    op: str, inputs: list[TensorSpec], out: TensorSpec, args: tuple[Hashable, ...], whole: bool
+) -> None:
+    assert feature(work(op, inputs, [out], *args), "wide") == whole
+
+
+def test_a_reduction_that_leaves_out_what_was_there_writes_it_first() -> None:
+    operands = [spec(10, 8), numbers(50, 8, stride=(1, 0)), spec(50, 8)]
+    with_it, without = (
+        work("aten::scatter_reduce_", operands, [spec(10, 8)], 0, "amax", kept, in_place=True) for kept in (True, False)
+    )
+    assert amounts(with_it)["renewed"] == 0
+    assert amounts(without)["renewed"] == 400
+
+
+def test_an_index_that_is_broadcast_over_rows_moves_whole_rows() -> None:
+    index = TensorSpec((50, 8), (1, 0), "int64")
+    found = work("aten::scatter_add_", [spec(10, 8), index, spec(50, 8)], [spec(10, 8)], 0, in_place=True)
+    assert found.family == "indexing"
+    assert found.sizes[:4] == (400, 80, 50, 8)
+    assert feature(found, "expanded") == 1
+
+
+def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() -> None:
+    def added(rows: int) -> float:
+        class Picked(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.table = nn.Parameter(torch.randn(100, 64))
+
+            def forward(self, index: Tensor) -> Tensor:
+                return self.table[index]
+
+        found = trace(make_workload(Picked(), None, example=(torch.randint(0, 100, (rows,)),), mode="train"))
+        (put,) = [work for work in describe_step(found) if work.op == "aten::index_put"]
+        return amounts(put)["added_in_turns"]
+
+    assert added(512) == 512 * 64 == GRAIN
+    assert added(511) == 0
