@@ -36,7 +36,7 @@ class Cell:
 
     ``predicted`` is None where there is no prediction (``prediction_error`` says why), ``measured`` where there is no
     measurement (``error`` says why). ``low`` and ``high`` bound the predicted 90 % interval; ``coverage`` is the share
-    of the prediction that rests on calibrated ops; ``one_time_seconds`` what the device costs once, before its steps. A
+    of the prediction due to calibrated ops; ``one_time_seconds`` what the device costs once, before its steps. A
     cell is measured on one or more ``visits``, minutes apart: their medians, of which ``measured`` is the median.
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.

@@ -12,7 +12,7 @@ from placer.calibration.validation.predictions import predicted_cells, unpredict
 from placer.calibration.validation.record import Cell, Report
 from placer.profile import Profile
 
-#: Is told what is being done.
+#: Takes a line on what is being done.
 Progress = Callable[[str], None]
 
 

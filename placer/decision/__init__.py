@@ -11,8 +11,8 @@ from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
 from placer.decision.planning import decided
 from placer.decision.race import same_randomness
-from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
 from placer.decision.real_times import with_race, with_seen
+from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
 from placer.decision.threads import ThreadOption, best_count, running_with
 
 __all__ = [

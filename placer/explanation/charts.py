@@ -1,4 +1,4 @@
-"""The report's plots as SVG, drawn by Vega-Lite without a browser. Needs vl-convert (``pip install torch-placer[report]``).
+"""The report's plots as SVG, drawn by Vega-Lite without a browser: vl-convert, of ``torch-placer[report]``.
 
 Colours are CSS variables, so that a plot follows the page from light to dark.
 """

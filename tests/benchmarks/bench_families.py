@@ -79,7 +79,7 @@ def main() -> None:
                 if id(call) in seen:
                     difference[work.family] += price - seen[id(call)]
                     measured[work.family] += seen[id(call)]
-            # A busy moment may have met the ops and not the steps.
+            # A contended moment may have met the ops and not the steps.
             whole = max(timing.seconds, sum(measured.values()))
             for family, seconds in measured.items():
                 shares[family].append(seconds / whole)

@@ -47,7 +47,7 @@ def test_a_recount_keeps_the_cheaper_count(before: float, kept: bool) -> None:
 
 
 def test_the_rates_of_a_cpu_know_fresh_pages() -> None:
-    rates = measure_rates("cpu", seconds=0.3)
+    rates = measure_rates("cpu", seconds=1.0)
     assert 0.0 < rates[FRESH] < TOO_HIGH
 
 
