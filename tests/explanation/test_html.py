@@ -71,11 +71,11 @@ def test_without_the_plotting_library_the_next_command_is_named(
 ) -> None:
     pytest.importorskip("jinja2")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(PlacerError, match=r"pip install 'placer\[report\]'"):
+    with pytest.raises(PlacerError, match=r"pip install 'torch-placer\[report\]'"):
         explanation.to_html()
 
 
 def test_without_jinja2_the_next_command_is_named(explanation: Explanation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(PlacerError, match=r"pip install 'placer\[report\]'"):
+    with pytest.raises(PlacerError, match=r"pip install 'torch-placer\[report\]'"):
         explanation.to_html()
