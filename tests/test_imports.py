@@ -29,6 +29,17 @@ ORDER = (
     ("machine",),
     ("errors", "nest", "units"),
 )
+#: The same inside ``placer.calibration``.
+CALIBRATION = (
+    ("collect", "make_reference"),
+    ("runner",),
+    ("target",),
+    ("build", "summary"),
+    ("fitting", "plan", "validation"),
+    ("measuring",),
+    ("benchmarks", "progress"),
+    ("suite",),
+)
 FLOOR = {name: -number for number, names in enumerate(ORDER) for name in names}
 #: The one way up: ``placer.calibrate`` is part of the public functions, and calibration stands above them.
 UPWARD = {("placer.api", "placer.calibration")}
@@ -90,6 +101,24 @@ def test_every_part_has_a_place_in_the_order() -> None:
 def test_imports_run_downwards() -> None:
     up = {(module, other) for module, other in crossings() if FLOOR[part(other)] >= FLOOR[part(module)]}
     assert up == UPWARD
+
+
+def test_imports_run_downwards_inside_calibration() -> None:
+    floor = {name: -number for number, names in enumerate(CALIBRATION) for name in names}
+
+    def room(module: str) -> str:
+        return module.removeprefix("placer.calibration").lstrip(".").partition(".")[0]
+
+    rooms = [name for name in modules() if part(name) == "calibration" and room(name)]
+    assert {room(name) for name in rooms} == set(floor)
+    up = {
+        (module, other)
+        for module in rooms
+        for other in imports(module)
+        if part(other) == "calibration" and room(other) and room(other) != room(module)
+        and floor[room(other)] >= floor[room(module)]
+    }  # fmt: skip
+    assert not up
 
 
 def test_no_import_runs_in_a_circle() -> None:
