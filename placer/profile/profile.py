@@ -1,8 +1,4 @@
-"""The machine profile: what calibration learnt about one machine, and where it is kept.
-
-Plain numbers in one JSON file per machine, safe to read whoever wrote it: nothing in it is ever executed, and
-``placer.profile.schema`` checks every value before it is used.
-"""
+"""The machine profile: what calibration learnt about one machine, as plain numbers."""
 
 from __future__ import annotations
 
