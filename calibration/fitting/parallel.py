@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from threadpoolctl import threadpool_limits
 
 from placer.machine import usable_cores
@@ -19,7 +19,7 @@ from placer.machine import usable_cores
 T = TypeVar("T")
 
 #: Seconds that a fit takes for each op it rests on, and until workers have started: on two cores of an Intel Xeon.
-SECONDS_PER_OP, SECONDS_TO_START = 1.2e-4, 2.5
+SECONDS_PER_OP, SECONDS_TO_START = 1.2e-4, 2.3
 #: Seconds without work after which a worker ends: the fits of one calibration follow each other sooner.
 IDLE_SECONDS = 10
 
@@ -27,10 +27,10 @@ IDLE_SECONDS = 10
 def worth_workers(ops: int) -> int:
     """How many processes finish a fit of so many ``ops`` soonest; 1: this process alone."""
     cores = usable_cores()
-    if multiprocessing.current_process().daemon:  # which may have no children
-        return 1
     saved = ops * SECONDS_PER_OP * (1.0 - 1.0 / cores)
-    return cores if saved > SECONDS_TO_START else 1
+    if saved <= SECONDS_TO_START or multiprocessing.current_process().daemon:  # a daemon may have no children
+        return 1
+    return int(effective_n_jobs(cores))  # 1 where the system cannot start processes
 
 
 def run_all(fits: Sequence[Callable[[], T]], workers: int) -> list[T]:

@@ -97,7 +97,7 @@ def test_what_an_update_runs_grows_with_its_tensors_but_not_its_code() -> None:
     assert three["evicted_update"] == pytest.approx(3 * one["evicted_update"])
     assert counted(*["Adam"] * 9000)["evicted_update"] == 1.0  # a core's caches hold no more
     assert counted("Adam", fused=True)[kernels] == 1.0
-    assert counted("Lion")["update_kernel_reuse_distance"] > 1.0
+    assert counted("Lion")[kernels] > 1.0
 
 
 def test_every_count_belongs_to_one_phase_or_is_an_earlier_ones() -> None:
@@ -127,7 +127,7 @@ def test_code_is_evicted_by_what_runs_between() -> None:
     once, row, other = distance_shares(["a", "b", "b", "b", "c"], [0.0, 0.0, 0.0, 0.0, between])[::2]
     assert once == pytest.approx((1.0, 0.5, 0.0))
     assert row == (0.0,) * len(SCALES)
-    assert other == row  # its own time displaces nothing of it
+    assert other == row  # its own time evicts nothing of it
     assert distance_shares(["a", "b"], [0.0, 1.0]) == [(1.0,) * len(SCALES), (0.0,) * len(SCALES)]
     assert distance_shares([], []) == []
 

@@ -86,7 +86,7 @@ def test_an_unknown_op_is_less_certain_than_any_known_one(points: tuple[Array, A
     _, known = residual.predict(x, ops)
     mean, unknown = residual.predict(x, np.full(len(x), UNKNOWN_OP))
     assert (unknown > known + 0.05).all()
-    assert (unknown < 0.9).all()  # its neighbours still say something
+    assert (unknown < 0.9).all()  # points close by still say something
     assert not np.allclose(mean, 0.4)
 
 

@@ -44,7 +44,7 @@ def test_freed_heap_memory_is_used_again_without_a_fault() -> None:
     assert (again, fresh) == (start, 0)
 
 
-def test_neighbours_merge_when_freed() -> None:
+def test_adjacent_blocks_merge_when_freed() -> None:
     heap = Heap(HeapState())
     blocks = [heap.take(30_000) for _ in range(3)]
     keeper = heap.take(1_000)  # without it the heap's end would swallow them

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import pytest
-
-from placer.pricing.reuse_distance import reuse_share
 from placer.pricing.step_context import Context, Place, octave, places
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 KB, MB = 1 << 10, 1 << 20
 
 
-def since(*ops: tuple[str, float]) -> list[float]:
+def reuse_bytes(*ops: tuple[str, float]) -> list[float]:
     return [place.reuse_bytes for place in places(ops)]
 
 
 def test_an_op_that_repeats_finds_its_code_where_it_left_it() -> None:
-    assert since(("norm", 4 * KB), ("norm", 4 * KB), ("norm", 4 * KB))[1:] == [0.0, 0.0]
+    assert reuse_bytes(("norm", 4 * KB), ("norm", 4 * KB), ("norm", 4 * KB))[1:] == [0.0, 0.0]
 
 
 def test_what_others_moved_in_between_evicts_an_ops_code() -> None:
     ops = [("relu", 4 * KB), ("mm", MB), ("exp", MB), ("relu", 4 * KB)]
-    assert since(*ops)[-1] == 2 * MB
+    assert reuse_bytes(*ops)[-1] == 2 * MB
 
 
 def test_its_own_operands_are_not_counted() -> None:
-    assert since(("relu", MB), ("exp", 4 * KB), ("relu", MB))[-1] == 4 * KB
+    assert reuse_bytes(("relu", MB), ("exp", 4 * KB), ("relu", MB))[-1] == 4 * KB
 
 
 def test_steps_follow_each_other() -> None:
     # The first mm of a step comes after all that followed the last one of the step before.
     ops = [("relu", 4 * KB), ("mm", 8 * KB), ("exp", MB)]
-    assert since(*ops) == [octave(MB + 8 * KB), octave(MB + 4 * KB), octave(12 * KB)]
+    assert reuse_bytes(*ops) == [octave(MB + 8 * KB), octave(MB + 4 * KB), octave(12 * KB)]
 
 
 def test_a_view_moves_nothing_and_is_still_an_op() -> None:
-    assert since(("view", 0.0), ("mm", MB), ("view", 0.0), ("view", 0.0)) == [0.0, 0.0, MB, 0.0]
+    assert reuse_bytes(("view", 0.0), ("mm", MB), ("view", 0.0), ("view", 0.0)) == [0.0, 0.0, MB, 0.0]
     assert places([("view", 0.0)]) == [Place(0.0, 0.0, first=True)]
 
 
@@ -48,11 +45,6 @@ def test_only_the_first_of_a_name_is_first_and_views_do_not_hide_what_came_befor
 def test_calls_that_differ_in_less_than_an_octave_stand_in_one_place() -> None:
     assert octave(1000.0) == octave(1100.0) == 1024.0
     assert octave(0.0) == octave(0.5) == 0.0
-
-
-@pytest.mark.parametrize(("moved", "share"), [(0, 0.0), (16 * KB - 1, 0.0), (512 * KB - 1, 0.5), (1 << 40, 1.0)])
-def test_code_comes_back_from_farther_the_more_was_moved(moved: float, share: float) -> None:
-    assert reuse_share(moved) == pytest.approx(share)
 
 
 def test_a_context_knows_the_step_and_takes_the_place_of_an_op() -> None:

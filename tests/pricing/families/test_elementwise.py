@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from described import feature, spec, work
 
+from placer.pricing.describe import amounts
+
 
 def test_elementwise_ops() -> None:
     found = work("aten::add", [spec(4, 8), spec(8)], [spec(4, 8)], 1)
@@ -18,11 +20,13 @@ def test_a_broadcast_operand_is_stored_once() -> None:
     assert found.bytes == 4 * (32 + 8 + 32)
 
 
-def test_an_operand_of_another_dtype_is_converted_first() -> None:
-    """A product with a mask copies the mask into numbers; a single number is converted where it stands."""
-    assert work("aten::mul", [spec(4, 3), spec(3, dtype="bool")], [spec(4, 3)]).dtype == "float32+bool"
-    assert work("aten::mul_", [spec(4, dtype="int64"), spec(4)], [spec(4)]).dtype == "float32+int64"
-    assert work("aten::add", [spec(4), spec(4, dtype="float64")], [spec(4, dtype="float64")]).dtype == "float64+float32"
-    assert work("aten::mul", [spec(4), spec(dtype="float64")], [spec(4)]).dtype == "float32"
-    assert work("aten::mul", [spec(4), spec(4)], [spec(4)]).dtype == "float32"
-    assert work("aten::where", [spec(4, dtype="bool"), spec(4), spec(4)], [spec(4)]).dtype == "float32"
+def test_rows_that_are_walked_one_by_one() -> None:
+    by_row = work("aten::mul", [spec(6, 4), spec(6, 1)], [spec(6, 4)])
+    assert (feature(by_row, "inner"), amounts(by_row)["restarts"]) == (4, 5)
+    assert (feature(by_row, "block"), amounts(by_row)["blocks"]) == (24, 0)
+    whole = work("aten::mul", [spec(6, 4), spec(6, 4)], [spec(6, 4)])
+    assert (feature(whole, "inner"), amounts(whole)["restarts"]) == (24, 0)
+    apart = work("aten::clone", [spec(6, 4, stride=(1, 6))], [spec(6, 4)])
+    assert (feature(apart, "strided"), amounts(apart)["strided"]) == (1, 24)
+    patches = work("aten::clone", [spec(5, 6, 3, 2, stride=(7, 1, 7, 1))], [spec(5, 6, 3, 2)])
+    assert (feature(patches, "block"), amounts(patches)["blocks"]) == (6, 29)

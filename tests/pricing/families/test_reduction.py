@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from described import feature, work
 
 from placer.pricing.describe import amounts, describe
 from placer.pricing.families.reduction import LINE, column_fetches, column_refetches, pieces, row_results
@@ -76,3 +77,10 @@ def test_profiles_of_before_find_the_amounts_they_were_fitted_to() -> None:
     assert (found["core_bytes"], found["core_flops"]) == (found["bytes"], found["flops"])
     wide = amounts(reduced((1000, 100), (100,)), 2)
     assert (wide["column_fetches"], wide["column_loads"]) == (6000, 7000)
+
+
+def test_reductions_know_which_dimension_survives() -> None:
+    outer = work("aten::sum", [spec(16, 8)], [spec(8)], (0,))
+    inner = work("aten::sum", [spec(16, 8)], [spec(16)], (1,))
+    assert (outer.flops, outer.bytes) == (128, 4 * (128 + 8))
+    assert (feature(outer, "inner_survives"), feature(inner, "inner_survives")) == (1, 0)

@@ -24,7 +24,7 @@ def elementwise(op: str, numel: int) -> Work:
 
 
 def cores(work: Work, threads: int) -> float:
-    """How many take part."""
+    """How many cores take part."""
     return work.bytes / amounts(work, threads)["core_bytes"]
 
 
