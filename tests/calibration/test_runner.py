@@ -155,7 +155,7 @@ def test_an_interrupt_keeps_every_finished_point(tmp_path: Path, monkeypatch: py
     measure = Bench.measure
 
     def interrupted(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
-        if len(finished) == 5:
+        if len(finished) == 9:
             raise KeyboardInterrupt
         found = measure(self, probe, seconds=seconds)
         finished.extend([probe.name] if found is not None else [])
