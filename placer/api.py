@@ -20,7 +20,7 @@ from placer import decision as deciding
 from placer import profile as profiles
 from placer import tracing
 from placer.answer import Mover, Placement, explanation_of, placement_of, record
-from placer.decision import Plan, Request, ranks
+from placer.decision import Comparison, Plan, Request, ranks
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation
 from placer.placement import move_optimizer, same_device
@@ -179,9 +179,7 @@ def explain_workload(
     comparison = deciding.compare(
         used, devices=names, threads=threads, what_if=other, beside=others, here=own is None, notes=notes
     )
-    traced = tracing.trace(workload)
-    prices = comparison.price(traced, workload)
-    plan = deciding.decided(workload, traced, comparison, prices)
+    plan = make_plan(workload, comparison)
     seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if own is None else plan
     return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
 
@@ -222,15 +220,18 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     return profiles.load(source)
 
 
+def make_plan(workload: Workload, comparison: Comparison) -> Plan:
+    """Trace one step, price it on every device, decide. Raises TraceError or ProfileError."""
+    traced = tracing.trace(workload)
+    prices = comparison.price(traced, workload)
+    return deciding.decided(workload, traced, comparison, prices)
+
+
 def _new_plan(request: Request) -> Plan:
-    """Trace one step, price it on every device, decide. Every failure is a PlacerError."""
+    """A plan made now, with what is known of busy devices and of real step times. Every failure is a PlacerError."""
     workload = request.workload
     try:
-        comparison = request.comparison()
-        traced = tracing.trace(workload)
-        prices = comparison.price(traced, workload)
-        plan = deciding.decided(workload, traced, comparison, prices)
-        plan = deciding.with_occupied(plan)
+        plan = deciding.with_occupied(make_plan(workload, request.comparison()))
         plan = plan if request.measure == "never" else deciding.with_race(plan, workload, request.measure)
         return deciding.with_seen(plan, workload.steps)
     except PlacerError:

@@ -3,9 +3,9 @@
 from placer.decision import history, observed, ranks
 from placer.decision.advice import Advice, advise
 from placer.decision.changes import batch_size, with_batch
-from placer.decision.comparison import compare
+from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import conventional, reachable
-from placer.decision.decision import Decision, break_even_steps, decide, probability_faster
+from placer.decision.decision import Decision, break_even_steps, decide
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
@@ -17,6 +17,7 @@ from placer.decision.threads import ThreadOption, best_count, running_with
 
 __all__ = [
     "Advice",
+    "Comparison",
     "Decision",
     "Plan",
     "Request",
@@ -35,7 +36,6 @@ __all__ = [
     "look_up",
     "observed",
     "plans",
-    "probability_faster",
     "ranks",
     "reachable",
     "remember",

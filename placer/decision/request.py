@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -56,12 +57,12 @@ class Request:
         """The module whose plans are remembered; None for a step function."""
         return self.workload.target if isinstance(self.workload.target, nn.Module) else None
 
-    @property
+    @cached_property
     def profile(self) -> Profile:
-        """Raises ProfileError."""
+        """Read once, so that the whole request is answered from one. Raises ProfileError."""
         return profiles.load_cached(self.source)
 
-    @property
+    @cached_property
     def question(self) -> Hashable:
         """Equal for requests with one answer, about models that are equal."""
         return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile)

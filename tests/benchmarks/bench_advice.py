@@ -16,9 +16,9 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
-from planned import make_plan
 
 from placer import profile as profiles
+from placer.api import make_plan
 from placer.calibration.suite import entries
 from placer.decision.advice import LARGER, advise
 from placer.decision.changes import SUBSTITUTES

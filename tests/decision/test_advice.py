@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from planned import make_plan
 from torch import nn
 
 import placer
 from placer import profile
+from placer.api import make_plan
 from placer.decision.advice import LEAST_GAIN, advise
 from placer.decision.comparison import compare
 from placer.decision.race import step_on

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from planned import make_plan
 from torch import Tensor, nn
 
 import placer
 from placer import decision as deciding
 from placer import profile, tracing
+from placer.api import make_plan
 from placer.decision import interpolation as between
 from placer.decision.comparison import compare
 from placer.decision.decision import decide

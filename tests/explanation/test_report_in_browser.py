@@ -9,10 +9,10 @@ from pathlib import Path
 import chromium
 import pytest
 import torch
-from planned import make_plan
 
 from placer import profile
 from placer import profile as profiles
+from placer.api import make_plan
 from placer.calibration.suite import entries
 from placer.decision.advice import advise
 from placer.decision.changes import with_batch

@@ -11,13 +11,9 @@ from placer.calibration.measuring.step_timing import RecorderCost
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths() -> None:
-    for _ in range(3):  # beside another program, what it adds can be lost in what that takes
-        found = recording_cost.recorder_cost("cpu")
-        assert found.per_step >= 0.0
-        assert 0.0 <= found.per_event <= recording_cost.MOST_PER_EVENT
-        if found.per_event > 0.0:
-            return
-    pytest.fail("recording was never seen to cost anything")
+    found = recording_cost.recorder_cost("cpu")
+    assert found.per_step >= 0.0
+    assert 0.0 < found.per_event <= recording_cost.MOST_PER_EVENT
 
 
 def test_one_disturbed_moment_does_not_decide_what_recording_costs(monkeypatch: pytest.MonkeyPatch) -> None:
