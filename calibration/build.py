@@ -34,6 +34,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     samples: list[Sample] = []
     spreads: list[float] = []
     lacking: list[str] = []
+    contradicted: list[str] = []
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
     left_out = 0
@@ -55,9 +56,11 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
             )
         else:
             host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
+            gpu = fitting.catalog_gpu(fingerprint, device)
             fit = fitting.fit_accelerator(
-                observations, rates, device=device, threads=threads, expected=expected, host=host
+                observations, rates, device=device, threads=threads, expected=expected, host=host, gpu=gpu
             )
+            contradicted += fitting.contradictions(observations, device, gpu) if gpu else ()
         fits.append(fit)
         samples += fitting.samples(observations, most=KEPT_SAMPLES)
         spreads += [o.spread for o in observations]
@@ -78,7 +81,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         samples=tuple(samples),
         fits=tuple(fits),
         noise=noise,
-        warnings=(*noise_warnings(noise["median_spread"]), *lacking, *infeasible(journal.failures)),
+        warnings=(*noise_warnings(noise["median_spread"]), *contradicted, *lacking, *infeasible(journal.failures)),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
     )

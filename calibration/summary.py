@@ -39,7 +39,11 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     was fitted.
     """
     samples = f", {len(profile.samples):,} samples kept" if everything else ""
-    lines = [f"calibrated in {profile.seconds:.0f} s{samples}"]
+    catalog = [fit.gpu for fit in profile.fits if _from_catalog(fit)]
+    lines = [
+        f"not calibrated: what the catalog knows of {', '.join(catalog)}" if catalog
+        else f"calibrated in {profile.seconds:.0f} s{samples}"
+    ]  # fmt: skip
     fits = profile.fits if everything else tuple(profile.fit(device) for device in profile.devices())
     for fit in fits:
         rows = [*_sheet(fit), *(_details(fit) if everything else ())]
@@ -50,6 +54,11 @@ def render(profile: Profile, *, everything: bool = False) -> str:
     if not everything:
         lines.append("for every number: placer profile show --all")
     return "\n".join(lines).rstrip()
+
+
+def _from_catalog(fit: DeviceFit) -> bool:
+    """Whether nothing was measured: all that prices ops is what is known of the GPU."""
+    return bool(fit.gpu) and not fit.families
 
 
 def _title(fit: DeviceFit, profile: Profile) -> str:
@@ -78,7 +87,7 @@ def _sheet(fit: DeviceFit) -> Iterator[Row]:
     added += [f"{format_seconds(per_op)} per op"] if per_op else []
     if added:
         yield "training step", f"PyTorch adds {' and '.join(added)} ({LAYERS} layers, Adam)"
-    if "base" in fit.interval:
+    if "base" in fit.interval and not _from_catalog(fit):
         yield "certainty", _certainty(fit)
 
 

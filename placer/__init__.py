@@ -33,6 +33,7 @@ __all__ = [
     "ProfileTooNew",
     "ProfileTooOld",
     "ProfileStale",
+    "UnknownGPU",
     "TraceError",
     "CalibrationError",
     "TimerError",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         TargetError,
         TimerError,
         TraceError,
+        UnknownGPU,
     )
     from placer.explanation import Explanation
     from placer.pricing import Prediction

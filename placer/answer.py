@@ -16,7 +16,7 @@ from placer.decision import Decision, Plan, Request, history, observed, ranks
 from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
 from placer.placement import Drift, MovedBatches, Staging, StepTimes, move, relocate, relocate_or_stay, staging
-from placer.pricing import Prediction
+from placer.pricing import Prediction, Provenance
 from placer.workload import strict
 
 
@@ -63,6 +63,15 @@ class Placement:
     @property
     def reason(self) -> str:
         return self.decision.reason
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """What the chosen device's numbers rest on: ``calibrated``, ``published`` or ``data sheet``.
+
+        None when nothing was predicted.
+        """
+        predicted = self.predictions.get(self.device)
+        return None if predicted is None else predicted.provenance
 
     @cached_property
     def times(self) -> StepTimes:

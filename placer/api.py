@@ -21,9 +21,10 @@ from placer import profile as profiles
 from placer import tracing
 from placer.answer import Mover, Placement, explanation_of, placement_of, record
 from placer.decision import Comparison, Plan, Request, ranks
-from placer.errors import PlacerError, first_line
+from placer.errors import PlacerError, ProfileError, first_line
 from placer.explanation import Explanation
 from placer.placement import move_optimizer, same_device
+from placer.pricing import named_profile
 from placer.profile import Profile
 from placer.workload import (
     THREADS,
@@ -136,12 +137,14 @@ def explain(
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
-    ``what_if`` adds the accelerator of another profile (a shipped name or a path) to the comparison. With an explicit
-    ``profile`` the devices of that profile are compared, whatever this machine has; with several, side by side.
+    ``what_if`` adds another accelerator to the comparison: that of a profile (a path or a name), or a GPU of the
+    catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
+    compared, whatever this machine has; with several, side by side.
 
     Raises:
         ValueError, TypeError: a wrong argument.
-        PlacerError: no usable profile (ProfileMissing, ProfileStale, ...) or no trace of the step (TraceError).
+        PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
+            (TraceError).
     """
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
@@ -167,15 +170,16 @@ def explain_workload(
     profiles.check_source(own)
     if own is None and names is not None:
         check_available(names)
-    used = profiles.load_cached(own)
+    used = _named(own)
     notes: tuple[str, ...] = ()
     if own is None:
         profiles.check_fresh(used)
         names, notes = deciding.reachable(workload, names)
-    elif changed := profiles.changed_fields(used):
+    elif used.created and (changed := profiles.changed_fields(used)):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
-    other = None if what_if is None else profiles.load_cached(what_if)
-    others = tuple(map(profiles.load_cached, beside))
+    host = used if "cpu" in used.devices() else None
+    other = None if what_if is None else _named(what_if, host)
+    others = tuple(_named(source, host) for source in beside)
     comparison = deciding.compare(
         used, devices=names, threads=threads, what_if=other, beside=others, here=own is None, notes=notes
     )
@@ -211,13 +215,14 @@ def calibrate(
 
 
 def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
-    """The profile of this machine (None), in a file, or shipped under a name. Staleness is not checked.
+    """The profile of this machine (None), in a file, or known by a name; else of the GPU that the catalog so names.
+
+    The latter is driven by this machine's host as it was calibrated, else by a usual one. Staleness is not checked.
 
     Raises:
-        ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew or ProfileTooOld.
+        ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
-    profiles.check_source(source)
-    return profiles.load(source)
+    return _named(source, samples=True)
 
 
 def make_plan(workload: Workload, comparison: Comparison) -> Plan:
@@ -225,6 +230,21 @@ def make_plan(workload: Workload, comparison: Comparison) -> Plan:
     traced = tracing.trace(workload)
     prices = comparison.price(traced, workload)
     return deciding.decided(workload, traced, comparison, prices)
+
+
+def _named(
+    source: Profile | str | os.PathLike[str] | None, host: Profile | None = None, *, samples: bool = False
+) -> Profile:
+    """A profile by path or name, else of a GPU of the catalog, driven by the CPU of ``host`` (None: this machine's)."""
+
+    def this_machine() -> Profile | None:
+        try:
+            return profiles.load_cached(None)
+        except ProfileError:
+            return None
+
+    profiles.check_source(source)
+    return named_profile(source, this_machine if host is None else lambda: host, samples=samples)
 
 
 def _new_plan(request: Request) -> Plan:

@@ -6,7 +6,8 @@
     │   ├── ProfileDamaged          the file is not a profile (truncated, wrong types, NaN, ...)
     │   ├── ProfileTooNew           written by a newer placer: upgrade placer
     │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
-    │   └── ProfileStale            the machine changed since calibration; names the fields that did
+    │   ├── ProfileStale            the machine changed since calibration; names the fields that did
+    │   └── UnknownGPU              the catalog has no GPU of that name; lists the closest ones
     ├── TraceError                  the workload could not be traced
     ├── CalibrationError            a measurement could not be taken
     │   └── TimerError              the clock stands still, or never settles
@@ -45,6 +46,10 @@ class ProfileTooOld(ProfileError):
 
 class ProfileStale(ProfileError):
     """The machine is no longer the one that was calibrated."""
+
+
+class UnknownGPU(ProfileError):
+    """No GPU of the catalog has that name."""
 
 
 class TraceError(PlacerError):

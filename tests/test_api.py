@@ -215,6 +215,36 @@ def test_what_if_adds_the_accelerator_of_another_profile(
         placer.explain(model, (32, 84), devices=["cpu"], what_if=str(profile.default_path()))
 
 
+@pytest.mark.usefixtures("calibrated")
+def test_what_if_takes_any_gpu_of_the_catalog(model: nn.Module) -> None:
+    explanation = placer.explain(model, (32, 84), devices=["cpu"], what_if="RTX 4090")
+    assert list(explanation.devices) == ["cpu", "cuda@RTX 4090"]
+    assert explanation.devices["cpu"].provenance == "calibrated"
+    assert explanation.devices["cuda@RTX 4090"].provenance in ("published", "data sheet")
+    assert any(note.startswith("NVIDIA GeForce RTX 4090: from ") for note in explanation.notes)
+    with pytest.raises(placer.UnknownGPU, match="RTX 4090"):
+        placer.explain(model, (32, 84), devices=["cpu"], what_if="RTX 4099")
+
+
+def test_a_gpus_name_loads_its_profile(handmade_profile: Profile) -> None:
+    found = placer.load_profile("NVIDIA T4")
+    assert (found.name, found.devices(), found.fit("cuda").reference) == ("Tesla T4", ("cuda",), "")
+    profile.save(handmade_profile)
+    assert placer.load_profile("NVIDIA T4").fit("cuda").reference == machine.cpu_model()
+    with pytest.raises(placer.UnknownGPU, match="placer gpus"):
+        placer.load_profile("no GPU at all")
+    with pytest.raises(TypeError, match="profile must be"):
+        placer.load_profile(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("calibrated")
+def test_a_placement_says_what_its_numbers_rest_on(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    placement = placer.choose(model, (32, 84), devices=["cpu"])
+    assert placement.provenance == placement.predictions["cpu"].provenance == "calibrated"
+    monkeypatch.setenv("PLACER_DEVICE", "cpu")
+    assert placer.choose(model, (32, 84), devices=["cpu"]).provenance is None
+
+
 def test_an_explicit_profile_compares_its_own_devices(
     model: nn.Module, handmade_profile: Profile, tmp_path: Path
 ) -> None:

@@ -14,8 +14,8 @@ def test_public_names_are_locked() -> None:
     assert sorted(placer.__all__) == [
         "CalibrationError", "Decision", "Explanation", "Placement", "PlacerError", "PlacerWarning", "Prediction",
         "Profile", "ProfileDamaged", "ProfileError", "ProfileMissing", "ProfileStale", "ProfileTooNew", "ProfileTooOld",
-        "TargetError", "TimerError", "TraceError", "Workload", "__version__", "calibrate", "choose", "explain",
-        "load_profile",
+        "TargetError", "TimerError", "TraceError", "UnknownGPU", "Workload", "__version__", "calibrate", "choose",
+        "explain", "load_profile",
     ]  # fmt: skip
 
 

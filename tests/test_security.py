@@ -37,7 +37,7 @@ ALLOWED_CALLS = {"placer/workload/exported.py": {"torch.export.load"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use.
 IMPORTERS = {
     "calibration/__init__.py", "placer/__init__.py", "placer/api.py", "placer/cli/group.py",
-    "placer/explanation/__init__.py", "placer/workload/target.py",
+    "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.exported", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

@@ -28,7 +28,7 @@ UNKNOWN_BASE = 0.25
 
 def fit_accelerator(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    expected: Expectation | None = None, host: Mapping[str, float] | None = None,
+    expected: Expectation | None = None, host: Mapping[str, float] | None = None, gpu: str = "",
 ) -> DeviceFit:  # fmt: skip
     """All numbers of one accelerator; ``expected`` is what another machine's knows.
 
@@ -37,12 +37,12 @@ def fit_accelerator(
 
     ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; ``host_update/<op>``:
     what an update takes besides; and what the framework's own code takes between them. The interval comes from steps
-    held out of a first fit.
+    held out of a first fit. ``gpu`` is what the catalog calls the accelerator: it prices families without own samples.
     """
     chosen = ChosenHyperparameters()
 
     def fit(some: Sequence[StepObservation]) -> DeviceFit:
-        found = fit_device(some, rates, device=device, threads=threads, chosen=chosen, expected=expected)
+        found = fit_device(some, rates, device=device, threads=threads, chosen=chosen, expected=expected, gpu=gpu)
         issue = issue_seconds(some)
         return replace(found, framework={**issue, **seconds_between_ops(some, issue, found, host or {})})
 

@@ -21,16 +21,18 @@ HELD_OUT = 4
 
 def fit_device(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    chosen: ChosenHyperparameters | None = None, expected: Expectation | None = None,
+    chosen: ChosenHyperparameters | None = None, expected: Expectation | None = None, gpu: str = "",
 ) -> DeviceFit:  # fmt: skip
     """All numbers of one device: residuals per family, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
     ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what is known of
-    another machine.
+    another machine, ``gpu`` the catalog's name of an accelerator.
     """
     reference = expected.name if expected is not None else ""
-    empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
+    empty = DeviceFit(
+        device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference, gpu=gpu
+    )  # fmt: skip
     chosen = chosen or ChosenHyperparameters()
     held, rest = split(observations)
     workers = worth_workers(_fitted_ops(rest, expected) + _fitted_ops(observations, expected))

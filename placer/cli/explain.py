@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @device_option("Compare this device only.")
 @click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
               help="Price with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
-@click.option("--what-if", "what_if", metavar="NAME", help="Add the accelerator of another profile to the comparison.")
+@click.option("--what-if", "what_if", metavar="GPU|NAME",
+              help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
+                   "accelerator of another profile.")  # fmt: skip
 @click.option(
     "--sweep",
     metavar="batch=1:4096",

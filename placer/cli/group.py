@@ -17,6 +17,7 @@ _COMMANDS = {
     "explain": "placer.cli.explain",
     "validate": "placer.cli.validate",
     "profile": "placer.cli.profile",
+    "gpus": "placer.cli.gpus",
 }
 
 

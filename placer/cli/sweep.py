@@ -14,7 +14,7 @@ from placer.explanation import DeviceRow, Explanation, Sweep
 from placer.workload import Workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Candidate(DeviceRow):
     """A row with the device and threads it is of, as ``decide`` asks for it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from placer.pricing import Prediction, predict
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Workload
+
+#: What a GPU's name begins with that its reader does not need.
+_MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
 
 
 class Prices(NamedTuple):
@@ -125,13 +129,15 @@ def _accelerator(profile: Profile) -> str:
 
 
 def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str) -> dict[str, Prediction]:
-    """Devices of another machine's profile, named ``cuda@that-profile``."""
+    """Devices of another machine's profile, named ``cuda@that-profile``; of the catalog's GPUs, ``cuda@Tesla T4``."""
     count = profiles.default_threads(profile)
     found = predict(trace, profile, devices=devices, threads=count, data=workload.data, steps=workload.steps)
     named: dict[str, Prediction] = {}
     for device, prediction in found.items():
         total = profiles.memory_of(profile, device)
-        name = f"{device}@{Path(profile.name).stem or 'profile'}"
+        fit = prediction.priced.fit
+        gpu = fit.gpu if fit is not None and prediction.provenance != "calibrated" else ""
+        name = f"{device}@{_MAKER.sub('', gpu) or Path(profile.name).stem or 'profile'}"
         fits = total is None or prediction.peak_memory_bytes <= total
         named[name] = dataclasses.replace(prediction, device=name, fits=fits)
     return named

@@ -13,6 +13,8 @@ from placer.decision.decision import Decision, decide
 from placer.decision.observed import workload_key
 from placer.decision.plan import Plan
 from placer.decision.threads import ThreadOption
+from placer.pricing import Prediction
+from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Workload, describe_inputs, describe_workload
 
@@ -20,9 +22,7 @@ from placer.workload import Workload, describe_inputs, describe_workload
 def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Prices) -> Plan:
     """The plan for a step that was traced and priced."""
     predictions, profile = prices.predictions, comparison.profile
-    elsewhere = (
-        f"{name} is not on this machine: its numbers were measured elsewhere" for name in predictions if "@" in name
-    )
+    elsewhere = (said for name, found in predictions.items() if (said := origin(name, found, profile)))
     return Plan(
         decision=with_threads(decide(predictions, workload.steps), prices.tried),
         predictions=predictions,
@@ -32,6 +32,22 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
         key=workload_key(trace, workload),
         kinds=hash(frozenset((call.op, call.phase, call.layer) for call in trace.calls)),
     )
+
+
+def origin(name: str, prediction: Prediction, profile: Profile) -> str:
+    """Where the numbers of a device come from, if not from a calibration of this machine; else "".
+
+    ``profile`` is the one that is compared with.
+    """
+    fit = prediction.priced.fit
+    if fit is None or prediction.provenance == "calibrated":
+        return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
+    own = profile.name == str(profiles.default_path()) and profile.fingerprint.get("cpu") == fit.reference
+    calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
+    host = f"host speed from {calibration}" if fit.reference else "host speed as usual in published measurements"
+    published = prediction.provenance == "published"
+    source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"
+    return f"{fit.gpu}: {source} (no calibration); {host}"
 
 
 def interpolated(below: Plan, above: Plan, up: float, down: float, workload: Workload) -> Plan | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from placer.explanation.data import ExplanationData
 from placer.explanation.layers import Line, Node, gathered, lines, tree
-from placer.explanation.tables import SMALL, bar_width, drawn_bar, new_table, time_cell, with_bars
+from placer.explanation.provenance import headings
+from placer.explanation.tables import SMALL, bar_width, columns_width, drawn_bar, new_table, time_cell, with_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,8 +31,10 @@ def layers(explanation: ExplanationData, width: int) -> Table | None:
     shown = _fitting(root, by_phase)
     labels = max(len("  " * line.depth + line.node.label) for line in shown)
     drawn = ["sum"] if by_phase else devices
-    room = bar_width(width, labels + len(numbers) * 13 + 8, len(drawn))
-    table = new_table("Layers (a layer includes those below it)", ["layer", *with_bars(numbers, drawn, room), "share"])
+    called = headings(explanation.devices)
+    heads, above = [called.get(name, name) for name in numbers], [called.get(name, name) for name in drawn]
+    room = bar_width(width, labels + columns_width(heads) + 8, len(drawn))
+    table = new_table("Layers (a layer includes those below it)", ["layer", *with_bars(heads, above, room), "share"])
     for line in shown:
         seconds = dict(line.node.seconds)
         unsure = dict(line.node.guessed)
@@ -78,8 +81,9 @@ def families(explanation: ExplanationData, width: int) -> Table | None:
     rows = {family: [family] for family in large}
     if rest := [family for family in sums if family not in large]:
         rows["(other families)"] = rest
-    room = bar_width(width, max(map(len, rows)) + 11 + 13 * len(devices) + 8, len(devices))
-    table = new_table("Operators", ["family", "calls", *with_bars(devices, devices, room), "guess"])
+    called = list(headings(explanation.devices).values())
+    room = bar_width(width, max(map(len, rows)) + 11 + columns_width(called) + 8, len(devices))
+    table = new_table("Operators", ["family", "calls", *with_bars(called, called, room), "guess"])
     for label, members in rows.items():
         cells: list[str | Text] = []
         share = 0.0

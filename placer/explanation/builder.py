@@ -12,12 +12,12 @@ from placer.explanation.bounds import bounds
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import DeviceRow, LayerRow, OpRow
 from placer.explanation.schedule import schedule
-from placer.pricing import Prediction, PricedTrace
+from placer.pricing import Prediction, backed
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")
 #: From the best to the weakest origin of a price.
-_SOURCES = ("calibrated", "extrapolated", "floor")
+_SOURCES = ("calibrated", "published", "extrapolated", "data sheet", "floor")
 
 
 def build(
@@ -46,12 +46,12 @@ def build(
 
 
 def uncalibrated_ops(predictions: Mapping[str, Prediction]) -> dict[str, float]:
-    """Seconds by name of the ops priced without calibrated samples in range, the largest first."""
+    """Seconds by name of the ops priced without measurements in range, the largest first."""
     seconds: dict[str, float] = {}
     for prediction in predictions.values():
         priced = prediction.priced
         for call, price, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
-            if source != "calibrated":
+            if not backed(source, prediction.provenance):
                 seconds[call.op] = seconds.get(call.op, 0.0) + price
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
@@ -67,23 +67,24 @@ def _device_row(prediction: Prediction) -> DeviceRow:
         peak_memory_bytes=prediction.peak_memory_bytes,
         fits=prediction.fits,
         coverage=prediction.coverage,
+        provenance=prediction.provenance,
     )
 
 
 @dataclass
 class _Sum:
-    """Seconds by device, and the part of them whose price is not calibrated."""
+    """Seconds by device, and the part of them whose price nobody measured."""
 
     devices: dict[str, float]
     guessed: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     weakest: int = 0
 
-    def add(self, device: str, seconds: float, source: str) -> None:
+    def add(self, device: str, seconds: float, source: str, *, measured: bool) -> None:
         self.devices[device] += seconds
         self.counts[device] = self.counts.get(device, 0) + 1
         self.weakest = max(self.weakest, _SOURCES.index(source))
-        if source != "calibrated":
+        if not measured:
             self.guessed[device] = self.guessed.get(device, 0.0) + seconds
 
 
@@ -91,10 +92,12 @@ def _layer_rows(predictions: Mapping[str, Prediction]) -> tuple[LayerRow, ...]:
     """By layer and phase, in the order the layers first run; the phases of one layer stand together."""
     sums: dict[tuple[str, str], _Sum] = {}
     order: dict[str, int] = {}
-    for device, priced in _priced(predictions):
+    for device, prediction in predictions.items():
+        priced = prediction.priced
         for call, seconds, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
             order.setdefault(call.layer, len(order))
-            _at(sums, (call.layer, call.phase), predictions).add(device, seconds, source)
+            measured = backed(source, prediction.provenance)
+            _at(sums, (call.layer, call.phase), predictions).add(device, seconds, source, measured=measured)
     keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
     return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
 
@@ -102,10 +105,12 @@ def _layer_rows(predictions: Mapping[str, Prediction]) -> tuple[LayerRow, ...]:
 def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
     sums: dict[tuple[str, str], _Sum] = {}
-    for device, priced in _priced(predictions):
+    for device, prediction in predictions.items():
+        priced = prediction.priced
         rows = zip(priced.trace.calls, priced.families, priced.seconds, priced.sources, strict=True)
         for call, family, seconds, source in rows:
-            _at(sums, (call.op, family), predictions).add(device, seconds, source)
+            measured = backed(source, prediction.provenance)
+            _at(sums, (call.op, family), predictions).add(device, seconds, source, measured=measured)
     found = sorted(sums.items(), key=lambda item: -max(item[1].devices.values()))
     return tuple(
         OpRow(op, family, max(row.counts.values()), row.devices, _SOURCES[row.weakest], row.guessed)
@@ -120,20 +125,16 @@ def _at(sums: dict[tuple[str, str], _Sum], key: tuple[str, str], predictions: Ma
     return sums[key]
 
 
-def _priced(predictions: Mapping[str, Prediction]) -> Iterator[tuple[str, PricedTrace]]:
-    for device, prediction in predictions.items():
-        yield device, prediction.priced
-
-
 def _trace_notes(predictions: Mapping[str, Prediction]) -> Iterator[str]:
-    for _, priced in _priced(predictions):
-        yield from priced.trace.notes
+    for prediction in predictions.values():
+        yield from prediction.priced.trace.notes
 
 
 def _coverage_notes(predictions: Mapping[str, Prediction]) -> Iterator[str]:
     for device, prediction in predictions.items():
         names = uncalibrated_ops({device: prediction})
-        if not names:
+        if not names or prediction.provenance == "data sheet":  # of which all that is said is said elsewhere
             continue
+        backing = "calibration" if prediction.provenance == "calibrated" else "published measurements"
         shown = ", ".join(list(names)[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-        yield f"on {device}, {1.0 - prediction.coverage:.0%} of the time is not backed by calibration: {shown}"
+        yield f"on {device}, {1.0 - prediction.coverage:.0%} of the time is not backed by {backing}: {shown}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from placer.errors import PlacerError
 from placer.explanation.data import ExplanationData
+from placer.explanation.provenance import headings
 from placer.explanation.rows import SpanRow
 from placer.explanation.step_parts import PARTS, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
@@ -58,8 +59,9 @@ def svg(spec: Mapping[str, Any], title: str) -> str:
 def made_of(explanation: ExplanationData) -> str:
     """One stacked bar per device: the parts of a step, on one scale."""
     unit, scale = _unit(max(row.step_seconds for row in explanation.devices.values()))
+    called = headings(explanation.devices)
     rows = [
-        {"device": name, "part": PARTS.get(part, part), "shown": max(seconds, 0.0) / scale, "order": order,
+        {"device": called[name], "part": PARTS.get(part, part), "shown": max(seconds, 0.0) / scale, "order": order,
          "time": format_seconds(seconds)}
         for name in explanation.devices
         for order, (part, seconds) in enumerate(step_parts(explanation, name).items())
@@ -112,9 +114,10 @@ def sweep(found: Sweep) -> str:
     """The curves of all devices with their 90 % intervals on log scales; a rule where the choice turns."""
     known = [time[0] for name in found.devices for time in found.times(name) if time is not None]
     unit, scale = _unit(max(known))
+    called = found.headings
     values = [
-        {"x": value, "device": name, "seconds": time[0] / scale, "low": time[1] / scale, "high": time[2] / scale,
-         "what": f"{name}, {found.over} {value:,}: {format_seconds(time[0])}"}
+        {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
+         "high": time[2] / scale, "what": f"{name}, {found.over} {value:,}: {format_seconds(time[0])}"}
         for name in found.devices
         for value, time in zip(found.rows, found.times(name), strict=True)
         if time is not None
@@ -123,7 +126,8 @@ def sweep(found: Sweep) -> str:
          "axis": {"values": list(found.rows), "labelOverlap": True, "format": ",d"},
          "title": "batch size" if found.over == "batch" else "number of steps"}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
-              "scale": {"domain": found.devices, "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
+              "scale": {"domain": list(called.values()),
+                        "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
     y = {
         "type": "quantitative",
         "scale": {"type": "log"},

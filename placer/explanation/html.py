@@ -10,6 +10,7 @@ from placer.explanation import charts
 from placer.explanation.data import ExplanationData
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
+from placer.explanation.provenance import all_calibrated, headings, legend, marked
 from placer.explanation.step_parts import PARTS, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
 from placer.explanation.sweep_text import turns
@@ -32,16 +33,18 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     headline, *details = verdict(explanation)
-    devices = list(explanation.devices)
+    devices, called = list(explanation.devices), headings(explanation.devices)
     page = environment.get_template("report.html.j2").render(
         headline=headline,
         details=details,
         workload=workload_line(explanation.workload),
-        devices=[{"name": name, "chosen": name == explanation.decision.device} for name in devices],
+        devices=[{"name": called[name], "chosen": name == explanation.decision.device} for name in devices],
         steps=_steps(explanation),
         made_of_svg=charts.made_of(explanation) if devices else "",
         made_of=_made_of(explanation),
         facts=_facts(explanation),
+        all_calibrated=all_calibrated(explanation.devices),
+        legend=legend(row.provenance for row in explanation.devices.values()),
         threads=[
             (row.threads, *map(format_seconds, (row.step_seconds, row.low, row.high)))
             for row in explanation.decision.thread_options
@@ -52,7 +55,11 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
             {**vars(row), "cells": [format_seconds(row.devices.get(n, 0.0)) for n in devices]}
             for row in explanation.ops
         ],
-        timelines=[(name, charts.timeline(name, spans)) for name, spans in explanation.timeline.items() if spans],
+        timelines=[
+            (called.get(name, name), charts.timeline(name, spans))
+            for name, spans in explanation.timeline.items()
+            if spans
+        ],
         sweep_svg=charts.sweep(sweep) if sweep is not None and len(sweep.rows) > 1 else "",
         sweep=_sweep(sweep),
         advice=advice_lines(explanation),
@@ -66,7 +73,8 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
 def _steps(explanation: ExplanationData) -> list[dict[str, Any]]:
     longest = max((row.step_seconds for row in explanation.devices.values()), default=0.0) or 1.0
     return [
-        {"name": name, "step": format_seconds(row.step_seconds), "percent": round(100 * row.step_seconds / longest, 2),
+        {"name": marked(name, row.provenance), "step": format_seconds(row.step_seconds),
+         "percent": round(100 * row.step_seconds / longest, 2),
          "low": format_seconds(row.low), "high": format_seconds(row.high), "guess": 1.0 - row.coverage > GUESS,
          "chosen": name == explanation.decision.device}
         for name, row in explanation.devices.items()
@@ -88,13 +96,14 @@ def _facts(explanation: ExplanationData) -> list[dict[str, Any]]:
     for name, row in explanation.devices.items():
         total = _memory_of(explanation.machine, name)
         found.append({
-            "name": name,
+            "name": marked(name, row.provenance),
             "memory": format_bytes(row.peak_memory_bytes) + ("" if row.fits else ": too much"),
             "memory_total": None if total is None else format_bytes(total),
             "memory_share": None if total is None else min(row.peak_memory_bytes / total, 1.0),
             "once": format_seconds(row.one_time_seconds),
             "in_all": None if row.total_seconds is None else format_seconds(row.total_seconds),
             "coverage": row.coverage,
+            "provenance": row.provenance,
         })  # fmt: skip
     return found
 
@@ -111,7 +120,7 @@ def _icicle(explanation: ExplanationData, device: str) -> dict[str, Any]:
     found = cells(explanation.layers, device)
     shades: dict[int, int] = {}
     return {
-        "name": device,
+        "name": marked(device, explanation.devices[device].provenance),
         "depth": max((cell.depth for cell in found), default=0) + 1,
         "cells": [_cell(cell, device, shades) for cell in found],
     }
@@ -162,7 +171,7 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
         rows.append(
             (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.device)
         )
-    return {"over": sweep.over, "devices": sweep.devices, "rows": rows, "turns": turns(sweep)}
+    return {"over": sweep.over, "devices": list(sweep.headings.values()), "rows": rows, "turns": turns(sweep)}
 
 
 def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:

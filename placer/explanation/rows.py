@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step."""
+    """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step.
+
+    ``provenance`` is what its numbers rest on: calibrated, published or data sheet.
+    """
 
     step_seconds: float
     low: float
@@ -20,6 +23,7 @@ class DeviceRow:
     peak_memory_bytes: int
     fits: bool
     coverage: float
+    provenance: str = "calibrated"
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "components": dict(self.components)}
@@ -29,7 +33,7 @@ class DeviceRow:
 class LayerRow:
     """The ops issued by one layer itself (its sub-layers have their own rows) in one phase: seconds by device.
 
-    ``guessed`` is the part of them that rests on prices that are not calibrated.
+    ``guessed`` is the part of them that rests on prices that nobody measured.
     """
 
     name: str
@@ -43,9 +47,10 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class OpRow:
-    """All calls of one op. ``source`` is the weakest of their prices: calibrated, extrapolated or floor.
+    """All calls of one op. ``source`` is that of their weakest price (see ``pricing.prediction.Source``).
 
-    ``guessed`` is the part of the seconds of each device whose price is not calibrated.
+    ``guessed`` is the part of the seconds of each device whose price nobody measured: it is not calibrated, nor, on a
+    device that was not calibrated, published.
     """
 
     op: str

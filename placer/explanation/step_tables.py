@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from placer.explanation.bars import bar
 from placer.explanation.data import ExplanationData
+from placer.explanation.provenance import all_calibrated, headings
 from placer.explanation.step_parts import PARTS, shown_parts, step_parts
-from placer.explanation.tables import COLOURS, GUESS, MARK, bar_width, drawn_bar, new_table, with_bars
+from placer.explanation.tables import COLOURS, GUESS, MARK, bar_width, columns_width, drawn_bar, new_table, with_bars
 from placer.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ def steps(explanation: ExplanationData, width: int) -> Table | None:
         return None
     longest = max(row.step_seconds for row in explanation.devices.values())
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    room = bar_width(width - 40, max(map(len, explanation.devices)), 1)
+    called = headings(explanation.devices)
+    room = bar_width(width - 40, max(map(len, called.values())), 1)
     for number, (name, row) in enumerate(explanation.devices.items()):
         drawn = Text(bar(row.step_seconds / longest if longest else 0.0, room), style=COLOURS[number % len(COLOURS)])
         mark = MARK if 1.0 - row.coverage > GUESS else ""
         cells = (mark + format_seconds(row.step_seconds), f"{format_seconds(row.low)} to {format_seconds(row.high)}")
         style = "bold" if name == explanation.decision.device else ""
-        table.add_row(name, Text(cells[0], justify="right"), drawn, Text(cells[1]), style=style)
+        table.add_row(called[name], Text(cells[0], justify="right"), drawn, Text(cells[1]), style=style)
     return table
 
 
@@ -43,8 +45,9 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
     rows = explanation.devices
     parts = {name: step_parts(explanation, name) for name in names}
     shown = shown_parts(parts)
-    room = bar_width(width, 14 + 13 * len(names), len(names))
-    table = new_table("What a step is made of", ["", *with_bars(names, names, room)])
+    called = list(headings(rows).values())
+    room = bar_width(width, 14 + columns_width(called), len(names))
+    table = new_table("What a step is made of", ["", *with_bars(called, called, room)])
 
     def add(label: str, texts: Iterable[str], shares: Mapping[str, float] | None = None, style: str = "") -> None:
         cells: list[str | Text] = []
@@ -69,7 +72,11 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
         "needs memory",
         (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names),
     )
-    add("calibrated", (f"{rows[name].coverage:.0%}" for name in names))
+    if all_calibrated(rows):
+        add("calibrated", (f"{rows[name].coverage:.0%}" for name in names))
+    else:
+        add("numbers", (rows[name].provenance for name in names))
+        add("measured", (f"{rows[name].coverage:.0%}" for name in names))
     return table
 
 

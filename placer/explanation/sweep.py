@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer.explanation.data import ExplanationData
+from placer.explanation.provenance import legend, marked
 from placer.explanation.rows import DeviceRow
 
 
@@ -22,6 +23,19 @@ class Sweep:
     @property
     def devices(self) -> list[str]:
         return list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
+
+    @property
+    def headings(self) -> dict[str, str]:
+        """What each device is called above its numbers."""
+        found: dict[str, DeviceRow] = {}
+        for row in self.rows.values():
+            found = {**row.devices, **found}
+        return {name: marked(name, found[name].provenance) for name in self.devices}
+
+    @property
+    def legend(self) -> list[str]:
+        """One line for each mark in ``headings``."""
+        return legend(device.provenance for row in self.rows.values() for device in row.devices.values())
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
         """Seconds, low and high at each value: of one step over batch sizes, of the whole run over numbers of steps."""

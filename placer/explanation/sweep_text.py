@@ -26,6 +26,7 @@ def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide."""
     parts = [_table(sweep), *_lines(sweep), "", *_plot(sweep, width)]
     parts += [
+        *sweep.legend,
         *_meetings(sweep),
         turns(sweep),
         *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items()),
@@ -51,7 +52,7 @@ def _meetings(sweep: Sweep) -> list[str]:
 def _table(sweep: Sweep) -> Table:
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
-    columns = [column for name in sweep.devices for column in (name, "90% between")]
+    columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
     table = new_table(TITLES[sweep.over], [sweep.over, *columns, "choice", *(["sure"] if compared else [])])
     known = {name: sweep.times(name) for name in sweep.devices}
     turning = {value for value, _ in sweep.crossovers()[1:]}

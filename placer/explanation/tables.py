@@ -50,6 +50,11 @@ def bar_width(width: int, taken: int, bars: int) -> int:
     return 0 if room < SHORTEST_BAR else min(room, LONGEST_BAR)
 
 
+def columns_width(names: Sequence[str]) -> int:
+    """Characters that columns of times under these names take, with the blanks between them."""
+    return sum(max(13, len(name) + 4) for name in names)
+
+
 def drawn_bar(seconds: float, whole: float, room: int, number: int) -> Text:
     """The bar of a part of ``whole`` in the colour of device ``number``."""
     from rich.text import Text

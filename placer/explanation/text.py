@@ -9,6 +9,7 @@ from placer.explanation import breakdown, step_tables
 from placer.explanation.console import load_rich, plain
 from placer.explanation.data import ExplanationData
 from placer.explanation.printable import printable
+from placer.explanation.provenance import legend
 from placer.explanation.tables import MARK
 from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
 
@@ -42,6 +43,8 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
         parts += [_DISPATCH_CPU if only_cpu else _DISPATCH, ""]
     if MARK in plain(body, width=width):
         parts += [_MARKED, ""]
+    if told := legend(row.provenance for row in explanation.devices.values()):
+        parts += [*told, ""]
     parts += _section("Where most of it goes", bottleneck_lines(explanation))
     parts += _section("What would make it faster", advice_lines(explanation))
     parts += _section("Notes", explanation.notes)

@@ -1,8 +1,16 @@
-"""Trace x Profile -> Prediction: describes the op calls of a step, prices them, and adds them up to a step time."""
+"""Trace x Profile -> Prediction: describes the op calls of a step, prices them, and adds them up to a step time.
+
+What the catalog's GPUs are priced by is loaded on first use: most decisions are between devices that were calibrated.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from placer.pricing import parameter_updates, timeline
 from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import amounts, describe_step, feature_names, ops_inside
+from placer.pricing.describe import amounts, describe, describe_step, feature_names, ops_inside
 from placer.pricing.families import FAMILIES, PER_CORE
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
@@ -22,20 +30,27 @@ from placer.pricing.framework import (
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.host_time import HOST, HOST_UPDATE, host_seconds
+from placer.pricing.named_profile import named_profile
 from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import NOT_PREDICTED, Prediction, PricedTrace
+from placer.pricing.prediction import NOT_PREDICTED, Prediction, PricedTrace, Provenance, backed
 from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
-from placer.pricing.step_context import CONTEXT_SIZES
+from placer.pricing.step_context import CONTEXT_SIZES, Context
 from placer.pricing.timeline import Span
 from placer.pricing.work import Work
+
+if TYPE_CHECKING:
+    from placer.pricing.gpu.catalog_profile import gpu_profile
+    from placer.pricing.gpu.device_model import device_model
 
 __all__ = [
     # What a step takes.
     "Prediction",
     "PricedTrace",
     "NOT_PREDICTED",
+    "Provenance",
+    "backed",
     "predict",
     "doubt",
     "Z90",
@@ -44,7 +59,9 @@ __all__ = [
     # What an op is: its family, amounts and features.
     "Work",
     "FAMILIES",
+    "describe",
     "describe_step",
+    "Context",
     "amounts",
     "PER_CORE",
     "feature_names",
@@ -70,6 +87,11 @@ __all__ = [
     "host_seconds",
     "HOST",
     "HOST_UPDATE",
+    # What a GPU of the catalog takes, and its profile.
+    "gpu",
+    "device_model",
+    "gpu_profile",
+    "named_profile",
     # What the framework takes between the ops.
     "framework_counts",
     "framework_seconds",
@@ -79,3 +101,16 @@ __all__ = [
     "UPDATE",
     "LONG_FORWARD",
 ]
+
+#: Module of each name that is loaded on first use.
+_HOMES = {
+    "device_model": "device_model",
+    "gpu_profile": "catalog_profile",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer.pricing' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"placer.pricing.gpu.{_HOMES[name]}"), name)

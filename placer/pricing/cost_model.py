@@ -3,7 +3,8 @@
     seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
 
 The floor is in ``floors``; the residual is learnt from samples (``gaussian_process``). Where a family has no samples
-the roofline stands alone, and the price says so.
+the published knowledge of the GPU prices it (``gpu.device_model``), and where there is none the roofline stands alone.
+The price says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,11 +25,14 @@ from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
 from placer.pricing.host_time import host_seconds
 from placer.pricing.op_labels import known_labels
 from placer.pricing.page_faults import fault_seconds
-from placer.pricing.prediction import PricedTrace, Source
+from placer.pricing.prediction import PricedTrace, Provenance, Source
 from placer.pricing.residual_inputs import foreign_family, inputs_of
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
 from placer.tracing import Trace
+
+if TYPE_CHECKING:
+    from placer.pricing.gpu.device_model import DeviceModel
 
 #: Standard deviation of log(seconds) where only the roofline is known: a factor of 3 either way at 90 %.
 FLOOR_SIGMA = math.log(3.0) / 1.645
@@ -55,6 +60,22 @@ class CostModel:
                 "calibrate, or load a profile of this version"
             )
         self.fit = fit
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """What the prices rest on: calibration where any family was measured, else what is known of the GPU."""
+        if self._gpu is None or self.fit.families:
+            return "calibrated"
+        return "published" if self._gpu.provenance == "published" else "data sheet"
+
+    @cached_property
+    def _gpu(self) -> DeviceModel | None:
+        """The published knowledge of the fit's GPU. Imported on use: a CPU needs none."""
+        if not self.fit.gpu:
+            return None
+        from placer.pricing.gpu.device_model import device_model
+
+        return device_model(self.fit.gpu)
 
     @cached_property
     def _residuals(self) -> dict[str, Residual]:
@@ -104,7 +125,12 @@ class CostModel:
             residual = self._residuals.get(family)
             if family == "view" and self.fit.device != "cpu":
                 for i in members:  # nothing runs on the device
-                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, "calibrated"
+                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, self.provenance
+                continue
+            if residual is None and self._gpu is not None:
+                found = self._gpu.price([works[i] for i in members])
+                for i, price, doubt, source in zip(members, *found, strict=True):
+                    seconds[i], sigma[i], sources[i] = price, doubt, source
                 continue
             if residual is None:
                 for i in members:

@@ -14,7 +14,7 @@ from placer.machine import HeapState, malloc
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.framework import framework_seconds
-from placer.pricing.prediction import Prediction, PricedTrace
+from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
 
@@ -95,18 +95,19 @@ def _priced(
         components=step.components,
         peak_memory_bytes=trace.peak_bytes,
         fits=free is None or trace.peak_bytes <= free,
-        coverage=coverage(priced),
+        coverage=coverage(priced, model.provenance),
         priced=priced,
+        provenance=model.provenance,
     )
 
 
 def free_memory(device: str, fit: DeviceFit) -> int | None:
-    """Free bytes of a device of this machine; None for any other device.
+    """Free bytes of a device of this machine; None for any other device, but for a GPU of the catalog: all it has.
 
     Where only a device context could tell, all of the device's memory, as calibration recorded it.
     """
     if device not in machine.available_devices():
-        return None
+        return int(fit.rates["memory_bytes"]) if fit.gpu and "memory_bytes" in fit.rates else None
     free = machine.known_free_memory(device)
     if free is None and "memory_bytes" in fit.rates:
         return int(fit.rates["memory_bytes"])
@@ -132,10 +133,10 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
     return model
 
 
-def coverage(priced: PricedTrace) -> float:
-    """Share of the priced op time that comes from calibrated, in-range ops (1.0 for a step without ops)."""
+def coverage(priced: PricedTrace, provenance: Provenance = "calibrated") -> float:
+    """Share of the priced op time that is ``backed`` by measurements (1.0 for a step without ops)."""
     total = sum(priced.seconds)
-    sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if s == "calibrated")
+    sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if backed(s, provenance))
     return sure / total if total else 1.0
 
 

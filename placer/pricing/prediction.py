@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from placer.pricing.work import Work
     from placer.profile import DeviceFit
 
-#: Where an op's price comes from: samples around it, distant samples and the floor, or the roofline alone.
-Source = Literal["calibrated", "extrapolated", "floor"]
+#: Where an op's price comes from: samples around it, what others published of the GPU, distant samples and the floor,
+#: the data sheet and what others published of other GPUs, or the roofline alone. From the best to the weakest.
+Source = Literal["calibrated", "published", "extrapolated", "data sheet", "floor"]
+#: What the numbers of a device rest on: measurements taken on it by placer, others' published measurements of its
+#: model, or its data sheet.
+Provenance = Literal["calibrated", "published", "data sheet"]
 #: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
 
@@ -49,9 +53,11 @@ class Prediction:
 
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
     sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
-    that comes from calibrated, in-range ops. ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for
-    a long run). ``interpolated`` means that the step was not traced, but lies between two that were (see
-    ``placer.decision.interpolation``): its interval is wider for that, its memory and its ops are those of the larger.
+    that comes from calibrated, in-range ops; of a device that was not calibrated, the share that comes from ops which
+    others measured on this GPU. ``provenance`` says which of the two it is, or that there is nothing but a data sheet.
+    ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run). ``interpolated`` means that
+    the step was not traced, but lies between two that were (see ``placer.decision.interpolation``): its interval is
+    wider for that, its memory and its ops are those of the larger.
     """
 
     device: str
@@ -67,3 +73,9 @@ class Prediction:
     coverage: float
     priced: PricedTrace
     interpolated: bool = False
+    provenance: Provenance = "calibrated"
+
+
+def backed(source: str, provenance: str) -> bool:
+    """Whether a price of this source was measured, on a device of this provenance: by placer, or by others."""
+    return source == ("calibrated" if provenance == "calibrated" else "published")

@@ -1,6 +1,7 @@
-"""What is known of a machine: its profile, the JSON it is kept as, and the profiles that come with placer."""
+"""What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalog of GPUs."""
 
 from placer.profile import json_values
+from placer.profile.data_sheet import DataSheet
 from placer.profile.files import data_home, replace_file
 from placer.profile.freshness import (
     changed_fields,
@@ -11,6 +12,7 @@ from placer.profile.freshness import (
     notes,
     stale_fields,
 )
+from placer.profile.gpus import find_gpu, gpus, knowledge
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 from placer.profile.store import (
     check_source,
@@ -29,6 +31,7 @@ from placer.profile.store import (
 __all__ = [
     "OLDEST_SCHEMA",
     "SCHEMA",
+    "DataSheet",
     "DeviceFit",
     "FamilyFit",
     "Profile",
@@ -40,8 +43,11 @@ __all__ = [
     "default_path",
     "default_threads",
     "describe",
+    "find_gpu",
+    "gpus",
     "imported",
     "json_values",
+    "knowledge",
     "load",
     "load_cached",
     "locate",

@@ -19,7 +19,8 @@ from placer.machine import normal_device
 #: 2 (placer 0.1): a fit names the profile it learnt from (reference), a family the samples taken here (measured), and
 #:   a point's noise is all of its variance; in format 1 the family's came on top.
 #: 3 (placer 0.1): the points of a fit are packed in single precision instead of listed, and their weights are kept.
-#: 4 (placer 0.1): rates, counts, features and amounts have the field's names (``former_names`` has those of before).
+#: 4 (placer 0.1): rates, counts, features and amounts have the field's names (``former_names`` has those of before). A
+#:   fit may name the GPU of the catalog that it is of (gpu).
 SCHEMA = 4
 #: The oldest format still read.
 OLDEST_SCHEMA = 1
@@ -100,6 +101,8 @@ class DeviceFit:
     ``rates`` are data-sheet numbers in FLOP/s, bytes/s and seconds (``"flops/float32"``, ``"bytes_per_second"``,
     ``"launch_seconds"``, ``"copy/h2d/pageable/bytes_per_second"``, ...); ``framework`` the coefficients of torch's own
     time; ``interval`` the constants of the 90 % interval. ``reference`` is the name of the shipped profile it built on.
+    ``gpu`` is the catalog name of the GPU whose published knowledge prices the families that were not measured here;
+    where none was, ``reference`` is the CPU whose calibration its host is priced by.
     """
 
     device: str
@@ -109,6 +112,7 @@ class DeviceFit:
     framework: Mapping[str, float]
     interval: Mapping[str, float]
     reference: str = ""
+    gpu: str = ""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ def encode(profile: Profile) -> bytes:
 
 
 def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
-    return {**vars(fit), "families": {name: _encode_family(family) for name, family in fit.families.items()}}
+    families = {name: _encode_family(family) for name, family in fit.families.items()}
+    plain = {key: value for key, value in vars(fit).items() if key != "gpu"}
+    return {**plain, **({"gpu": fit.gpu} if fit.gpu else {}), "families": families}
 
 
 def _encode_family(family: FamilyFit) -> dict[str, Any]:
@@ -211,7 +213,10 @@ def _profile(document: dict[str, Any], schema: int) -> Profile:
 
 
 def _fit(value: Any, where: str, schema: int) -> DeviceFit:
-    keys = ("device", "threads", "rates", "families", "framework", "interval", *(("reference",) if schema > 1 else ()))
+    gpu = ("gpu",) if schema > 3 and isinstance(value, dict) and "gpu" in value else ()
+    keys = (
+        "device", "threads", "rates", "families", "framework", "interval", *(("reference",) if schema > 1 else ()), *gpu
+    )  # fmt: skip
     fields = json_object(value, where, keys)
     families = json_object(fields["families"], f"{where}.families", None)
     rates = numbers(fields["rates"], f"{where}.rates", low=0.0)
@@ -224,6 +229,7 @@ def _fit(value: Any, where: str, schema: int) -> DeviceFit:
         framework=framework if schema > 3 else with_current_names(framework),
         interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
         reference=text(fields["reference"], f"{where}.reference") if schema > 1 else "",
+        gpu=text(fields["gpu"], f"{where}.gpu") if gpu else "",
     )
 
 

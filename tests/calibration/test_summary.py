@@ -114,3 +114,10 @@ def test_a_line_fits_a_terminal(profile: Profile, everything: bool) -> None:
     assert max(map(len, text.splitlines())) <= 80
     for n in range(1, 9):
         assert (f"{n}.00 µs per thing number {n}" in text) == everything
+
+
+def test_a_gpu_of_the_catalog_is_not_called_calibrated(profile: Profile) -> None:
+    known = replace(profile, fits=(replace(profile.fit("cuda"), gpu="Tesla T4"),))
+    text = render(known)
+    assert text.startswith("not calibrated: what the catalog knows of Tesla T4\n")
+    assert "certainty" not in text

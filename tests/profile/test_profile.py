@@ -102,6 +102,13 @@ def test_a_saved_profile_loads_equal(placer_home: Path) -> None:
     assert loaded.name == str(path)
 
 
+def test_a_fit_may_name_its_gpu_and_else_the_format_lacks_the_key() -> None:
+    profile = make_profile()
+    named = replace(profile, fits=(replace(profile.fits[0], gpu="Tesla T4"), *profile.fits[1:]))
+    assert decode(encode(named), "p") == named
+    assert ["gpu" in fit for fit in json.loads(encode(named))["fits"]] == [True, *[False] * (len(profile.fits) - 1)]
+
+
 def test_measured_values_keep_six_digits_and_a_second_trip_changes_nothing() -> None:
     odd = Sample("cpu", 2, "copy", "aten::copy_", (123456789.0, 1 / 3), 1.23456789e-5, 0.0, 0.0, 3)
     once = decode(encode(make_profile(samples=(odd,))), "p")

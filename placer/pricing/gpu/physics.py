@@ -1,0 +1,158 @@
+"""Rows x data sheet -> the time that physics allows, and dimensionless inputs of the learnt part.
+
+A row takes ``launch + max(arithmetic, memory) * exp(learnt)`` seconds. Peaks are those of the data sheet, below which a
+GPU's power limit holds the clock where many units switch at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.pricing.gpu.rows import COLUMNS
+from placer.profile import DataSheet
+
+Array = NDArray[np.floating[Any]]
+
+#: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.
+LAUNCH = 2.5e-6
+#: Bytes that L2 gives an SM in a clock, and the share of it that an op's operands fill before they miss.
+L2_BYTES_PER_CLOCK, L2_SHARE = 32.0, 0.7
+#: Sizes of a result's tiles (rows, columns) among which libraries choose.
+TILES = ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0), (32.0, 32.0))
+#: Sustained FLOP/s per watt of the power limit: float32 arithmetic, and tensor cores at half precision. Largest
+#: products of published rows reach it on T4, A100 PCIe, A40, L40S and H100; TF32 takes twice as much per FLOP.
+_PER_WATT = {
+    "kepler": (0.02e12, 0.0), "maxwell": (0.03e12, 0.0), "pascal": (0.05e12, 0.0), "volta": (0.05e12, 0.53e12),
+    "turing": (0.05e12, 0.53e12), "ampere": (0.085e12, 0.39e12), "ga100": (0.062e12, 0.68e12),
+    "ada": (0.15e12, 0.6e12), "hopper": (0.075e12, 1.07e12), "blackwell": (0.075e12, 1.5e12),
+    "gb20": (0.16e12, 0.65e12),
+}  # fmt: skip
+#: Share of a peak that the best kernels reach.
+_REACHED = 0.97
+
+
+def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Array, Array]:
+    """(seconds of n rows by physics, without the launch; n x d inputs), for n x c ``columns`` of one kind and dtype.
+
+    ``dtype`` is ``tf32`` where float32 operands are multiplied by tensor cores.
+    """
+    c = {name: columns[:, i] for i, name in enumerate(COLUMNS[kind])}
+    size = {"float16": 2.0, "bfloat16": 2.0, "float64": 8.0}.get(dtype, 4.0)
+    bandwidth, l2 = sheet.bandwidth_gbps * 1e9, (sheet.l2_mb + sheet.last_level_cache_mb) * 1e6
+    moved = np.maximum(c["bytes"], 1.0)
+    cached = 1.0 / (1.0 + (moved / max(L2_SHARE * l2, 1e5)) ** 2)
+    from_l2 = max(sheet.sms * sheet.boost_mhz * 1e6 * L2_BYTES_PER_CLOCK, bandwidth)
+    memory = moved * (cached / from_l2 + (1.0 - cached) / bandwidth)
+    tensor = dtype in ("float16", "bfloat16", "tf32") and kind in ("product", "convolution", "attention", "recurrent")
+    peak = rate(sheet, dtype, tensor=tensor, matrix=kind == "product")
+    arithmetic = np.maximum(c["flops"], 1.0) / peak
+    seconds = np.maximum(arithmetic, memory)
+    found = [
+        _log(arithmetic / memory, 8), _log(seconds, 0, -20), _log(c["bytes"] / max(l2, 1e5), 8),
+    ]  # fmt: skip
+    n = len(columns)
+    found += [np.full(n, v) for v in (size == 2.0, size == 8.0, dtype == "tf32", tensor and size == 2.0)]
+    found += _OWN[kind](c, sheet, size)
+    found += [np.full(n, v) for v in _about(sheet)]
+    return seconds, np.stack(found, axis=1)
+
+
+def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) -> float:
+    """FLOP/s that the GPU sustains in ``dtype``: its peak, or what its power limit allows.
+
+    Half precision without tensor cores runs at the rate of float32: cuBLAS and cuDNN add up in float32.
+    """
+    plain = (sheet.matrix_float32_tflops if matrix else 0.0) or sheet.float32_tflops
+    if dtype == "float64":
+        return max(sheet.float64_tflops, sheet.float32_tflops / 64.0) * 1e12
+    fast = {
+        "float16": sheet.tensor_float16_tflops, "bfloat16": sheet.tensor_bfloat16_tflops,
+        "tf32": sheet.tensor_tf32_tflops,
+    }.get(dtype, 0.0) if tensor else 0.0  # fmt: skip
+    peak = max(fast, plain) * 1e12 * _REACHED
+    by_name = {"GA100": "ga100"}.get(sheet.chip, "gb20" if sheet.chip.startswith("GB20") else sheet.architecture)
+    each, each_tensor = _PER_WATT.get(by_name, (0.0, 0.0))
+    limit = sheet.watts * (each_tensor * (0.5 if dtype == "tf32" else 1.0) if fast > plain else each)
+    return float((peak**-6 + limit**-6) ** (-1 / 6)) if limit > 0.0 else peak
+
+
+def _about(sheet: DataSheet) -> tuple[float, ...]:
+    amd = sheet.vendor != "nvidia"
+    old = sheet.architecture in ("kepler", "maxwell", "pascal")
+    return float(amd), float(old), float(np.log2(sheet.sms)) - 6.0
+
+
+def _log(values: Array, most: float, shift: float | None = None) -> Array:
+    """log2, cut at ``most`` either way; with a ``shift``, counted from there and not cut."""
+    found = np.log2(np.maximum(values, 1e-12))
+    return found - shift if shift is not None else np.clip(found, -most, most)
+
+
+def _waves(c: dict[str, Array], sheet: DataSheet) -> list[Array]:
+    """How a result's tiles fill the SMs: rounding of the last wave, padding of the last tiles, waves."""
+    found: list[Array] = []
+    for rows, columns in TILES:
+        down, across = np.ceil(c["m"] / rows), np.ceil(c["n"] / columns)
+        waves = c["batch"] * down * across / sheet.sms
+        found.append(_log(np.ceil(waves) / waves, 8))
+        found.append(_log(down * rows * across * columns / (c["m"] * c["n"]), 12))
+        if rows == columns == 128.0:
+            found.append(_log(waves, 8))
+    return found
+
+
+def _aligned(values: Array, *by: int) -> list[Array]:
+    return [(values % n == 0).astype(float) for n in by]
+
+
+def _product(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
+    return [
+        *_waves(c, sheet), *_aligned(c["k"], 2, 4, 8, 16, 64), *_aligned(c["n"], 2, 4, 8, 16, 64), *_aligned(c["m"], 8),
+        *(_log(c[name], 17) for name in ("m", "n", "k", "batch")), _log(c["k"] / np.minimum(c["m"], c["n"]), 8),
+        c["a_transposed"], c["b_transposed"], (c["batch"] > 1).astype(float),
+    ]  # fmt: skip
+
+
+def _convolution(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Array]:
+    positions = np.maximum(np.where(c["to_weight"] > 0.0, c["k"], c["m"]) / c["image"], 1.0)
+    side = np.sqrt(positions)
+    return [
+        *_waves(c, sheet), *_aligned(c["in_channels"], 4, 8, 32), *_aligned(c["out_channels"], 4, 8, 32),
+        *(_log(c[name], 20) for name in ("m", "n", "k", "batch", "in_channels", "out_channels", "image", "kernel")),
+        _log(positions, 17), _log((np.ceil(side / 4.0) * 4.0 / side) ** 2, 4), _log(c["stride"], 8), _log(c["flops"] / c["bytes"] * size, 12), c["channels_last"], c["to_input"], c["to_weight"],
+        c["dilated"], c["one_d"], c["three_d"], (c["batch"] > 1).astype(float), (c["kernel"] == 1).astype(float),
+        ((c["kernel"] == 9) & (c["stride"] < 1.5)).astype(float),
+    ]  # fmt: skip
+
+
+def _attention(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
+    return [
+        _log(c["batch"] * np.ceil(c["length"] / 128.0) / sheet.sms, 10),
+        *(_log(c[name], 17) for name in ("batch", "length", "source", "width")),
+        *(c[name] for name in ("causal", "masked", "dropout", "backward")), (c["length"] == 1).astype(float),
+    ]  # fmt: skip
+
+
+def _recurrent(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
+    return [
+        *(_log(c[name], 17) for name in ("length", "batch", "input", "hidden", "stacked")), c["backward"],
+        _log(c["batch"] * c["hidden"] / sheet.sms, 12),
+    ]  # fmt: skip
+
+
+def _memory(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Array]:
+    return [
+        _log(c["numel"] / sheet.sms / 2048.0, 12), _log(c["second"], 24), _log(c["inner"], 12),
+        _log(c["bytes"] / np.maximum(c["numel"], 1.0), 6), c["strided"], c["broadcast"], c["flag"],
+        _log(c["second"] / sheet.sms, 12), _log(np.exp2(np.ceil(np.log2(np.maximum(c["second"], 1.0)))) / np.maximum(c["second"], 1.0), 8),
+        *_aligned(c["second"], 4),
+    ]  # fmt: skip
+
+
+_OWN = {
+    "product": _product, "convolution": _convolution, "depthwise": _convolution, "attention": _attention,
+    "recurrent": _recurrent, "memory": _memory,
+}  # fmt: skip

@@ -1,0 +1,239 @@
+"""The catalog agrees with itself, and a name finds the GPU it means."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placer.errors import UnknownGPU
+from placer.profile import DataSheet, find_gpu, gpus, knowledge, shipped
+from placer.profile.gpus import _names
+
+SHEETS = tuple(gpus().values())
+#: Lanes that add and multiply in float32, per SM: by compute capability or gfx name, else by architecture.
+LANES = {
+    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64,
+    "kepler": 192, "ampere": 128, "ada": 128, "hopper": 128, "blackwell": 128,
+    "gcn4": 64, "gcn5": 64, "cdna1": 64, "cdna2": 64, "cdna3": 128, "cdna4": 128, "rdna1": 64, "rdna2": 64,
+    "rdna3": 128, "rdna3.5": 128, "rdna4": 128, "xe-hpg": 128, "xe2": 128, "apple7": 128, "apple8": 128, "apple9": 128,
+}  # fmt: skip
+#: FLOPs per SM and clock of float16 products that add up in float32. GeForce cards have half of it from Turing on.
+TENSOR = {
+    "7.0": 1024, "7.2": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.7": 2048, "8.9": 1024, "9.0": 4096,
+    "10.0": 8192, "10.3": 8192, "12.0": 1024, "12.1": 1024, "cdna1": 1024, "cdna2": 1024, "cdna3": 2048, "cdna4": 4096,
+    "rdna3": 512, "rdna3.5": 512, "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048,
+}  # fmt: skip
+#: Sold with less than their chip can do.
+HALF_RATE = {"NVIDIA A10G", "NVIDIA L20", "NVIDIA L40"}
+#: Export rules limit its peaks below SMs x clock.
+LIMITED = {"NVIDIA H20"}
+#: Sheets of these count the tensor cores at a lower clock than the rest.
+SLOWER_TENSOR = ("hopper", "blackwell")
+FAMILIES = (
+    ("GTX 1050", "GTX 1050 Ti", "GTX 1060", "GTX 1070", "GTX 1070 Ti", "GTX 1080", "GTX 1080 Ti"),
+    ("RTX 2060", "RTX 2060 SUPER", "RTX 2070", "RTX 2070 SUPER", "RTX 2080", "RTX 2080 SUPER", "RTX 2080 Ti"),
+    ("RTX 3050", "RTX 3060", "RTX 3060 Ti", "RTX 3070", "RTX 3070 Ti", "RTX 3080", "RTX 3080 Ti", "RTX 3090"),
+    ("RTX 3090", "RTX 3090 Ti"),
+    ("RTX 4060", "RTX 4060 Ti", "RTX 4070", "RTX 4070 SUPER", "RTX 4070 Ti", "RTX 4070 Ti SUPER", "RTX 4080"),
+    ("RTX 4080", "RTX 4080 SUPER", "RTX 4090"),
+    ("RTX 5050", "RTX 5060", "RTX 5060 Ti", "RTX 5070", "RTX 5070 Ti", "RTX 5080", "RTX 5090"),
+    ("RX 6600", "RX 6600 XT", "RX 6700 XT", "RX 6800", "RX 6800 XT", "RX 6900 XT", "RX 6950 XT"),
+    ("RX 7600", "RX 7700 XT", "RX 7800 XT", "RX 7900 XT", "RX 7900 XTX"),
+    ("M1", "M1 Pro", "M1 Max", "M1 Ultra"), ("M2", "M2 Pro", "M2 Max", "M2 Ultra"), ("M4", "M4 Pro", "M4 Max"),
+    ("K80", "P100", "V100", "A100", "H100", "B200"), ("MI50", "MI100", "MI300A", "MI300X"),
+    ("P4", "T4", "A10", "L40S"), ("A380", "A580", "A750", "A770"),
+)  # fmt: skip
+
+
+def by_kind(table: dict[str, int], sheet: DataSheet) -> int:
+    return table.get(sheet.compute_capability) or table.get(sheet.architecture, 0)
+
+
+def half_rate(sheet: DataSheet) -> bool:
+    return sheet.name in HALF_RATE or ("GeForce" in sheet.name and sheet.compute_capability not in ("7.0",))
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
+def test_a_sheet_is_consistent(sheet: DataSheet) -> None:
+    clock = sheet.sms * sheet.boost_mhz * 1e6 / 1e12
+    if sheet.name not in LIMITED:
+        assert sheet.float32_tflops == pytest.approx(2 * by_kind(LANES, sheet) * clock, rel=0.03)
+        expected = by_kind(TENSOR, sheet) * clock * (0.5 if half_rate(sheet) else 1)
+        if sheet.tensor_float16_tflops and sheet.architecture in SLOWER_TENSOR:
+            assert 0.85 <= sheet.tensor_float16_tflops / expected <= 1.03
+        elif sheet.tensor_float16_tflops:
+            assert sheet.tensor_float16_tflops == pytest.approx(expected, rel=0.03)
+    assert sheet.tensor_bfloat16_tflops <= sheet.tensor_float16_tflops
+    assert 2 * sheet.tensor_tf32_tflops <= sheet.tensor_float16_tflops * 1.01
+    assert sheet.float64_tflops <= sheet.float32_tflops * 1.01
+    assert sheet.bandwidth_gbps > 0
+    assert sheet.memory_gb > 0
+    assert (sheet.pcie_gen > 0) == (sheet.pcie_lanes > 0)
+    assert 2012 <= sheet.year <= 2026
+    assert sheet.source
+    assert set(sheet.unchecked) < {field.name for field in dataclasses.fields(DataSheet)}
+    assert not any(getattr(sheet, name) == 0 for name in sheet.unchecked), "what nobody states needs no second source"
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
+def test_tensor_cores_came_with_their_architecture(sheet: DataSheet) -> None:
+    if sheet.vendor == "nvidia":
+        capability = float(sheet.compute_capability)
+        assert (sheet.tensor_bfloat16_tflops > 0) == (sheet.tensor_tf32_tflops > 0) == (capability >= 8)
+        without = capability < 7 or sheet.chip in ("TU116", "TU117")
+        assert (sheet.tensor_float16_tflops == 0) == without
+    assert (sheet.matrix_float32_tflops > 0) == sheet.architecture.startswith("cdna")
+    assert re.fullmatch(r"\d+\.\d|gfx[0-9a-f]+|", sheet.compute_capability)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
+def test_families_grow(family: tuple[str, ...]) -> None:
+    rates = [find_gpu(name).float32_tflops for name in family]
+    assert rates == sorted(rates)
+
+
+def test_the_catalog_is_large_and_is_no_profile() -> None:
+    assert len(SHEETS) >= 300
+    assert {sheet.vendor for sheet in SHEETS} == {"nvidia", "amd", "intel", "apple"}
+    assert "gpus" not in shipped()
+    assert {knowledge(sheet.name).partition(" (")[0] for sheet in SHEETS} <= {"published", "data sheet"}
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("A100", "NVIDIA A100-SXM4-40GB"),
+    ("a100 80gb", "NVIDIA A100-SXM4-80GB"),
+    ("A100 PCIe 80 GB", "NVIDIA A100 80GB PCIe"),
+    ("A100-SXM-80GB", "NVIDIA A100-SXM4-80GB"),
+    ("4090", "NVIDIA GeForce RTX 4090"),
+    ("rtx4090", "NVIDIA GeForce RTX 4090"),
+    ("GeForce RTX 3080 Ti Laptop GPU", "NVIDIA GeForce RTX 3080 Ti Laptop GPU"),
+    ("RTX 3080 Mobile", "NVIDIA GeForce RTX 3080 Laptop GPU"),
+    ("3080", "NVIDIA GeForce RTX 3080"),
+    ("3080 Ti", "NVIDIA GeForce RTX 3080 Ti"),
+    ("RTX 3080 12GB", "NVIDIA GeForce RTX 3080 12GB"),
+    ("4070", "NVIDIA GeForce RTX 4070"),
+    ("4070 Super", "NVIDIA GeForce RTX 4070 SUPER"),
+    ("4070 Ti", "NVIDIA GeForce RTX 4070 Ti"),
+    ("4070 Ti Super", "NVIDIA GeForce RTX 4070 Ti SUPER"),
+    ("1060", "NVIDIA GeForce GTX 1060 6GB"),
+    ("GTX 1060 3GB", "NVIDIA GeForce GTX 1060 3GB"),
+    ("T4", "Tesla T4"),
+    ("NVIDIA Corporation TU104GL [Tesla T4]", "Tesla T4"),
+    ("T400", "NVIDIA T400"),
+    ("A10", "NVIDIA A10"),
+    ("A10G", "NVIDIA A10G"),
+    ("V100", "Tesla V100-SXM2-16GB"),
+    ("V100 32GB", "Tesla V100-SXM2-32GB"),
+    ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2-32GB"),
+    ("Tesla V100S-PCIE-32GB", "Tesla V100S-PCIE-32GB"),
+    ("P100 12GB", "Tesla P100-PCIE-12GB"),
+    ("H100", "NVIDIA H100 80GB HBM3"),
+    ("H100 PCIe", "NVIDIA H100 PCIe"),
+    ("GH200 480GB", "NVIDIA GH200 480GB"),
+    ("GH200 144G HBM3e", "NVIDIA GH200 144G HBM3e"),
+    ("RTX A6000", "NVIDIA RTX A6000"),
+    ("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation"),
+    ("Quadro RTX 6000", "Quadro RTX 6000"),
+    ("RTX 6000", "Quadro RTX 6000"),
+    ("TITAN V", "NVIDIA TITAN V"),
+    ("NVIDIA TITAN X (Pascal)", "NVIDIA TITAN X (Pascal)"),
+    ("GTX TITAN X", "NVIDIA GeForce GTX TITAN X"),
+    ("NVIDIA GeForce RTX 2070 with Max-Q Design", "NVIDIA GeForce RTX 2070 with Max-Q Design"),
+    ("mi300x", "AMD Instinct MI300X"),
+    ("AMD Instinct MI250X / MI250", "AMD Instinct MI250X"),
+    ("7900 XTX", "AMD Radeon RX 7900 XTX"),
+    ("7900 XT", "AMD Radeon RX 7900 XT"),
+    ("A770", "Intel(R) Arc(TM) A770 Graphics"),
+    ("Intel(R) Arc(TM) B580 Graphics", "Intel(R) Arc(TM) B580 Graphics"),
+    ("M2 Max", "Apple M2 Max"),
+    ("m2 max 30-core", "Apple M2 Max (30-core GPU)"),
+    ("Apple M2 Max 64GB", "Apple M2 Max"),
+])  # fmt: skip
+def test_names_as_people_and_drivers_write_them(name: str, found: str) -> None:
+    assert find_gpu(name).name == found
+
+
+@pytest.mark.parametrize("name", [
+    "", "NVIDIA", "banana", "RTX 3085", "GTX 3080", "RTX 3070 6GB", "A100 24GB", "RTX 6000 Pascal", "4070 Ti SUPER Ti",
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "T40", "AMD Radeon Graphics",
+])  # fmt: skip
+def test_what_the_catalog_lacks_is_not_taken_for_another(name: str) -> None:
+    with pytest.raises(UnknownGPU, match="placer gpus"):
+        find_gpu(name)
+
+
+def test_an_unknown_name_lists_the_closest() -> None:
+    with pytest.raises(UnknownGPU, match=r"'RTX 4085'; the closest are: .*NVIDIA GeForce RTX 4080"):
+        find_gpu("RTX 4085")
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
+def test_every_name_finds_its_own_sheet(sheet: DataSheet) -> None:
+    assert find_gpu(sheet.name) is sheet
+    assert all(sheet in sharing(alias) for alias in sheet.aliases)
+
+
+def sharing(name: str) -> list[DataSheet]:
+    """The GPUs that share a name, the one that has it first."""
+    return _names()._by_core[_names()._parts(name).core]
+
+
+def test_only_variants_of_one_product_share_a_name() -> None:
+    reused = {"titanx", "rtx4000", "rtx5000", "rtx6000"}  # by the maker, in another generation
+    for core, sheets in _names()._by_core.items():
+        assert core in reused or len({sheet.architecture for sheet in sheets}) == 1, core
+
+
+def test_shared_names_are_those_of_the_documents() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gpus.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", page, re.MULTILINE))
+    assert shown
+    for names, meant in shown.items():
+        assert all(find_gpu(name).name == meant for name in re.findall(r"`(.+?)`", names)), names
+    listed = {_names()._parts(name).core for names in shown for name in re.findall(r"`(.+?)`", names)}
+    shared = {core for core, sheets in _names()._by_core.items() if len(sheets) > 1}
+    assert {core for core in shared if not core[0].isdigit()} <= listed
+
+
+def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str:
+    words = re.split(r"[ -]", name)
+    text = blank.join(words)
+    if glued:  # rtx4090, 3080ti
+        text = re.sub(r"(?<=[TR]X) (?=\d)|(?<=\d) (?=(?:Ti|SUPER|XT|XTX)\b)", "", text)
+    return brand + (text.upper() if upper else text.lower())
+
+
+@given(
+    st.sampled_from(SHEETS), st.booleans(), st.sampled_from([" ", "-", "_", "  "]),
+    st.sampled_from(["", "NVIDIA ", "nvidia corporation "]), st.booleans(),
+)  # fmt: skip
+def test_case_blanks_and_brand_do_not_matter(
+    sheet: DataSheet, upper: bool, blank: str, brand: str, glued: bool
+) -> None:
+    assert find_gpu(_written(sheet.name, upper, blank, brand, glued and "(" not in sheet.name)) is sheet
+
+
+@given(st.sampled_from(SHEETS), st.data())
+def test_another_digit_is_another_gpu_or_none(sheet: DataSheet, data: st.DataObject) -> None:
+    places = [place for place, letter in enumerate(sheet.name) if letter.isdigit()]
+    if not places:
+        return
+    place = data.draw(st.sampled_from(places))
+    digit = data.draw(st.sampled_from([d for d in "0123456789" if d != sheet.name[place]]))
+    try:
+        found = find_gpu(sheet.name[:place] + digit + sheet.name[place + 1 :])
+    except UnknownGPU:
+        return
+    assert found is not sheet
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_an_answer(text: str) -> None:
+    with contextlib.suppress(UnknownGPU):
+        assert find_gpu(text).name in gpus()
