@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,13 @@ import torch
 from placer.calibration.published.numbers_file import document, sources
 from placer.calibration.published.ops import read_ops
 from placer.calibration.published.samples import Sample, Table, fitted_to, op_samples, step_samples
-from placer.calibration.published.steps import PublishedStep, read_steps
+from placer.calibration.published.selection import chosen_steps
+from placer.calibration.published.steps import read_steps
 from placer.calibration.published.training import EPOCHS, Trainer
 from placer.pricing.gpu import FILE
 
 #: Where counted steps are kept between runs.
 CACHE = Path("build/published")
-#: Steps of one network, GPU, mode, dtype and layout that are fitted to.
-_STEPS_OF_A_KIND = 2
 
 
 def main(data: Path, cache: Path = CACHE, epochs: int = EPOCHS) -> None:
@@ -46,18 +44,6 @@ def read_samples(data: Path, cache: Path) -> list[Sample]:
     for reason, rows in (left_out + reasons).most_common():
         print(f"{rows:8,} rows left out: {reason}", file=sys.stderr)
     return [*found, *steps]
-
-
-def chosen_steps(steps: Sequence[PublishedStep], seed: int = 0) -> Iterator[PublishedStep]:
-    """The steps in an order that depends on the seed alone, without the third and later ones that are alike."""
-    seen: Counter[tuple[object, ...]] = Counter()
-    for number in np.random.default_rng(seed).permutation(len(steps)).tolist():
-        step = steps[number]
-        timm = step.source == "timm"  # which repeats a network at many sizes
-        key = step.network, step.gpu, step.mode, step.dtype, step.channels_last, step.part, 0 if timm else step.batch
-        seen[key] += 1
-        if seen[key] <= (1 if timm else _STEPS_OF_A_KIND):
-            yield step
 
 
 def fit_to(samples: Sequence[Sample]) -> list[int]:

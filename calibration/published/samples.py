@@ -191,7 +191,7 @@ def step_samples(steps: Sequence[PublishedStep], cache: Path | None) -> tuple[li
     left_out: Counter[str] = Counter()
     for step in steps:
         try:
-            sheet = find_gpu(_STEP_GPUS.get(step.gpu, step.gpu))
+            sheet = find_gpu(catalog_gpu(step.gpu))
             rows = counted(step, cache)
         except UnknownGPU:
             left_out[f"not in the catalog: {step.gpu}"] += 1
@@ -213,6 +213,11 @@ def _step_sample(step: PublishedStep, counts: CountedStep, sheet: DataSheet) -> 
         tuple((row, dtype_of(row, step, sheet), n) for row, n in counts.rows), step.seconds, copy, True,
         fold(base_network(step.network)) == 0, step.gpu in HELD_OUT_GPUS, host < hidden * step.seconds, step,
     )  # fmt: skip
+
+
+def catalog_gpu(name: str) -> str:
+    """A name that the catalog finds, for the GPU that a step source calls ``name``."""
+    return _STEP_GPUS.get(name, name)
 
 
 def base_network(network: str) -> str:

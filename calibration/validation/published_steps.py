@@ -1,0 +1,216 @@
+"""Predictions held against published steps: real networks on GPUs that nobody here owns.
+
+Every step is traced, priced on its GPU by the catalog's knowledge, and put on the timeline, as ``--what-if`` does. The
+host behind most published times is not known. All are driven by one host here, and what that costs is in the errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from placer.calibration.published import (
+    FOLDS,
+    HELD_OUT_GPUS,
+    NotBuilt,
+    PublishedStep,
+    base_network,
+    catalog_gpu,
+    chosen_steps,
+    fold,
+    read_steps,
+    trace_step,
+)
+from placer.errors import TraceError, UnknownGPU
+from placer.pricing import describe_step, gpu_profile, predict
+from placer.pricing.gpu import LAUNCH, inputs, rows_of
+from placer.profile import DataSheet, Profile, find_gpu
+from placer.tracing import Trace
+
+#: Share of a step's time that the device is busy from which on the device bounds it.
+DEVICE_BOUND = 0.8
+#: Steps that are priced where no number is given: each takes a third of a second to trace.
+DEFAULT_STEPS = 600
+
+
+@dataclass(frozen=True)
+class PricedStep:
+    """One published step beside what is predicted for it; seconds throughout."""
+
+    source: str
+    gpu: str
+    network: str
+    family: str
+    mode: str
+    dtype: str
+    batch: int
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    busy: float
+    roofline: float
+    peak: float
+    provenance: str
+    held_out: str
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether the device is busy nearly all of the predicted step."""
+        return self.busy >= DEVICE_BOUND * self.predicted
+
+
+def validate_published(
+    data: str | Path, *, profile: Profile | None = None, steps: int = DEFAULT_STEPS, output: Path | None = None,
+    say: Callable[[str], Any] = lambda _: None, stream: TextIO | None = None,
+) -> int:  # fmt: skip
+    """Price up to ``steps`` published steps, print the tables, write a record; returns the exit code.
+
+    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements.
+    """
+    priced = list(price_steps(spread_out(read_steps(Path(data))[0], steps), profile, say))
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("\n".join(json.dumps(vars(p)) for p in priced) + "\n", encoding="utf-8")
+    print("\n".join(tables(priced)), file=stream)
+    return 0 if priced else 1
+
+
+def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
+    """At most so many of the steps that are not alike: of every GPU, dtype and mode in turn."""
+    groups: dict[tuple[str, ...], list[PublishedStep]] = defaultdict(list)
+    for step in chosen_steps(steps):
+        groups[step.gpu, step.dtype, step.mode, step.source].append(step)
+    chosen: list[PublishedStep] = []
+    for turn in range(max(map(len, groups.values()), default=0)):
+        chosen += [group[turn] for group in groups.values() if turn < len(group)]
+        if len(chosen) >= most:
+            break
+    return chosen[:most]
+
+
+def price_steps(
+    steps: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None
+) -> Iterator[PricedStep]:
+    """Each step that can be built, priced. Those that cannot are counted by reason in the last line said."""
+    left_out: Counter[str] = Counter()
+    for number, step in enumerate(steps):
+        try:
+            sheet = find_gpu(catalog_gpu(step.gpu))
+            trace = trace_step(step)
+        except (NotBuilt, TraceError, UnknownGPU, ImportError) as error:
+            left_out[str(error).partition(":")[0]] += 1
+            continue
+        yield _priced(step, trace, sheet, cpu)
+        if number % 50 == 49:
+            say(f"{number + 1} of {len(steps)} steps")
+    for reason, count in left_out.most_common():
+        say(f"{count} steps left out: {reason}")
+
+
+def _priced(step: PublishedStep, trace: Trace, sheet: DataSheet, cpu: Profile | None) -> PricedStep:
+    profile = gpu_profile(sheet.name, cpu)
+    device = profile.devices()[0]
+    with _precision(step):
+        found = predict(trace, profile, devices=[device], data=step.copies)[device]
+    roofline, flops = _bounds(step, trace, sheet)
+    held = "GPU" if step.gpu in HELD_OUT_GPUS else "network" if fold(base_network(step.network)) == 0 else ""
+    return PricedStep(
+        step.source, sheet.name, step.network, step.family, step.mode, step.dtype, step.batch, step.seconds,
+        found.step_seconds, found.low, found.high, found.components["compute"], roofline,
+        flops / (sheet.float32_tflops * 1e12), found.provenance, held,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _precision(step: PublishedStep) -> Iterator[None]:
+    """The switches for TF32 as the source had them."""
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    torch.backends.cudnn.allow_tf32 = step.conv_tf32 or step.dtype == "tf32"
+    torch.set_float32_matmul_precision("high" if step.dtype == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before[0]
+        torch.set_float32_matmul_precision(before[1])
+
+
+def _bounds(step: PublishedStep, trace: Trace, sheet: DataSheet) -> tuple[float, float]:
+    """(seconds by the roofline of every op, FLOPs)."""
+    roofline = flops = 0.0
+    for work in describe_step(trace):
+        flops += work.flops
+        for row in rows_of(work):
+            roofline += LAUNCH + float(inputs(row.kind, np.array([row.columns]), row.dtype, sheet)[0][0])
+    return roofline, flops
+
+
+def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
+    """The result as Markdown: whole, held out, and by what steps differ in."""
+    yield f"{len(priced)} published steps; every 5th network ({FOLDS} folds) and three GPUs are in no fit."
+    bound = [p for p in priced if p.device_bound]
+    host = [p for p in priced if not p.device_bound]
+    by_sheet = [p for p in bound if p.provenance == "data sheet"]
+    yield from _table("Steps", {
+        "device-bound": bound,
+        "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
+        "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
+        "device-bound, data sheet only": by_sheet,
+        "host-bound (host not known)": host,
+    })  # fmt: skip
+    for title, key in (("GPU", "gpu"), ("Family", "family"), ("Mode", "mode"), ("Dtype", "dtype"), ("Source", "source")):
+        groups: dict[str, list[PricedStep]] = defaultdict(list)
+        for p in bound:
+            groups[getattr(p, key)].append(p)
+        yield from _table(f"{title} (device-bound)", dict(sorted(groups.items())))
+    sizes: dict[str, list[PricedStep]] = defaultdict(list)
+    for p in bound:
+        sizes[f"{4 ** int(math.log(max(p.batch, 1), 4))} and more"].append(p)
+    yield from _table("Batch (device-bound)", dict(sorted(sizes.items(), key=lambda item: int(item[0].split()[0]))))
+
+
+def _table(title: str, groups: dict[str, list[PricedStep]]) -> Iterator[str]:
+    yield ""
+    yield f"| {title} | steps | median error | p90 | bias | in interval | roofline | FLOPs / peak | nearest GPU |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for name, group in groups.items():
+        if group:
+            yield f"| {name} | {len(group)} | " + " | ".join(_figures(group)) + " |"
+
+
+def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
+    measured = np.array([p.measured for p in group])
+    predicted = np.array([p.predicted for p in group])
+    error = np.abs(predicted / measured - 1.0)
+    yield f"{np.median(error):.1%}"
+    yield f"{np.quantile(error, 0.9):.0%}"
+    yield f"{np.median(predicted / measured):.2f}x"
+    yield f"{np.mean([p.low <= p.measured <= p.high for p in group]):.0%}"
+    for values in ([p.roofline for p in group], [p.peak for p in group]):
+        yield f"{np.median(np.abs(np.array(values) / measured - 1.0)):.0%}"
+    scaled = _nearest(group)
+    yield f"{np.median(scaled):.0%}" if scaled else "-"
+
+
+def _nearest(group: Sequence[PricedStep]) -> list[float]:
+    """Errors of the same step measured on the GPU whose peak is nearest, scaled by the ratio of the peaks."""
+    alike: dict[tuple[object, ...], list[PricedStep]] = defaultdict(list)
+    for p in group:
+        alike[p.network, p.mode, p.dtype, p.batch].append(p)
+    found = []
+    for steps in alike.values():
+        for p in steps:
+            others = [q for q in steps if q.gpu != p.gpu]
+            if others:
+                near = min(others, key=lambda q: abs(math.log(q.peak / p.peak)))
+                found.append(abs(near.measured * p.peak / near.peak / p.measured - 1.0))
+    return found
