@@ -41,7 +41,7 @@ _ELEMENTWISE = {
     "add": ("add", None), "sub": ("sub", None), "mul": ("mul", "mul"), "div": ("div", "div"), "pow": ("pow", None),
     "maximum": ("maximum", None), "where": ("where", "where"), "relu": ("relu", "threshold_backward"),
     "gelu": ("gelu", "gelu_backward"), "tanh": ("tanh", "tanh_backward"),
-    "masked_fill": ("masked_fill", "masked_fill"), "dropout": ("native_dropout", "native_dropout_backward"),
+    "masked_fill": ("masked_fill", "masked_fill"), "dropout": ("dropout", "dropout_backward"),
 }  # fmt: skip
 
 
@@ -106,8 +106,7 @@ def _spec(shape: Sequence[int], dtype: str, *, transposed: bool = False) -> Tens
         strides.insert(0, each)
         each *= max(size, 1)
     if transposed:
-        strides[-1], strides[-2] = strides[-2], shape[-2] if len(shape) == 2 else shape[-2]
-        strides[-2], strides[-1] = 1, shape[-2]
+        strides[-2:] = 1, shape[-2]
     return TensorSpec(tuple(shape), tuple(strides), dtype)
 
 

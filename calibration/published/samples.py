@@ -140,7 +140,7 @@ def _part(rows: tuple[Row, ...], op: PublishedOp) -> tuple[Row, ...]:
     if op.part and op.op == "conv2d":
         position = 8 if op.part == "weight" else 7  # of the flags to_weight and to_input
         return tuple(row for row in rows if row.columns[position] == 1.0)
-    if op.part:
+    if op.part in ("input", "weight"):
         return tuple(
             row._replace(label=f"{row.label}_{op.part}", columns=(row.columns[0] / 2.0, *row.columns[1:]))
             for row in rows

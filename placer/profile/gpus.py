@@ -14,6 +14,7 @@ from placer.profile.data_sheet import DataSheet
 from placer.profile.gpu_names import Names
 
 _CATALOG = Path(__file__).parent / "catalog" / "gpus.json"
+_PUBLISHED = _CATALOG.with_name("published.json")
 
 
 @cache
@@ -44,9 +45,11 @@ def knowledge(name: str) -> str:
     return f"published ({rows:,} rows)" if rows else "data sheet"
 
 
+@cache
 def published_rows() -> Mapping[str, int]:
     """Number of published measurements behind the fitted numbers of each GPU that has any, by its catalog name."""
-    return {}
+    rows: dict[str, int] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))["rows"]
+    return MappingProxyType(rows)
 
 
 @cache

@@ -1,7 +1,7 @@
 """The learnt part of the device model: a small neural network per kind of kernel, evaluated by numpy.
 
-Two hidden layers take the dimensionless inputs of ``physics.inputs``, a few numbers of the op and a few of the GPU. Those
-of an op that was not published are its family's mean; those of a GPU that was not published are zero, so that the rest
+Two hidden layers take the dimensionless inputs of ``physics.inputs``, a few numbers of the op and a few of the GPU.
+Those of an op that was not published are its family's mean; those of a GPU that was not published are zero, so that the rest
 of the network, which all GPUs share, answers alone.
 """
 
@@ -22,6 +22,10 @@ Array = NDArray[np.floating[Any]]
 
 #: The fitted numbers that come with placer.
 FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
+
+#: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of a few
+#: threads go above them by any factor, of which 30 is believed.
+LEARNT_RANGE = (-1.1, 3.4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,8 @@ class Network:
             z = z @ weight + bias
             z = z / (1.0 + np.exp(-z))
         weight, bias = self.layers[-1]
-        return (z @ weight + bias)[:, 0], np.full(len(x), self.sigma[own is None])
+        learnt = np.clip((z @ weight + bias)[:, 0], *LEARNT_RANGE)
+        return learnt, np.full(len(x), self.sigma[own is None])
 
     def _label(self, label: str) -> Array:
         family = label.partition(":")[0]
