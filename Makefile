@@ -18,11 +18,12 @@ PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --constraint 
 BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+NETS := $(VENV)/.installed-published
 
-.PHONY: help venv demo docs test soak lint types check-tests gpu tree wheel bench clean
+.PHONY: help venv demo docs test soak lint types check-tests gpu tree wheel bench published published-packages clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
@@ -84,6 +85,18 @@ wheel: $(DEV) ## the wheel, in dist/
 
 bench: $(DEV) ## predicted beside measured on this machine, for the networks of the quick suite
 	$(PY) -m placer validate --suite quick
+
+# torchvision asks for the newest torch and timm for torchvision; neither may replace the pinned torch.
+$(NETS): $(DEV)
+	$(PIP) pillow transformers
+	$(PIP) --no-deps timm torchvision
+	@touch $@
+
+published-packages: $(NETS) ## torchvision, timm and transformers, which build the published networks
+
+published: $(NETS) ## fit what ships about GPUs nobody here owns: make published DATA=../shared/gpu-data
+	@test -n "$(DATA)" || { echo "make published: name the folder of published measurements, DATA=../shared/gpu-data"; exit 1; }
+	$(PY) -m placer.calibration.published $(DATA)
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

@@ -9,13 +9,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["USUAL_READING", "SpeedProbe", "calibrate", "is_alike", "render_summary", "validate_suite"]
+__all__ = [
+    "USUAL_READING",
+    "SpeedProbe",
+    "calibrate",
+    "is_alike",
+    "render_summary",
+    "validate_published",
+    "validate_suite",
+]
 
 if TYPE_CHECKING:
     from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
     from placer.calibration.validation.command import main as validate_suite
+    from placer.calibration.validation.published_steps import validate_published
 
 #: Module and name behind each name of this page.
 _HOMES = {
@@ -24,6 +33,7 @@ _HOMES = {
     "calibrate": ("runner", "calibrate"),
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
+    "validate_published": ("validation.published_steps", "validate_published"),
     "validate_suite": ("validation.command", "main"),
 }
 

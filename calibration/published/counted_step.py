@@ -29,7 +29,7 @@ class CountedStep:
 
 
 def counted(step: PublishedStep, cache: Path | None = None) -> CountedStep:
-    """Trace a step and count its rows, or read them from ``cache``. Raises NotBuilt where the network cannot be built."""
+    """Trace a step and count its rows, or read them from ``cache``. Raises NotBuilt where it cannot be built."""
     path = None if cache is None else cache / f"{networks.identity(step)}.json.gz"
     if path is not None and path.is_file():
         return _decoded(gzip.decompress(path.read_bytes()))

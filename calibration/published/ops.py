@@ -224,9 +224,9 @@ def _pool(op: str, backward: bool, dtype: str, s: dict[str, Any]) -> Iterator[Op
     n, c, h, w = s["in"][0]
     if op == "max_pool2d":
         sizes = [(x + 2 * p - k) // st + 1 for x, p, k, st in zip((h, w), s["pad"], s["k"], s["stride"], strict=True)]
-        name, more = "max_pool2d_with_indices", (_spec((n, c, *sizes), "int64"),)
+        name, more = "max_pool2d_with_indices", [_spec((n, c, *sizes), "int64")]
     else:
-        sizes, name, more = list(s["out"]), "_adaptive_avg_pool2d", ()
+        sizes, name, more = list(s["out"]), "_adaptive_avg_pool2d", []
     image, pooled = _spec((n, c, h, w), dtype), _spec((n, c, *sizes), dtype)
     if backward:
         yield OpCall(f"aten::{name}_backward", (pooled, image, *more), (image,))

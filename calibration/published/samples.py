@@ -1,4 +1,4 @@
-"""Published operators and steps as one table of samples: which rows ran how often, on which GPU, in how many seconds."""
+"""Published operators and steps as one table of samples: which rows ran how often, on which GPU, in what time."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def op_samples(ops: Iterable[PublishedOp]) -> list[Sample]:
         ))  # fmt: skip
     least = physics(found)
     hidden = _subtract_host(found, groups, least)
-    return [s for i, (s, floor) in enumerate(zip(found, least, strict=True)) if i not in hidden and _plausible(s, floor)]
+    shown = [i for i in range(len(found)) if i not in hidden]
+    return [found[i] for i in shown if _plausible(found[i], least[i])]
 
 
 def _op_dtype(row: Row, source: str) -> str:
@@ -230,7 +231,8 @@ def dtype_of(row: Row, step: PublishedStep, sheet: DataSheet) -> str:
     if row.dtype != "float32" or sheet.vendor != "nvidia" or not sheet.tensor_tf32_tflops:
         return row.dtype
     by_cudnn = row.kind in ("convolution", "depthwise", "recurrent")
-    allowed = step.dtype == "tf32" and (by_cudnn or row.kind == "product") or by_cudnn and step.conv_tf32
+    by_cublas = row.kind == "product"
+    allowed = (by_cudnn and step.conv_tf32) or (step.dtype == "tf32" and (by_cudnn or by_cublas))
     return "tf32" if allowed else row.dtype
 
 

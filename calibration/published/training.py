@@ -24,8 +24,8 @@ from placer.pricing.gpu import LAUNCH, LEARNT_RANGE
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
 HIDDEN = {"product": 96, "convolution": 64, "depthwise": 32, "attention": 64, "recurrent": 24, "memory": 64}
 GPU_NUMBERS = LABEL_NUMBERS = 6
-#: Passes over the operators, samples of a batch of operators and of steps, and batches of operators between two of steps.
-EPOCHS, BATCH, STEP_BATCH, STEP_EVERY = 80, 2048, 48, 6
+#: Passes over the operators, samples of a batch of operators and of steps, and batches of operators for one of steps.
+EPOCHS, BATCH, STEP_BATCH, STEP_EVERY = 100, 2048, 48, 2
 _RATE, _DECAY, _NUMBERS_DECAY = 4e-3, 1e-4, 0.05
 #: Shares of samples that see no GPU, an op's family instead of the op, and neither.
 _NO_GPU, _ONLY_FAMILY, _NO_LABEL = 0.35, 0.08, 0.03
@@ -115,9 +115,9 @@ class Trainer:
         torch.manual_seed(seed)
         self._random = torch.Generator().manual_seed(seed)
         self.nets = {k: Net(k, x.shape[1], len(self.gpus), len(self.labels)) for k, x in self._x.items()}
-        single = [i for i in chosen if len(self.table.members[i]) == 1 and not self.samples[i].is_step]
-        single = self._thinned(single, seed)
-        whole = sorted(set(chosen) - {i for i in chosen if len(self.table.members[i]) == 1 and not self.samples[i].is_step})
+        alone = {i for i in chosen if len(self.table.members[i]) == 1 and not self.samples[i].is_step}
+        single = self._thinned([i for i in chosen if i in alone], seed)
+        whole = sorted(set(chosen) - alone)
         ops, weights = torch.tensor(single), self._weights(single, _MOST_ALIKE / 2)
         whole_weights = self._weights(whole, _STEPS_ALIKE)
         batches = epochs * -(-len(single) // BATCH)
@@ -135,7 +135,7 @@ class Trainer:
                     picked, waiting = waiting[:STEP_BATCH], waiting[STEP_BATCH:]
                     loss = loss + self._loss([whole[i] for i in picked], whole_weights[picked])
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 schedule.step()
 

@@ -30,7 +30,7 @@ from placer.calibration.published import (
     read_steps,
     trace_step,
 )
-from placer.errors import TraceError, UnknownGPU
+from placer.errors import PlacerError, TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
@@ -75,9 +75,17 @@ def validate_published(
 ) -> int:  # fmt: skip
     """Price up to ``steps`` published steps, print the tables, write a record; returns the exit code.
 
-    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements.
+    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
+    is 1 if not one step can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
     """
-    priced = list(price_steps(spread_out(read_steps(Path(data))[0], steps), profile, say))
+    try:
+        published = read_steps(Path(data))[0]
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PlacerError(
+            f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
+            "e2e_neusight.csv"
+        ) from error
+    priced = list(price_steps(spread_out(published, steps), profile, say))
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text("\n".join(json.dumps(vars(p)) for p in priced) + "\n", encoding="utf-8")
@@ -167,10 +175,11 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
         "device-bound, data sheet only": by_sheet,
         "host-bound (host not known)": host,
     })  # fmt: skip
-    for title, key in (("GPU", "gpu"), ("Family", "family"), ("Mode", "mode"), ("Dtype", "dtype"), ("Source", "source")):
+    for key in ("gpu", "family", "mode", "dtype", "source"):
         groups: dict[str, list[PricedStep]] = defaultdict(list)
         for p in bound:
             groups[getattr(p, key)].append(p)
+        title = "GPU" if key == "gpu" else key.capitalize()
         yield from _table(f"{title} (device-bound)", dict(sorted(groups.items())))
     sizes: dict[str, list[PricedStep]] = defaultdict(list)
     for p in bound:

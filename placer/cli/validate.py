@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import click
 
 from placer.cli.options import usage_errors
@@ -17,19 +20,41 @@ MOST_THREADS = 4096
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
 @click.option("--profile", metavar="FILE|NAME", help="Predict from another profile than this machine's.")
+@click.option("--published", type=click.Path(), metavar="DIR",
+              help="Compare with published steps on GPUs of the catalog; --profile names the host.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
 def command(
-    suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None
-) -> None:
+    suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
+    published: str | None, steps: int | None,
+) -> None:  # fmt: skip
     """Show predicted beside measured step times.
 
-    Runs real networks; with --against, compares with an earlier record instead.
+    Runs real networks; with --against, compares with an earlier record instead, and with --published, with what others
+    measured on GPUs that are not here.
     """
+    if published is not None:
+        others = {"--suite": suite, "--against": against, "--threads": threads}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
+        raise click.exceptions.Exit(_against_published(published, profile, steps, output))
+    if steps is not None:
+        raise click.UsageError("--steps counts published steps: give their folder with --published DIR")
     from placer.calibration import validate_suite
 
     with usage_errors():
         counts = None if threads is None else parse_counts(threads)
         code = validate_suite(suite=suite, threads=counts, output=output, against=against, profile=profile)
     raise click.exceptions.Exit(code)
+
+
+def _against_published(folder: str, profile: str | None, steps: int | None, output: str | None) -> int:
+    from placer.calibration import validate_published
+    from placer.profile import load
+
+    host = None if profile is None else load(profile)
+    most = {} if steps is None else {"steps": steps}
+    written = None if output is None else Path(output)
+    return validate_published(folder, profile=host, output=written, say=partial(click.echo, err=True), **most)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

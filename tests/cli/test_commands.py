@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -48,7 +49,8 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
-    assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile"}
+    assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
+                                   "--steps"}  # fmt: skip
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
     assert set(group.commands) == {"show", "list", "path", "export", "import"}
@@ -108,6 +110,42 @@ def test_thread_counts_are_read_once_each() -> None:
 
 def test_validate_without_a_profile(run: Run) -> None:
     assert "placer calibrate" in run("validate", code=1).stderr
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("--published", "there", "--suite", "quick"), "leave out --suite"),
+    (("--published", "there", "--against", "record.json"), "leave out --against"),
+    (("--published", "there", "--threads", "1", "--suite", "full"), "leave out --suite and --threads"),
+    (("--published", "there", "--steps", "0"), "--steps"),
+    (("--steps", "10"), "give their folder with --published DIR"),
+])  # fmt: skip
+def test_published_steps_go_with_no_suite_and_no_record(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    assert says in run("validate", *arguments, code=2).stderr
+
+
+def test_a_folder_without_published_steps_is_named(run: Run, tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        error = run("validate", "--published", str(folder), code=1).stderr
+        assert f"no published steps in {folder}" in error
+        assert "steps.csv.gz and e2e_neusight.csv" in error
+
+
+def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from placer.calibration.validation import published_steps
+
+    asked: list[tuple[object, ...]] = []
+
+    def validate_published(data: str, *, steps: int = -1, **rest: Any) -> int:
+        asked.append((data, steps, rest["profile"], rest["output"]))
+        rest["say"]("50 of 50 steps")
+        return 0
+
+    monkeypatch.setattr(published_steps, "validate_published", validate_published)
+    result = run("validate", "--published", "there")
+    assert (result.stdout, result.stderr) == ("", "50 of 50 steps\n")
+    run("validate", "--published", "there", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
+    assert asked == [("there", -1, None, None), ("there", 7, None, tmp_path / "steps.jsonl")]
+    assert "nowhere" in run("validate", "--published", "there", "--profile", "nowhere", code=1).stderr
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from placer.calibration.published.networks import timm_models, transformers_models
 from placer.calibration.published.networks.build import build
-from placer.calibration.published.step_sources import SOURCES
 from placer.calibration.published.networks.torchvision_models import load_torchvision
+from placer.calibration.published.step_sources import SOURCES
 from placer.calibration.published.steps import PublishedStep
 from placer.errors import TraceError
 from placer.tracing import OpCall, Trace, trace

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from placer.profile import DataSheet
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on
-#: P100 and V100 (3), A100 (4), an unnamed PCIe 5 GPU. Pageable: traces of V100 (7 to 11 GB/s), A100 (6), H100 (11 to 18).
+#: P100 and V100 (3), A100 (4), an unnamed PCIe 5 GPU. Pageable: traces of V100 (7 to 11 GB/s), A100 (6) and H100
+#: (11 to 18).
 _PCIE = {1: (3e9, 2.5e9), 2: (6e9, 4e9), 3: (12e9, 6.5e9), 4: (25e9, 8e9), 5: (46e9, 13e9), 6: (80e9, 14e9)}
 #: The same of a chip-to-chip link, where the sheet names no PCIe, and of memory that host and GPU share.
 _LINK, _SHARED = (200e9, 30e9), (60e9, 40e9)

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 
-from placer.pricing.gpu.network import Network, networks
+from placer.pricing.gpu.network import networks
 from placer.pricing.gpu.physics import LAUNCH, Array, inputs
 from placer.pricing.gpu.rows import Row, rows_of
 from placer.pricing.prediction import Source

@@ -1,8 +1,8 @@
 """The learnt part of the device model: a small neural network per kind of kernel, evaluated by numpy.
 
 Two hidden layers take the dimensionless inputs of ``physics.inputs``, a few numbers of the op and a few of the GPU.
-Those of an op that was not published are its family's mean; those of a GPU that was not published are zero, so that the rest
-of the network, which all GPUs share, answers alone.
+Those of an op that was not published are its family's mean; those of a GPU that was not published are zero, so that
+the rest of the network, which all GPUs share, answers alone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Array = NDArray[np.floating[Any]]
 #: The fitted numbers that come with placer.
 FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
 
-#: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of a few
-#: threads go above them by any factor, of which 30 is believed.
+#: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of
+#: a few threads go above them by any factor, of which 30 is believed.
 LEARNT_RANGE = (-1.1, 3.4)
 
 

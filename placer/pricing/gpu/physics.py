@@ -122,7 +122,8 @@ def _convolution(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Arr
     return [
         *_waves(c, sheet), *_aligned(c["in_channels"], 4, 8, 32), *_aligned(c["out_channels"], 4, 8, 32),
         *(_log(c[name], 20) for name in ("m", "n", "k", "batch", "in_channels", "out_channels", "image", "kernel")),
-        _log(positions, 17), _log((np.ceil(side / 4.0) * 4.0 / side) ** 2, 4), _log(c["stride"], 8), _log(c["flops"] / c["bytes"] * size, 12), c["channels_last"], c["to_input"], c["to_weight"],
+        _log(positions, 17), _log((np.ceil(side / 4.0) * 4.0 / side) ** 2, 4), _log(c["stride"], 8),
+        _log(c["flops"] / c["bytes"] * size, 12), c["channels_last"], c["to_input"], c["to_weight"],
         c["dilated"], c["one_d"], c["three_d"], (c["batch"] > 1).astype(float), (c["kernel"] == 1).astype(float),
         ((c["kernel"] == 9) & (c["stride"] < 1.5)).astype(float),
     ]  # fmt: skip
@@ -144,10 +145,11 @@ def _recurrent(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:
 
 
 def _memory(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Array]:
+    second = np.maximum(c["second"], 1.0)
     return [
         _log(c["numel"] / sheet.sms / 2048.0, 12), _log(c["second"], 24), _log(c["inner"], 12),
         _log(c["bytes"] / np.maximum(c["numel"], 1.0), 6), c["strided"], c["broadcast"], c["flag"],
-        _log(c["second"] / sheet.sms, 12), _log(np.exp2(np.ceil(np.log2(np.maximum(c["second"], 1.0)))) / np.maximum(c["second"], 1.0), 8),
+        _log(c["second"] / sheet.sms, 12), _log(np.exp2(np.ceil(np.log2(second))) / second, 8),
         *_aligned(c["second"], 4),
     ]  # fmt: skip
 
