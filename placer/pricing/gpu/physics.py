@@ -30,6 +30,8 @@ _PER_WATT = {
     "ada": (0.15e12, 0.6e12), "hopper": (0.075e12, 1.07e12), "blackwell": (0.075e12, 1.5e12),
     "gb20": (0.16e12, 0.65e12),
 }  # fmt: skip
+#: Sizes that are 0 for an empty batch, and by which others are divided.
+_AT_LEAST_1 = ("batch", "m", "n", "k", "image")
 #: Share of a peak that the best kernels reach.
 _REACHED = 0.97
 
@@ -40,6 +42,7 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Arr
     ``dtype`` is ``tf32`` where float32 operands are multiplied by tensor cores.
     """
     c = {name: columns[:, i] for i, name in enumerate(COLUMNS[kind])}
+    c |= {name: np.maximum(c[name], 1.0) for name in _AT_LEAST_1 if name in c}
     size = {"float16": 2.0, "bfloat16": 2.0, "float64": 8.0}.get(dtype, 4.0)
     bandwidth, l2 = sheet.bandwidth_gbps * 1e9, (sheet.l2_mb + sheet.last_level_cache_mb) * 1e6
     moved = np.maximum(c["bytes"], 1.0)
