@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from placer.calibration.published.samples import Sample, Table
-from placer.pricing.gpu import LAUNCH, LEARNT_RANGE
+from placer.pricing.gpu import LAUNCH, LEARNT_RANGE, USUAL
 
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
 HIDDEN = {"product": 96, "convolution": 64, "depthwise": 32, "attention": 64, "recurrent": 24, "memory": 64}
@@ -31,8 +31,8 @@ _RATE, _DECAY, _NUMBERS_DECAY = 4e-3, 1e-4, 0.05
 _NO_GPU, _ONLY_FAMILY, _NO_LABEL = 0.35, 0.08, 0.03
 #: Errors of log(seconds) beyond which they count linearly.
 _LINEAR_FROM = 0.3
-#: What an op is expected to take beyond physics where a step alone tells, in log, and how strongly.
-_USUAL, _PULL = 0.2, 0.02
+#: How strongly an op is drawn to what is usual beyond physics where a step alone tells.
+_PULL = 0.02
 #: Most samples of one operator, GPU and dtype; a quarter of it where memory bounds. Most steps alike that count fully.
 _MOST_ALIKE, _STEPS_ALIKE = 8000, 150
 _QUANTILES = 0.0005
@@ -179,7 +179,7 @@ class Trainer:
         if len(instances) == len(numbers):
             return loss
         share = (each / total[of]).detach()
-        return loss + _PULL * (share * _huber(learnt - _USUAL, 1.0) * weights[of]).sum() / weights.sum()
+        return loss + _PULL * (share * _huber(learnt - USUAL, 1.0) * weights[of]).sum() / weights.sum()
 
     def _drawn_labels(self, instances: Tensor) -> Tensor:
         drawn = torch.rand(len(instances), generator=self._random)

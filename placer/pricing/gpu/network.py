@@ -26,11 +26,15 @@ FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
 #: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of
 #: a few threads go above them by any factor, of which 30 is believed.
 LEARNT_RANGE = (-1.1, 3.4)
+#: log(seconds / physics) of an op that was hardly published, and its standard deviation.
+USUAL, UNTRIED_SIGMA = 0.2, 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The numbers of one kind. ``sigma`` are standard deviations of log(seconds): GPU known, GPU unknown."""
+    """The numbers of one kind. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
+
+    ``sigma`` are standard deviations of log(seconds): GPU known, GPU unknown."""
 
     low: Array
     high: Array
@@ -38,6 +42,7 @@ class Network:
     scale: Array
     gpus: Mapping[str, Array]
     labels: Mapping[str, Array]
+    trust: Mapping[str, float]
     layers: tuple[tuple[Array, Array], ...]
     sigma: tuple[float, float]
 
@@ -52,7 +57,7 @@ class Network:
         """
         own = self.gpus.get(gpu)
         zero = np.zeros(len(next(iter(self.gpus.values()))))
-        each = np.stack([self._label(label) for label in labels])
+        each = np.stack([self.labels[self._known(label)] for label in labels])
         z = np.hstack([
             (np.clip(x, self.low, self.high) - self.mean) / self.scale,
             np.broadcast_to(own if own is not None else zero, (len(x), len(zero))), each,
@@ -61,12 +66,14 @@ class Network:
             z = z @ weight + bias
             z = z / (1.0 + np.exp(-z))
         weight, bias = self.layers[-1]
-        learnt = np.clip((z @ weight + bias)[:, 0], *LEARNT_RANGE)
-        return learnt, np.full(len(x), self.sigma[own is None])
+        trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
+        learnt = USUAL + trust * (np.clip((z @ weight + bias)[:, 0], *LEARNT_RANGE) - USUAL)
+        return learnt, np.hypot(self.sigma[own is None], (1.0 - trust) * UNTRIED_SIGMA)
 
-    def _label(self, label: str) -> Array:
-        family = label.partition(":")[0]
-        return self.labels.get(label, self.labels.get(f"{family}:", self.labels[""]))
+    def _known(self, label: str) -> str:
+        """The label itself where it was published, else its family's, else any op's."""
+        family = f"{label.partition(':')[0]}:"
+        return label if label in self.labels else family if family in self.labels else ""
 
 
 @cache
@@ -83,7 +90,7 @@ def _network(fields: dict[str, Any]) -> Network:
     return Network(
         low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
         scale=_array(fields["scale"]), gpus={k: _array(v) for k, v in fields["gpus"].items()},
-        labels={k: _array(v) for k, v in fields["labels"].items()}, layers=layers,
+        labels={k: _array(v) for k, v in fields["labels"].items()}, trust=fields["trust"], layers=layers,
         sigma=(fields["sigma"][0], fields["sigma"][1]),
     )  # fmt: skip
 
