@@ -70,10 +70,10 @@ class PricedStep:
 
 
 def validate_published(
-    data: str | Path, *, profile: Profile | None = None, steps: int = DEFAULT_STEPS, output: Path | None = None,
+    data: str | Path, *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
     say: Callable[[str], Any] = lambda _: None, stream: TextIO | None = None,
 ) -> int:  # fmt: skip
-    """Price up to ``steps`` published steps, print the tables, write a record; returns the exit code.
+    """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
     is 1 if not one step can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
@@ -85,7 +85,7 @@ def validate_published(
             f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
             "e2e_neusight.csv"
         ) from error
-    priced = list(price_steps(spread_out(published, steps), profile, say))
+    priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text("\n".join(json.dumps(vars(p)) for p in priced) + "\n", encoding="utf-8")

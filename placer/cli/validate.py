@@ -52,9 +52,9 @@ def _against_published(folder: str, profile: str | None, steps: int | None, outp
     from placer.profile import load
 
     host = None if profile is None else load(profile)
-    most = {} if steps is None else {"steps": steps}
     written = None if output is None else Path(output)
-    return validate_published(folder, profile=host, output=written, say=partial(click.echo, err=True), **most)
+    say = partial(click.echo, err=True)
+    return validate_published(folder, profile=host, steps=steps, output=written, say=say)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

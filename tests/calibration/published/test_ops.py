@@ -118,7 +118,9 @@ MADE: list[tuple[str, str, dict[str, Any], list[tuple[str, float, float]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "phase", "shapes", "calls"), MADE, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("op", "phase", "shapes", "calls"), MADE, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_the_calls_behind_a_row(
     read: Read, op: str, phase: str, shapes: dict[str, Any], calls: list[tuple[str, float, float]]
 ) -> None:
@@ -195,7 +197,7 @@ def test_gpus_whose_variant_is_not_said_are_in_the_catalog() -> None:
 
 
 def test_a_folder_without_the_file(tmp_path: Path) -> None:
-    with pytest.raises(PlacerError, match="give the folder that holds ops.csv.gz"):
+    with pytest.raises(PlacerError, match="give the folder that holds ops"):
         read_ops(tmp_path)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from placer.calibration.published import samples
 from placer.calibration.published.counted_step import CountedStep
 from placer.calibration.published.networks import NotBuilt
@@ -121,15 +122,17 @@ def test_convolutions_of_sources_that_leave_cudnns_default_run_in_tf32() -> None
 
 
 def test_folds_are_stable() -> None:
-    assert [fold(text) for text in ("resnet50", "vgg16", "bert-large", "alexnet", "gpt2")] == [0, 2, 4, 1, 4]
+    assert [fold(text) for text in ("resnet50", "vgg16", "bert-large", "alexnet", "gpt2")] == [1, 1, 0, 1, 2]
     shares = np.bincount([fold(str(i)) for i in range(2000)], minlength=FOLDS) / 2000
     assert shares == pytest.approx([1 / FOLDS] * FOLDS, abs=0.04)
 
 
 def test_a_shape_is_held_out_on_every_gpu_or_on_none() -> None:
     calls = [product(64 * i, 512, 512) for i in range(1, 60)]
-    held = {gpu: [s.held_out for s in op_samples([published_op(call, 3e-4, gpu=gpu) for call in calls])]
-            for gpu in ("Tesla T4", "Tesla V100-SXM2-16GB")}  # fmt: skip
+    held = {}
+    for gpu in ("Tesla T4", "Tesla V100-SXM2-16GB"):
+        ops = [published_op(call, 2.0 * (LAUNCH + physics(row(call), gpu)), gpu=gpu) for call in calls]
+        held[gpu] = [sample.held_out for sample in op_samples(ops)]
     assert held["Tesla T4"] == held["Tesla V100-SXM2-16GB"]
     assert 0.05 < np.mean(held["Tesla T4"]) < 0.4
 
@@ -141,7 +144,8 @@ def test_a_network_is_one_whatever_its_source_and_weights() -> None:
 
 def test_every_row_of_a_table_is_described_once() -> None:
     add, large = elementwise("add", 4096), product(256, 256, 256)
-    whole = [op_sample(add, "Tesla T4"), step_sample([(add, 3), (large, 2)], "Tesla T4"), op_sample(add, "Tesla V100-SXM2-16GB")]
+    step = step_sample([(add, 3), (large, 2)], "Tesla T4")
+    whole = [op_sample(add, "Tesla T4"), step, op_sample(add, "Tesla V100-SXM2-16GB")]
     table = Table(whole)
     assert table.members == [[(0, 1)], [(0, 3), (1, 2)], [(2, 1)]]
     assert [(row.kind, gpu) for row, gpu, _ in table.instances] == [
@@ -187,7 +191,7 @@ def test_a_step_that_a_slow_host_may_bound_is_marked(monkeypatch: pytest.MonkeyP
 def test_what_no_fit_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     step = published_step("torchvision:vgg16", (8, 3, 224, 224))
     assert not sampled(monkeypatch, step).held_out
-    assert sampled(monkeypatch, dataclasses.replace(step, network="torchvision:resnet50")).held_out
+    assert sampled(monkeypatch, dataclasses.replace(step, network="torchvision:densenet169")).held_out
     for gpu in HELD_OUT_GPUS:
         assert sampled(monkeypatch, dataclasses.replace(step, gpu=gpu)).held_out_gpu
     assert not sampled(monkeypatch, step).held_out_gpu

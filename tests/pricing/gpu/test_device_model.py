@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
@@ -87,7 +88,7 @@ def test_twice_the_batch_never_costs_less(name: str, mode: str) -> None:
     for gpu in ("T4", "V100", "A100", "H100", "RTX 4090", "P100", "MI210", "Arc A770", "M1 Pro", "GTX 1080 Ti", "B200"):
         model = device_model(gpu)
         whole = [sum(model.price(step(name, batch, mode))[0]) for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
-        for less, more in zip(whole, whole[1:], strict=False):
+        for less, more in itertools.pairwise(whole):
             assert more >= (1.0 - DIP) * less, (gpu, whole)
 
 
@@ -151,7 +152,8 @@ def product(dtype: str = "float32", kind: str = "product") -> Row:
         return rows_of(work("aten::lstm", [x, weight, weight], [x], 8))[0]
     groups = 8 if kind == "depthwise" else 1
     image, weight = spec(2, 8, 9, 9), spec(8, 8 // groups, 1, 1)
-    return rows_of(work("aten::convolution", [image, weight], [image], (1, 1), (0, 0), (1, 1), False, (0, 0), groups))[0]
+    settings = (1, 1), (0, 0), (1, 1), False, (0, 0), groups
+    return rows_of(work("aten::convolution", [image, weight], [image], *settings))[0]
 
 
 @pytest.mark.usefixtures("precision")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from placer.pricing.gpu import network
-from placer.pricing.gpu.network import LEARNT_RANGE, Network, networks
+from placer.pricing.gpu.network import LEARNT_RANGE, UNTRIED_SIGMA, USUAL, Network, networks
 from placer.pricing.gpu.rows import COLUMNS
 
 
@@ -26,7 +26,7 @@ def handmade(bias: float = 0.1) -> Network:
         low=np.array([0.0]), high=np.array([10.0]), mean=np.array([4.0]), scale=np.array([2.0]),
         gpus={"Tesla T4": np.array([0.3])},
         labels={"elementwise:add": np.array([0.7]), "elementwise:": np.array([-0.2]), "": np.array([0.05])},
-        layers=(first, second, last), sigma=(0.1, 0.4),
+        trust={"elementwise:add": 1.0, "elementwise:": 0.7, "": 0.5}, layers=(first, second, last), sigma=(0.1, 0.4),
     )  # fmt: skip
 
 
@@ -42,12 +42,16 @@ def test_it_is_evaluated_as_by_hand_and_extrapolates_nothing(x: float) -> None:
     assert sigma.tolist() == [0.1]
 
 
-@pytest.mark.parametrize(("label", "number"), [
-    ("elementwise:add", 0.7), ("elementwise:never_seen", -0.2), ("family_never_seen:op", 0.05), ("convolution", 0.05),
+@pytest.mark.parametrize(("label", "number", "trust"), [
+    ("elementwise:add", 0.7, 1.0), ("elementwise:never_seen", -0.2, 0.7), ("family_never_seen:op", 0.05, 0.5),
+    ("convolution", 0.05, 0.5),
 ])  # fmt: skip
-def test_an_unknown_op_is_taken_as_its_family_and_an_unknown_family_as_any_op(label: str, number: float) -> None:
-    learnt, _ = handmade().evaluate(np.array([[3.0]]), [label], "Tesla T4")
-    assert learnt == pytest.approx([by_hand(3.0, 0.3, number)])
+def test_an_unknown_op_is_taken_as_its_family_and_an_unknown_family_as_any_op(
+    label: str, number: float, trust: float
+) -> None:
+    learnt, sigma = handmade().evaluate(np.array([[3.0]]), [label], "Tesla T4")
+    assert learnt == pytest.approx([USUAL + trust * (by_hand(3.0, 0.3, number) - USUAL)])
+    assert sigma == pytest.approx([np.hypot(0.1, (1.0 - trust) * UNTRIED_SIGMA)])
 
 
 def test_an_unknown_gpu_has_no_numbers_and_more_doubt() -> None:
@@ -60,7 +64,8 @@ def test_an_unknown_gpu_has_no_numbers_and_more_doubt() -> None:
 
 @pytest.mark.parametrize(("bias", "edge"), [(-50.0, LEARNT_RANGE[0]), (50.0, LEARNT_RANGE[1])])
 def test_what_is_learnt_stays_in_range(bias: float, edge: float) -> None:
-    assert handmade(bias).evaluate(np.array([[3.0]]), ["elementwise:add"], "Tesla T4")[0].tolist() == [edge]
+    learnt = handmade(bias).evaluate(np.array([[3.0]]), ["elementwise:add"], "Tesla T4")[0]
+    assert learnt == pytest.approx([edge])
 
 
 def test_rows_are_evaluated_each_on_its_own() -> None:

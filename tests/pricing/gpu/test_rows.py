@@ -122,7 +122,8 @@ def test_products(small: list[Work]) -> None:
 
 def test_attention_and_its_gradient(every: list[Work]) -> None:
     ((forward,),) = rows(every, "scaled_dot_product_attention")
-    assert [forward[name] for name in ("batch", "length", "source", "width", "dropout", "backward")] == [6, 7, 7, 8, 1, 0]
+    names = "batch", "length", "source", "width", "dropout", "backward"
+    assert [forward[name] for name in names] == [6, 7, 7, 8, 1, 0]
     ((backward,),) = rows(every, "scaled_dot_product_attention_backward")
     assert (backward["backward"], backward["flops"]) == (1, 2.5 * forward["flops"])
 
