@@ -17,7 +17,9 @@ def test_the_table_has_a_line_for_every_gpu(run: Run) -> None:
     assert header.split() == ["name", "year", "SMs", "float32", "tensor", "GB/s", "L2", "MB", "GB", "knowledge"]
     assert [line.partition("  ")[0] for line in lines[: len(gpus())]] == list(gpus())
     (t4,) = [line for line in lines if line.startswith("Tesla T4 ")]
-    assert t4.removeprefix("Tesla T4").split() == ["2018", "40", "8.14", "65.1", "320", "4", "16", "published", *t4.split()[-2:]]
+    *figures, known, _, _ = t4.removeprefix("Tesla T4").split()
+    assert figures == ["2018", "40", "8.14", "65.1", "320", "4", "16"]
+    assert known == "published"
     assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
 
 
