@@ -135,7 +135,7 @@ def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.Monke
 
     asked: list[tuple[object, ...]] = []
 
-    def validate_published(data: str, *, steps: int = -1, **rest: Any) -> int:
+    def validate_published(data: str, *, steps: int | None, **rest: Any) -> int:
         asked.append((data, steps, rest["profile"], rest["output"]))
         rest["say"]("50 of 50 steps")
         return 0
@@ -144,7 +144,7 @@ def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.Monke
     result = run("validate", "--published", "there")
     assert (result.stdout, result.stderr) == ("", "50 of 50 steps\n")
     run("validate", "--published", "there", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
-    assert asked == [("there", -1, None, None), ("there", 7, None, tmp_path / "steps.jsonl")]
+    assert asked == [("there", None, None, None), ("there", 7, None, tmp_path / "steps.jsonl")]
     assert "nowhere" in run("validate", "--published", "there", "--profile", "nowhere", code=1).stderr
 
 
