@@ -136,6 +136,16 @@ def tokens_of(row: Row) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else ()
 
 
+def dtype_of(row: Row) -> str:
+    """What the step computes in; ``amp-`` where autocast chooses op by op.
+
+    NVIDIA's fine-tuning of BERT means apex's level O2 by half precision: weights and activations are kept in float16
+    (NVIDIA/DeepLearningExamples, PyTorch/LanguageModeling/BERT/run_squad.py, commit 0663b67c).
+    """
+    dtype = DTYPES[row["dtype"]]
+    return dtype.removeprefix("amp-") if row["network"].startswith("bert-base SQuAD") else dtype
+
+
 def conv_tf32(row: Row) -> bool:
     """Whether float32 convolutions run in TF32."""
     dtype = row["dtype"]

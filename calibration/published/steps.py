@@ -17,12 +17,12 @@ from typing import Literal
 
 from placer.calibration.published.neusight_rows import neusight_rows
 from placer.calibration.published.step_rows import (
-    DTYPES,
     OPTIMIZERS,
     Row,
     attention_of,
     caveats_of,
     conv_tf32,
+    dtype_of,
     family_of,
     input_of,
     left_out,
@@ -140,7 +140,7 @@ def _step(row: Row, source: StepSource) -> PublishedStep:
         batch=int(float(row["batch"])),
         input=input_of(row),
         tokens=tokens_of(row),
-        dtype=DTYPES[row["dtype"]],
+        dtype=dtype_of(row),
         conv_tf32=conv_tf32(row),
         channels_last=row["memory_format"] == "nhwc",
         mode="train" if train else "infer",

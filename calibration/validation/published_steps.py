@@ -11,7 +11,6 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,43 +29,16 @@ from placer.calibration.published import (
     read_steps,
     trace_step,
 )
+from placer.calibration.validation.precision_ratios import precision_ratios
+from placer.calibration.validation.priced_step import PricedStep
 from placer.errors import PlacerError, TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
 from placer.tracing import Trace
 
-#: Share of a step's time that the device is busy from which on the device bounds it.
-DEVICE_BOUND = 0.8
 #: Steps that are priced where no number is given: each takes a third of a second to trace.
 DEFAULT_STEPS = 600
-
-
-@dataclass(frozen=True)
-class PricedStep:
-    """One published step beside what is predicted for it; seconds throughout."""
-
-    source: str
-    gpu: str
-    network: str
-    family: str
-    mode: str
-    dtype: str
-    batch: int
-    measured: float
-    predicted: float
-    low: float
-    high: float
-    busy: float
-    roofline: float
-    peak: float
-    provenance: str
-    held_out: str
-
-    @property
-    def device_bound(self) -> bool:
-        """Whether the device is busy nearly all of the predicted step."""
-        return self.busy >= DEVICE_BOUND * self.predicted
 
 
 def validate_published(
@@ -185,6 +157,7 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     for p in bound:
         sizes[f"{4 ** int(math.log(max(p.batch, 1), 4))} and more"].append(p)
     yield from _table("Batch (device-bound)", dict(sorted(sizes.items(), key=lambda item: int(item[0].split()[0]))))
+    yield from precision_ratios(priced)
 
 
 def _table(title: str, groups: dict[str, list[PricedStep]]) -> Iterator[str]:

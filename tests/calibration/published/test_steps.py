@@ -16,6 +16,7 @@ from placer.calibration.published.step_rows import (
     attention_of,
     caveats_of,
     conv_tf32,
+    dtype_of,
     family_of,
     input_of,
     left_out,
@@ -123,6 +124,12 @@ def test_torch_two_brought_fused_attention_and_deleted_gradients(version: str, c
     row = {**ROW, "torch_version": version, "cuda": cuda}
     assert torch_is_2(row) is two
     assert attention_of({**row, "network": "timm:vit_base_patch16_224"}) == ("sdpa" if two else "eager")
+
+
+def test_half_precision_of_nvidias_bert_is_kept_in_weights() -> None:
+    """apex's level O2 converts the model; autocast, which others use, converts op by op."""
+    assert dtype_of(ROW | {"dtype": "amp_fp16"}) == "amp-float16"
+    assert dtype_of(ROW | {"dtype": "amp_fp16", "network": "bert-base SQuAD fine-tune (NVIDIA DLE)"}) == "float16"
 
 
 def test_float32_convolutions_run_in_tf32_on_ampere() -> None:

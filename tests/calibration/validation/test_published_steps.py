@@ -14,13 +14,8 @@ import torch
 
 from placer.calibration.published import PublishedStep, read_steps
 from placer.calibration.validation import published_steps
-from placer.calibration.validation.published_steps import (
-    PricedStep,
-    price_steps,
-    spread_out,
-    tables,
-    validate_published,
-)
+from placer.calibration.validation.priced_step import PricedStep
+from placer.calibration.validation.published_steps import price_steps, spread_out, tables, validate_published
 from placer.errors import PlacerError
 
 FOLDER = Path(__file__).resolve().parents[4] / "shared" / "gpu-data"
