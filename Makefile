@@ -20,7 +20,7 @@ DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
 
-.PHONY: help venv demo docs test soak lint types check-tests gpu tree wheel bench published published-packages clean
+.PHONY: help venv demo docs test soak lint types check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -111,10 +111,13 @@ tree:
 
 gpu: export PYTHONPATH := $(TREE)
 gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
-gpu: tree ## on a machine with an accelerator: its tests, then calibrate and validate into calibration/records/
-	@cd $(TREE) && $(GPU_PYTHON) -c 'import placer.machine as m; raise SystemExit(None if m.accelerators() else "make gpu: torch sees no accelerator here")'
-	cd $(TREE) && $(GPU_PYTHON) -m pytest -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -m gpu $(CURDIR)/tests
-	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.collect --folder $(CURDIR)/calibration/records $(RECORD_ARGS)
+gpu: tree ## on a machine with an accelerator: what it can and takes, into calibration/records/, in 8 and a half minutes
+	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.gpu_run --folder $(CURDIR)/calibration/records $(GPU_ARGS)
+
+gpu-rehearsal: export PYTHONPATH := $(TREE)
+gpu-rehearsal: tree ## the same on a simulated accelerator, in about a minute, into build/rehearsal
+	rm -rf $(CURDIR)/build/rehearsal
+	cd $(TREE) && $(GPU_PYTHON) $(CURDIR)/tests/simulated/rehearsal.py $(CURDIR)/build/rehearsal $(REHEARSAL_ARGS)
 
 clean: ## remove what the other targets made, .venv excepted
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

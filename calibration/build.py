@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer import profile
 from placer.calibration import fitting
+from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.failures import infeasible
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
@@ -23,6 +25,8 @@ KEPT_SAMPLES = 400
 LEAST_USUAL = 0.15
 #: Inter-quartile spreads above which a machine is called noisy, and very noisy.
 NOISY, VERY_NOISY = 0.12, 0.30
+#: What to tell of an accelerator whose kernels the event recorder does not show.
+WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed by waiting for it, which is coarser"
 
 
 def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, unaided: bool) -> Profile:
@@ -38,11 +42,15 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
     left_out = 0
-    for (device, threads), rates in journal.rates.items():
+    # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it.
+    for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: item[0][0] != "cpu"):
         measured = journal.of(device, threads)
         if not enough(journal, device, threads):
-            lacking.append(f"{device} with {threads} threads was hardly measured")
+            if device not in journal.broken:
+                lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
+        if journal.timers.get((device, threads)) == WAITING:
+            lacking.append(f"{device}: {WAITED_FOR}")
         usual = usual_reading(o.reading for o in measured)
         of_class = None if usual is None else fitting.pace_of_class(known, device, threads, fingerprint, usual)
         observations, reading = at_one_speed(measured, [r for r in (of_class, usual) if r is not None])
@@ -68,7 +76,8 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         if few:
             lacking.append(f"{device} with {threads} threads: too few samples of {', '.join(few)}")
     if not fits:
-        raise CalibrationError("too little was measured to fit anything; run placer calibrate again")
+        why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
+        raise CalibrationError(f"too little was measured to fit anything{why}; run placer calibrate again")
     noise = {
         "median_spread": statistics.median(spreads),
         "p90_spread": statistics.quantiles(spreads, n=10)[-1],
@@ -81,10 +90,26 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         samples=tuple(samples),
         fits=tuple(fits),
         noise=noise,
-        warnings=(*noise_warnings(noise["median_spread"]), *contradicted, *lacking, *infeasible(journal.failures)),
+        warnings=(
+            *noise_warnings(noise["median_spread"]), *contradicted, *broken_devices(journal), *lacking,
+            *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
+        ),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
-    )
+        unusable={d: reason for d, reason in journal.broken.items() if d not in {fit.device for fit in fits}},
+    )  # fmt: skip
+
+
+def broken_devices(journal: Journal, *devices: str) -> list[str]:
+    """What became of the devices that could not be used, or not to the end (all, or these): a sentence each."""
+    told = []
+    for device, reason in journal.broken.items():
+        count = sum(o.device == device for o in journal.observations)
+        kept = any(enough(journal, *key) for key in journal.rates if key[0] == device)
+        what = f"worked no more after {count} probes, which are kept" if kept else "cannot be used here and is left out"
+        if not devices or device in devices:
+            told.append(f"{device} {what}: {reason}")
+    return told
 
 
 def enough(journal: Journal, device: str, threads: int) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from placer.calibration.benchmarks import PROPOSERS
-from placer.calibration.benchmarks.probe import Limit, Probe, log_uniform
+from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
 from placer.calibration.measuring.observation import StepObservation
 from placer.pricing import roofline_seconds
 from placer.profile import DeviceFit
@@ -21,6 +21,16 @@ LONG = 0.15
 #: every octave between is equally likely. In a step of a tenth of a millisecond code and operands stay in the nearest
 #: caches, and an op costs a half or a fourth of what it costs between large ones. On an accelerator this matters less.
 SHORT, SHORTEST = 0.5, 3e-3
+#: Share of an accelerator's free memory that a step's forward may move: gradients and what they need come on top.
+MEMORY_SHARE = 0.25
+#: Most bytes that one branch of a block moves on an accelerator: two operands of 2^26 numbers and their result are more
+#: than any cache holds, and most steps hold many such ops, not one that fills the memory.
+MOST_OF_BRANCH = 1e9
+#: Elements of the largest operands on an accelerator, what activations of large batches have; and bytes of its free
+#: memory for each: operand, result, their gradients and what is kept between, with as much left over.
+MOST_ELEMENTS, BYTES_PER_ELEMENT = 1 << 27, 64
+#: Dtypes that an accelerator may have or not.
+DTYPES = ("bfloat16", "float16", "float64")
 #: Probes of a family that may fail in a row before it is drawn more and more rarely: the device may lack its ops.
 PATIENCE = 4
 
@@ -64,17 +74,20 @@ class Planner:
         longest_step: float,
         rarely: float | None = None,
         short: float = 0.0,
+        memory: float | None = None,
     ) -> None:
         """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
 
-        ``short`` is the share of the blocks that are made for shorter steps.
+        ``short`` is the share of the blocks that are made for shorter steps. ``memory``: free bytes of an accelerator;
+        None on the CPU.
         """
         self.random = Random(seed)
         reach = EFFICIENCY * longest_step
-        self.limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
-        self._stretched = self.limit.share(rarely / longest_step) if rarely is not None else self.limit
+        limit = Limit(reach * rates["flops/float32"], reach * rates["bytes_per_second"])
+        stretched = limit.share(rarely / longest_step) if rarely is not None else limit
+        self.limit, self._stretched = (_within(memory, some, rates) for some in (limit, stretched))
         self._short = short
-        self._roofline = DeviceFit("", 1, rates, {}, {}, {})
+        self._roofline = DeviceFit("cpu" if memory is None else "accelerator", 1, rates, {}, {}, {})
         self._families = {name: _Family(weight) for name, (_, weight) in PROPOSERS.items()}
 
     def next(self) -> Probe:
@@ -113,6 +126,17 @@ class Planner:
     def counts(self) -> dict[str, int]:
         """Probes drawn so far, by family."""
         return {name: state.probes for name, state in self._families.items()}
+
+
+def _within(memory: float | None, limit: Limit, rates: Mapping[str, float]) -> Limit:
+    """``limit`` as far as ``memory`` bytes have room for it; None: the CPU's, whose steps are small beside it."""
+    if memory is None:
+        return limit
+    slower = {
+        dtype: rates["flops/float32"] / rates[f"flops/{dtype}"] for dtype in DTYPES if f"flops/{dtype}" in rates
+    }
+    accelerator = Accelerator(slower, min(MOST_ELEMENTS, int(memory / BYTES_PER_ELEMENT)))
+    return Limit(limit.flops, min(limit.bytes, MEMORY_SHARE * memory), MOST_OF_BRANCH, accelerator)
 
 
 def too_few(observations: Sequence[StepObservation], least: int = 2) -> tuple[str, ...]:

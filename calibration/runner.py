@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
 from placer import machine, profile
-from placer.calibration.build import build
+from placer.calibration.build import broken_devices, build
+from placer.calibration.measuring.health import DEVICE_ERRORS, BrokenDeviceError, cause, release
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.kernel_recorder import KernelRecorder
 from placer.calibration.measuring.lock import locked
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.progress import Progress, silent
-from placer.calibration.target import Target, measure, targets
+from placer.calibration.target import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
 from placer.errors import CalibrationError, ProfileError
 from placer.pricing import foreign_family
 from placer.profile import Profile
@@ -38,8 +41,10 @@ def calibrate(
     """Measure this machine for about ``budget`` seconds, fit the cost model and save the profile.
 
     An interrupted run (Ctrl-C, a crash) is resumed: what it measured counts. A complete profile of this very machine
-    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found. The shipped profile of
-    a similar machine is built upon, unless ``unaided``. ``clock`` times the accelerators and the budget.
+    and budget is returned as it is. ``devices`` None takes the CPU and every accelerator found; of accelerators that
+    are equal in name and memory the first one is measured. One that cannot be used is left out, with the reason in the
+    profile. The shipped profile of a similar machine is built upon, unless ``unaided``. ``clock`` times the
+    accelerators and the budget.
 
     Raises ValueError for an impossible budget or device, CalibrationError where nothing could be measured.
     """
@@ -50,6 +55,7 @@ def calibrate(
     target_path = Path(path) if path is not None else profile.default_path()
     shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else silent())
     fingerprint = machine.fingerprint()
+    wanted = one_of_each(wanted, fingerprint["accelerators"])
     existing = _finished(target_path, fingerprint, wanted, budget)
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
@@ -70,13 +76,13 @@ def _calibrate(
     with shown:
         shown.begin(budget)
         try:
-            for target in wanted:
-                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, shown, clock)
+            measure_all(wanted, budget * (1 - FIT_SHARE), journal, shown, clock)
         except KeyboardInterrupt:
             interrupted = True
             shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
         if not journal.observations:
-            raise CalibrationError("nothing was measured; run placer calibrate again")
+            why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
+            raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
         shown.finish("fitting the cost model", budget * FIT_SHARE)
         result = build(journal, fingerprint, interrupted, unaided)
     profile.save(result, target_path)
@@ -84,6 +90,40 @@ def _calibrate(
     if not interrupted:
         journal.close()
     return result
+
+
+def measure_all(
+    wanted: Sequence[Target], seconds: float, journal: Journal, shown: Progress, clock: Clock
+) -> None:
+    """Start the accelerators, then measure every target that works, in ``seconds`` for all together."""
+    recorders: dict[tuple[str, int], KernelRecorder | None] = {}
+    for target in wanted:
+        if target.device != "cpu":
+            shown.start(f"starting {target.label}", seconds * target.share * RATES_SHARE)
+            journal.broken.pop(target.device, None)  # in another process it may work again
+            with _survived(target, journal, shown):
+                recorders[target.key] = start(target, seconds * target.share, journal, shown, clock)
+    for target in shared_out([t for t in wanted if t.device == "cpu" or t.key in recorders]):
+        with _survived(target, journal, shown):
+            measure(target, seconds * target.share, journal, shown, clock, recorder=recorders.get(target.key))
+
+
+@contextmanager
+def _survived(target: Target, journal: Journal, shown: Progress) -> Iterator[None]:
+    """Note the reason why an accelerator fails in the body, and go on after it; give its memory back.
+
+    The CPU's errors go through, and those that every other target would meet too.
+    """
+    try:
+        yield
+    except (*DEVICE_ERRORS, BrokenDeviceError) as error:
+        if target.device == "cpu":
+            raise
+        journal.add_broken(target.device, cause(error))
+        for sentence in broken_devices(journal, target.device):
+            shown.note(sentence)
+    finally:
+        release(target.device)
 
 
 def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:

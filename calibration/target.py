@@ -1,25 +1,25 @@
-"""What is calibrated, one device at a number of CPU threads, and measuring it until its share of the time is used."""
+"""What is calibrated: one device at a number of CPU threads, with a share of the time."""
 
 from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.build import enough
-from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.interference import Load
+from placer import machine
+from placer.calibration.measuring.bench import RECORDER, WAITING, Bench
+from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.rates import measure_rates, recount_fresh_pages
+from placer.calibration.measuring.kernel_recorder import KernelRecorder, try_recorder
+from placer.calibration.measuring.rates import kernel_gap, measure_rates, recount_fresh_pages
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner
+from placer.calibration.probing import Probing
 from placer.calibration.progress import Progress
 from placer.decision import running_with
 from placer.machine import malloc
@@ -28,14 +28,10 @@ from placer.machine import malloc
 OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
-#: Times its share that a device may take on a slow or contended machine until there is anything to fit.
-OVERTIME = 4.0
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
 LONGEST_STEP = 0.0012
 #: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
 USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
-#: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
-MOST_DISTURBED = 0.5
 
 
 @dataclass(frozen=True)
@@ -66,40 +62,80 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
         shares.append((device, threads, 1.0))
         if device == "cpu":
             shares += [(device, count, OTHER_THREADS) for count in others]
-    total = sum(share for _, _, share in shares)
-    return [Target(device, count, share / total) for device, count, share in shares]
+    return shared_out([Target(device, count, share) for device, count, share in shares])
+
+
+def shared_out(some: Sequence[Target]) -> list[Target]:
+    """The same targets, with shares that add up to 1."""
+    total = sum(target.share for target in some)
+    return [replace(target, share=target.share / total) for target in some]
+
+
+def one_of_each(devices: Sequence[str], accelerators: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """``devices`` without those that are twins, in name and memory, of one before them.
+
+    ``accelerators`` are those of a fingerprint. Twins have one fit, under the first one's name.
+    """
+    kinds = {str(a["device"]): (a.get("name"), a.get("memory_bytes")) for a in accelerators}
+    first: dict[object, str] = {}
+    for device in devices:
+        first.setdefault(kinds.get(device, device), device)
+    return tuple(first.values())
+
+
+def start(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> KernelRecorder | None:
+    """Measure the rates of a target that has ``seconds`` in all, and see what the event recorder shows of it.
+
+    None on the CPU. Accelerators are started before anything else is measured: their recorder may only work if it is
+    the first that a process uses. Raises whatever torch raises where an accelerator cannot be used.
+    """
+    with running_with(target.threads):
+        if target.key not in journal.rates:
+            shown.update(0.0, "rates")
+            begun = clock()
+            rates = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
+            journal.add_rates(*target.key, rates, clock() - begun)
+        if target.device == "cpu":
+            return None
+        recorder = try_recorder(target.device, clock)
+        if recorder.sees:
+            rates = journal.rates[target.key]
+            gap = kernel_gap(rates, recorder.kernel_seconds)
+            journal.add_rates(*target.key, {**rates, "kernel_gap_seconds": gap}, 0.0)
+        journal.use_timer(*target.key, RECORDER if recorder.sees else WAITING)
+        return recorder
 
 
 def measure(
     target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None,
-    drawn: int = 0,
+    drawn: int = 0, recorder: KernelRecorder | None = None,
 ) -> None:  # fmt: skip
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
     ``usual``: the reading (seconds) to wait for and to keep to; None takes the machine's usual one. ``drawn``: the
-    number of journals before this one, whose probes need not be drawn again.
+    number of journals before this one, whose probes need not be drawn again. ``recorder`` is what ``start`` returned,
+    if it was called.
     """
     with running_with(target.threads):
         malloc.settle()  # else probes of all sizes do it in time, and the same op costs more before than after
         shown.start(f"measuring {target.label}", seconds, done=journal.seconds.get(target.key, 0.0))
-        if target.key not in journal.rates:
-            shown.update(0.0, "rates")
-            start = clock()
-            rates = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
-            journal.add_rates(*target.key, rates, clock() - start)
+        if recorder is None:
+            recorder = start(target, seconds, journal, shown, clock)
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
         planner = _planner(target, seconds, journal, drawn)
-        speed_probe = None
+        speed_probe = clocks = None
         if clock is time.perf_counter:
             speed_probe = SpeedProbe(probed_cores(target.device, target.threads), usual=usual)
+            clocks = None if target.device == "cpu" else ClockWatch(target.device, clock)
         bench = Bench(
-            target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe
-        )
-        _measure_probes(target, seconds, journal, shown, planner, bench, clock)
+            target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe,
+            kernels=recorder, clocks=clocks,
+        )  # fmt: skip
+        Probing(bench, planner, journal, shown, seconds, clock, clocks).run()
         if target.device == "cpu":
-            start = clock()
+            begun = clock()
             rates = recount_fresh_pages(journal.rates[target.key], seconds=seconds * RATES_SHARE, clock=clock)
-            journal.add_rates(*target.key, rates, clock() - start)
+            journal.add_rates(*target.key, rates, clock() - begun)
 
 
 def _planner(target: Target, seconds: float, journal: Journal, drawn: int) -> Planner:
@@ -107,42 +143,8 @@ def _planner(target: Target, seconds: float, journal: Journal, drawn: int) -> Pl
     seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key) + drawn}".encode())
     mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
     rarely = max(min(LONGEST_SHARE * seconds, LONGEST), mostly)
-    short = SHORT if target.device == "cpu" else 0.0
-    return Planner(journal.rates[target.key], seed=seed, longest_step=mostly, rarely=rarely, short=short)
-
-
-def _measure_probes(
-    target: Target, seconds: float, journal: Journal, shown: Progress, planner: Planner, bench: Bench, clock: Clock
-) -> None:
-    key = target.key
-    disturbed = 0
-    while (spent := journal.seconds.get(key, 0.0)) < seconds * (1.0 if enough(journal, *key) else OVERTIME):
-        probe = planner.next()
-        shown.update(spent, probe.family)
-        start, before = clock(), Load.now()
-        observation = attempt(bench, probe, seconds=_step_seconds(probe, seconds), journal=journal)
-        took = clock() - start
-        if observation is not None and clock is time.perf_counter and Load.now().disturbed_since(before):
-            disturbed += 1
-            observation = _doubted(observation, disturbed, len(journal.observations))
-        planner.learn(probe.family, observation, took)
-        if observation is None:
-            journal.seconds[key] = spent + took
-        else:
-            journal.add(observation, took)
-
-
-def _step_seconds(probe: Probe, seconds: float) -> float:
-    """Seconds of whole steps to time: those of a network are a sample, those of a block only show how noisy ops are."""
-    share = 1.0 if probe.family == "network" else 0.2
-    return share * min(0.06, 0.004 * seconds)
-
-
-def _doubted(observation: StepObservation, disturbed: int, kept: int) -> StepObservation | None:
-    """What to keep of a disturbed probe: nothing, unless the ``disturbed`` ones are many beside those ``kept``.
-
-    On a machine that is never idle, doubtful samples are better than none.
-    """
-    if disturbed < MOST_DISTURBED * kept:
-        return None
-    return replace(observation, spread=max(observation.spread, 1.0))
+    on_cpu = target.device == "cpu"
+    return Planner(
+        journal.rates[target.key], seed=seed, longest_step=mostly, rarely=rarely, short=SHORT if on_cpu else 0.0,
+        memory=None if on_cpu else machine.memory(target.device)[0],
+    )  # fmt: skip

@@ -15,7 +15,17 @@ from placer import profile as profiles
 from placer.decision import Decision, Plan, Request, history, observed, ranks
 from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
-from placer.placement import Drift, MovedBatches, Staging, StepTimes, move, relocate, relocate_or_stay, staging
+from placer.placement import (
+    Drift,
+    MovedBatches,
+    Staging,
+    StepTimes,
+    move,
+    relocate,
+    relocate_or_stay,
+    staging,
+    target,
+)
 from placer.pricing import Prediction, Provenance
 from placer.workload import strict
 
@@ -90,7 +100,7 @@ class Placement:
 
     def to(self, x: Any) -> Any:
         """``x`` with every tensor in it on the device: a tensor, module or any nest; other leaves stay as they are."""
-        return move(x, torch.device(self.device), non_blocking=self._pinned)
+        return move(x, target(self.device), non_blocking=self._pinned)
 
     def host(self, x: Any) -> Any:
         """``x`` with every tensor in it on the CPU: for checkpoints that any machine can load, and for plotting."""
@@ -101,9 +111,9 @@ class Placement:
 
         On the CPU this is ``loader`` itself. Batches come in the loader's order, none is fetched ahead of time.
         """
-        if torch.device(self.device).type == "cpu":
+        if self.device == "cpu":
             return loader
-        return MovedBatches(loader, torch.device(self.device), self._staging)
+        return MovedBatches(loader, target(self.device), self._staging)
 
     def step(self) -> AbstractContextManager[None]:
         """A context manager around one real step: records how long it takes (see ``times``)."""
@@ -124,8 +134,15 @@ def placement_of(plan: Plan, decision: Decision, data: str) -> Placement:
         pinned=data == "pinned",
         explain=partial(explanation_of, plan),
         workload=plan.key or None,
-        staging=None if decision.device == "cpu" else staging(plan.profile, decision.device),
+        staging=None if decision.device == "cpu" else _staging(plan, decision.device),
     )
+
+
+def _staging(plan: Plan, device: str) -> Staging | None:
+    """What the plan's profile knows of copies to a device, under the name that it has there."""
+    predicted = plan.predictions.get(device)
+    fit = None if predicted is None else predicted.priced.fit
+    return staging(plan.profile, device if fit is None else fit.device)
 
 
 def explanation_of(plan: Plan, *, with_timeline: bool = True) -> Explanation:
@@ -166,7 +183,9 @@ class Mover:
 
     def by_convention(self, error: PlacerError) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
-        conventional = deciding.conventional(self.workload, self.request.devices, str(error))
+        conventional = deciding.conventional(
+            self.workload, self.request.devices, str(error), self.request.profile_read
+        )
         agreed = ranks.agreed(conventional, (), self.workload)
         placement = self._settled(Placement(agreed, pinned=self.workload.data == "pinned"))
         next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"

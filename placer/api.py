@@ -23,7 +23,7 @@ from placer.answer import Mover, Placement, explanation_of, placement_of, record
 from placer.decision import Comparison, Plan, Request, ranks
 from placer.errors import PlacerError, ProfileError, first_line
 from placer.explanation import Explanation
-from placer.placement import move_optimizer, same_device
+from placer.placement import move_optimizer, same_device, target
 from placer.pricing import named_profile
 from placer.profile import Profile
 from placer.workload import (
@@ -181,8 +181,9 @@ def explain_workload(
     other = None if what_if is None else _named(what_if, host)
     others = tuple(_named(source, host) for source in beside)
     comparison = deciding.compare(
-        used, devices=names, threads=threads, what_if=other, beside=others, here=own is None, notes=notes
-    )
+        used, devices=names, threads=threads, what_if=other, beside=others, here=own is None,
+        home=deciding.home(workload), notes=notes,
+    )  # fmt: skip
     plan = make_plan(workload, comparison)
     seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if own is None else plan
     return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
@@ -264,7 +265,7 @@ def _new_plan(request: Request) -> Plan:
 
 def _is_there(model: nn.Module, plan: Plan, optimizer: Any) -> bool:
     """Whether the model is where the plan puts it; then the optimizer's state is brought there too."""
-    device, here = torch.device(plan.decision.device), deciding.plans.device_of(model)
+    device, here = target(plan.decision.device), deciding.plans.device_of(model)
     if here is None or not same_device(here, device):
         return False
     if isinstance(optimizer, torch.optim.Optimizer):

@@ -76,3 +76,9 @@ def first_line(error: BaseException) -> str:
     """What an error says, as far as there is room for it within another message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else "no message"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch had no memory left, on any device: most have no class of error of their own for that."""
+    text = str(error)
+    return "out of memory" in text or "can't allocate memory" in text

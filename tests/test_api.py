@@ -341,7 +341,7 @@ def test_placer_device_must_exist(model: nn.Module, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("free", "device"), [(10**9, "cuda"), (1000, "cpu")])
 def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch, free: int, device: str) -> None:
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
-    monkeypatch.setattr(machine, "memory", lambda _: (free, 10**9))
+    monkeypatch.setattr(machine, "known_free_memory", lambda _: free)
     with pytest.warns(PlacerWarning):
         placement = placer.choose(model, (32, 84), move=False)
     assert (placement.device, placement.confidence) == (device, None)

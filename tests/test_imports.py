@@ -34,6 +34,7 @@ CALIBRATION = (
     ("collect", "make_reference"),
     ("runner",),
     ("target",),
+    ("probing",),
     ("build", "summary"),
     ("validation",),
     ("published",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import torch
@@ -9,6 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
+
+#: Longest sequences.
+LONGEST, LONGEST_ON_ACCELERATOR = 1024, 8192
 
 
 class Attention(nn.Module):
@@ -39,12 +43,13 @@ class Projected(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of attentions on random shapes."""
-    return block("attention", random, limit, _draw, most=6)
+    return block("attention", random, limit, partial(_draw, limit=limit), most=6)
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     batch, heads = log_int(random, 1, 64), log_int(random, 1, 16)
-    length, width = log_int(random, 2, 1024), random.choice((8, 16, 32, 64, 64, 96, 128))
+    longest = LONGEST if limit.accelerator is None else LONGEST_ON_ACCELERATOR
+    length, width = log_int(random, 2, longest), random.choice((8, 16, 32, 64, 64, 96, 128))
     causal = random.random() < 0.3
     masked = not causal and random.random() < 0.4
     dropout = 0.1 if random.random() < 0.35 else 0.0

@@ -6,6 +6,7 @@ Random numbers are drawn among them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from placer.calibration.benchmarks import copies
 from placer.calibration.benchmarks import random as random_numbers
-from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
 
 #: Functions of one tensor; the most used come first (see ``POPULAR``). Another order would draw other probes.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -73,6 +74,8 @@ OF_ANY_SHAPE = (
     "relu", "tanh", "sigmoid", "scale", "exp", "pow2", "log", "sin", "cos", "sqrt", "abs", "neg", "clamp", "square",
     "shift", "divide", "clone", "greater", "where", "add_", "mul_", "copy_", "zeros", "to64",
 )  # fmt: skip
+#: Functions that compute in float64.
+WITH_FLOAT64 = ("to64", "widened")
 
 
 class Repeated(nn.Module):
@@ -102,13 +105,13 @@ class WithParameter(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of elementwise ops, copies and random numbers on random shapes."""
-    return block("elementwise", random, limit, _draw, most=24)
+    return block("elementwise", random, limit, partial(_draw, limit=limit), most=24)
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     if random.random() < FEW:
-        return _few(random)
-    numel = log_int(random, 16, MOST_ELEMENTS)
+        return _few(random, limit)
+    numel = log_int(random, 16, limit.most_elements)
     columns = log_int(random, 2, max(2, min(4096, numel)))
     rows = max(numel // columns, 2)
     if random.random() < 0.25:
@@ -116,7 +119,7 @@ def _draw(random: Random) -> Branch:
         parameter = random.choice(((columns,), (rows, columns), ()))
         return Branch(f"{name} {rows}x{columns} {parameter}", lambda: WithParameter(BINARY[name], parameter),
                       lambda grad: tensor(rows, columns, grad=grad), 0.0, 12.0 * rows * columns)  # fmt: skip
-    names = list(UNARY)
+    names = [name for name in UNARY if limit.has_float64 or name not in WITH_FLOAT64]
     name = random.choice(names[:POPULAR] if random.random() < 0.5 else names)
     if name == "transposed_add":
         rows = columns = min(rows, columns)
@@ -126,7 +129,7 @@ def _draw(random: Random) -> Branch:
                   lambda grad: tensor(rows, columns, grad=grad), 0.0, moved)  # fmt: skip
 
 
-def _few(random: Random) -> Branch:
+def _few(random: Random, limit: Limit) -> Branch:
     """A function of a vector of a few numbers, or of one alone; applied again and again, as step after step is."""
     numbers = log_int(random, 1, MOST_OF_FEW)
     shape = random.choice(((), (numbers,), (1, numbers)))
@@ -135,7 +138,7 @@ def _few(random: Random) -> Branch:
         parameter = random.choice(((), shape))
         return Branch(f"{name} {shape} {parameter}", lambda: WithParameter(BINARY[name], parameter),
                       lambda grad: tensor(*shape, grad=grad), 0.0, 12.0 * numbers)  # fmt: skip
-    name = random.choice(OF_ANY_SHAPE)
+    name = random.choice([name for name in OF_ANY_SHAPE if limit.has_float64 or name not in WITH_FLOAT64])
     times = 1 if name in ONCE else random.choice((1, 4, 16))
     return Branch(f"{name} {shape}", lambda: Repeated(UNARY[name], times),
                   lambda grad: tensor(*shape, grad=grad), 0.0, 16.0 * times * numbers)  # fmt: skip

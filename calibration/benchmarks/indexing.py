@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import torch
@@ -73,7 +74,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "scatter": lambda t, i: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
     "scatter_add_": lambda t, i: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
     "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
-    "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4), mode="mean"),
+    "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4, device=i.device), mode="mean"),
     "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
     "assigned": _assigned, "assigned2": _assigned, "masked": _masked,
     "pairs": lambda t, i: t[i, i % t.shape[1]], "selected_columns": lambda t, i: t.index_select(1, i[:32] % t.shape[1]),
@@ -95,14 +96,14 @@ class Lookup(nn.Module):
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of lookups and scatters of random tables."""
-    return block("indexing", random, limit, _draw)
+    return block("indexing", random, limit, partial(_draw, limit=limit))
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     name = random.choice(list(FUNCTIONS))
     width = log_int(random, 1, 1024)
-    rows = log_int(random, 4, max(8, min(1 << 17, (1 << 22) // width)))
-    indices = log_int(random, 1, max(2, min(1 << 16, (1 << 21) // width)))
+    rows = log_int(random, 4, max(8, min(1 << 17, limit.most_elements // 4 // width)))
+    indices = log_int(random, 1, max(2, min(1 << 16, limit.most_elements // 8 // width)))
     return Branch(
         f"{name} {rows}x{width} at {indices}",
         lambda: Lookup(rows, width, FUNCTIONS[name]),

@@ -36,7 +36,7 @@ SLOW = 8.0
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of factorisations, distances and Fourier transforms of random sizes."""
-    return block("linear_algebra", random, limit, _draw, most=8)
+    return block("linear_algebra", random, limit, _draw, most=8, halves=False)
 
 
 def _draw(random: Random) -> Branch:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from random import Random
 
 from torch import nn
 
 from placer.calibration.benchmarks.networks.parts import InParts
-from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Branch, Limit, Probe, block, log_int, tensor
 
 #: Share of layers that take one part of the batch after the other.
 IN_PARTS = 0.2
@@ -16,12 +17,12 @@ IN_PARTS = 0.2
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of normalization layers on random shapes."""
-    return block("normalization", random, limit, _draw)
+    return block("normalization", random, limit, partial(_draw, limit=limit))
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     kind = random.choice(("batch1d", "batch2d", "batch2d", "layer", "layer", "group", "rms"))
-    numel, channels = log_int(random, 64, MOST_ELEMENTS), log_int(random, 4, 2048)
+    numel, channels = log_int(random, 64, limit.most_elements), log_int(random, 4, 2048)
     if kind in ("batch2d", "group"):
         side = log_int(random, 2, 64)
         shape: tuple[int, ...] = (max(numel // (channels * side * side), 2), channels, side, side)

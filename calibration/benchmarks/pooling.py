@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from random import Random
 
 from torch import Tensor, nn
@@ -16,14 +17,14 @@ RECTIFIED = 0.7
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of pooling and interpolation layers on random shapes."""
-    return block("pooling", random, limit, _draw)
+    return block("pooling", random, limit, partial(_draw, limit=limit))
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     kind = random.choice(("max1d", "max2d", "max2d", "avg2d", "adaptive", "upsample", "avg1d"))
     window = random.choice((2, 2, 3, 4))
     dims = 1 if kind.endswith("1d") else 2
-    numel, channels = log_int(random, 64, 1 << 21), log_int(random, 1, 512)
+    numel, channels = log_int(random, 64, limit.most_elements // 8), log_int(random, 1, 512)
     side = log_int(random, max(window, 4), 4096 if dims == 1 else 112)
     shape = (max(numel // (channels * side**dims), 1), channels, *(side,) * dims)
     result, mode = random.choice((1, 1, 2, 4)), random.choice(("nearest", "bilinear"))

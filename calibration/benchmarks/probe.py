@@ -8,8 +8,8 @@ by the code that serves users.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
@@ -18,16 +18,52 @@ from torch import Tensor, nn
 
 from placer.nest import map_nest
 
+#: Elements of the largest operands, 64 MB: what a layer of a convolutional network writes on a large batch.
+MOST_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What is drawn for an accelerator in place of what is drawn for a CPU.
+
+    ``slower`` has each dtype that the device multiplies matrices in, by how much longer a FLOP takes in it than in
+    float32. ``most_elements`` are those of the largest operands: far more than any cache holds, as people use there.
+    """
+
+    slower: Mapping[str, float]
+    most_elements: int = MOST_ELEMENTS
+
+    @property
+    def halves(self) -> list[torch.dtype]:
+        """The half-precision dtypes it has."""
+        return [dtype for dtype in (torch.bfloat16, torch.float16) if name_of(dtype) in self.slower]
+
 
 @dataclass(frozen=True)
 class Limit:
-    """Most arithmetic (FLOPs) and memory traffic (bytes) one step of a probe may take, forward only."""
+    """Most arithmetic (FLOPs) and memory traffic (bytes) one step of a probe may take, forward only.
+
+    ``branch``: the most traffic (bytes) of one branch of a block, whatever the limit of all. ``accelerator``: what the
+    probe is for; None: a CPU.
+    """
 
     flops: float
     bytes: float
+    branch: float = math.inf
+    accelerator: Accelerator | None = None
 
     def share(self, part: float) -> Limit:
-        return Limit(self.flops * part, self.bytes * part)
+        return replace(self, flops=self.flops * part, bytes=self.bytes * part)
+
+    @property
+    def most_elements(self) -> int:
+        """Elements of the largest operands."""
+        return self.accelerator.most_elements if self.accelerator is not None else MOST_ELEMENTS
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether the device computes in float64; Apple's do not."""
+        return self.accelerator is None or "float64" in self.accelerator.slower
 
     def taken(self, flops: float, moved: float) -> float:
         """The share of this limit that both together take: a step half arithmetic and half traffic takes both times."""
@@ -35,14 +71,14 @@ class Limit:
 
     def admits(self, flops: float, moved: float) -> bool:
         """Whether both together fit."""
-        return self.taken(flops, moved) <= 1.0
+        return moved <= self.branch and self.taken(flops, moved) <= 1.0
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to measure: ``build`` makes the module, ``example`` its positional inputs, both on the CPU.
+    """One thing to measure: ``build`` makes the module, ``example`` its positional inputs, on the default device.
 
-    ``loss`` is of the module's output; None: the sum of it.
+    ``loss`` is of the module's output; None: the sum of it. ``fused``: the optimizer updates in one kernel.
     """
 
     family: str
@@ -52,6 +88,7 @@ class Probe:
     mode: Literal["train", "infer"]
     optimizer: str | None = None
     loss: Callable[[Any], Tensor] | None = None
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +155,8 @@ class Apply(nn.Module):
         return self.function(*inputs)
 
 
-#: Elements of the largest operands, 64 MB: what a layer of a convolutional network writes on a large batch.
-MOST_ELEMENTS = 1 << 24
+#: Share of an accelerator's branches in half precision, where the device has any.
+HALF = 0.5
 #: Share of the branches that are trained as layers inside a network are.
 INNER = 0.8
 #: Times a shape is drawn again before a smaller limit is given up on.
@@ -139,15 +176,19 @@ def block(
     *,
     most: int = 16,
     training: float = 0.6,
+    halves: bool = True,
 ) -> Probe:
-    """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``."""
+    """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``.
+
+    On an accelerator half of them run in half precision, unless the family's ops are not made for it (``halves``).
+    """
     train = random.random() < training
     room = limit.share(1 / 3) if train else limit
     left = 1.0
     branches: list[Branch] = []
     for _ in range(random.randint(1, most)):
         part = min(log_uniform(random, LEAST_PART, MOST_PART), left)
-        branch = _drawn(random, draw, room.share(part), train)
+        branch = _drawn(random, _in_some_dtype(random, draw, limit) if halves else draw, room.share(part), train)
         if branch is None:
             continue
         branches.append(branch)
@@ -184,6 +225,34 @@ def _drawn(random: Random, draw: Callable[[Random], Branch], allowed: Limit, tra
             if len(fitting) == CANDIDATES:
                 break
     return max(fitting, key=lambda b: allowed.taken(b.flops, b.bytes), default=None)
+
+
+def _in_some_dtype(random: Random, draw: Callable[[Random], Branch], limit: Limit) -> Callable[[Random], Branch]:
+    """``draw`` itself, or for half of an accelerator's branches one that draws them in half precision."""
+    accelerator = limit.accelerator
+    if accelerator is None or not accelerator.halves or random.random() >= HALF:
+        return draw
+    dtype = random.choice(accelerator.halves)
+    slower = accelerator.slower[name_of(dtype)]
+    return lambda random: in_dtype(draw(random), dtype, slower)
+
+
+def in_dtype(branch: Branch, dtype: torch.dtype, slower: float) -> Branch:
+    """The same branch with its parameters and its input in ``dtype``, in which a FLOP takes so many times as long."""
+
+    def example(grad: bool) -> Tensor:
+        made = branch.example(False)
+        return made.to(dtype).requires_grad_(grad) if made.is_floating_point() else made
+
+    return replace(
+        branch, name=f"{branch.name} {name_of(dtype)}", build=lambda: branch.build().to(dtype), example=example,
+        flops=branch.flops * slower, bytes=branch.bytes / 2,
+    )  # fmt: skip
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """What profiles call a dtype."""
+    return str(dtype).removeprefix("torch.")
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from placer.calibration.benchmarks import softmax, sorting
 from placer.calibration.benchmarks.losses import LOSSES
-from placer.calibration.benchmarks.probe import MOST_ELEMENTS, Apply, Branch, Limit, Probe, block, log_int, tensor
+from placer.calibration.benchmarks.probe import Apply, Branch, Limit, Probe, block, log_int, tensor
 
 FUNCTIONS: dict[str, Callable[[Tensor], object]] = {
     "sum_all": lambda x: x.sum(), "sum_inner": lambda x: x.sum(-1), "sum_outer": lambda x: x.sum(0),
@@ -34,12 +35,12 @@ _OF_ALL_FAMILIES = {**FUNCTIONS, **LOSSES, **softmax.FUNCTIONS, **sorting.FUNCTI
 
 def propose(random: Random, limit: Limit) -> Probe:
     """A block of reductions, softmaxes, losses, sorts and scans on random shapes."""
-    return block("reduction", random, limit, _draw, most=10)
+    return block("reduction", random, limit, partial(_draw, limit=limit), most=10)
 
 
-def _draw(random: Random) -> Branch:
+def _draw(random: Random, limit: Limit) -> Branch:
     name = random.choice(DRAWN)
-    numel = log_int(random, 16, MOST_ELEMENTS)
+    numel = log_int(random, 16, limit.most_elements)
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
     return Branch(

@@ -12,12 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.calibration.fitting.device import fit_device, split
+from placer.calibration.fitting.device import fit_ops, split, unfitted
 from placer.calibration.fitting.expectation import Expectation
 from placer.calibration.fitting.families import ChosenHyperparameters
-from placer.calibration.fitting.host import issue_seconds, issued_seconds, launch_and_wait, seconds_between_ops
+from placer.calibration.fitting.host import (
+    issue_seconds,
+    issued_seconds,
+    kernel_counts,
+    launch_and_wait,
+    seconds_between_ops,
+)
 from placer.calibration.measuring.observation import StepObservation
-from placer.pricing import Z90, CostModel, doubt, framework_seconds
+from placer.pricing import Z90, CostModel, doubt, framework_seconds, kernels_of, pause_seconds
 from placer.profile import DeviceFit
 
 #: Fewer errors than this say nothing about the interval.
@@ -36,15 +42,18 @@ def fit_accelerator(
     them, and most of its costs are better told apart where no device is waited for.
 
     ``framework`` holds ``host/<op>``, ``host/<family>`` and ``host``: seconds to issue one call; ``host_update/<op>``:
-    what an update takes besides; and what the framework's own code takes between them. The interval comes from steps
+    what an update takes besides; ``kernels/<op>``: the kernels that a call runs in; and what the framework's own code
+    takes between them. The interval comes from steps
     held out of a first fit. ``gpu`` is what the catalog calls the accelerator: it prices families without own samples.
     """
     chosen = ChosenHyperparameters()
+    empty = unfitted(rates, device=device, threads=threads, expected=expected, gpu=gpu)
 
     def fit(some: Sequence[StepObservation]) -> DeviceFit:
-        found = fit_device(some, rates, device=device, threads=threads, chosen=chosen, expected=expected, gpu=gpu)
+        found, _ = fit_ops(some, empty, chosen, expected)
         issue = issue_seconds(some)
-        return replace(found, framework={**issue, **seconds_between_ops(some, issue, found, host or {})})
+        between = seconds_between_ops(some, issue, found, host or {})
+        return replace(found, framework={**issue, **kernel_counts(some), **between})
 
     held, rest = split(observations)
     first = fit(rest)
@@ -54,8 +63,11 @@ def fit_accelerator(
 def predict_alone(step: StepObservation, model: CostModel) -> tuple[float, float]:
     """(predicted seconds, sigma of its log from the ops alone) of an observed step: host or device, and the wait."""
     fit = model.fit
-    seconds, sigma, _ = model.price_works([op.work() for op in step.ops])
-    prices = [price * op.count for op, price in zip(step.ops, seconds, strict=True)]
+    works = [op.work() for op in step.ops]
+    seconds, sigma, _ = model.price_works(works)
+    pauses = [pause_seconds(kernels_of(work, fit.framework), fit) for work in works]
+    prices = [(price + pause if price > 0.0 else 0.0) * op.count
+              for op, price, pause in zip(step.ops, seconds, pauses, strict=True)]  # fmt: skip
     device = sum(prices)
     host = issued_seconds(step, fit.framework)
     host += framework_seconds(step.counts, fit.framework)

@@ -75,7 +75,8 @@ class Expectation:
         if amount == "bytes":
             return there["bytes_per_second"] / rates["bytes_per_second"]
         if amount == "flops":
-            own = f"flops/{label.rpartition(':')[2]}"
+            # An accelerator's costs are of FLOPs of float32 in any case (``floor_amounts``).
+            own = f"flops/{label.rpartition(':')[2]}" if self.fit.device == "cpu" else ""
             rate = own if own in there and own in rates else "flops/float32"
             return there[rate] / rates[rate]
         return math.exp(pace)

@@ -26,6 +26,8 @@ MORE_POINTS = {
 #: Points the hyperparameters are chosen on: a share of all, since that costs the cube of it many times over; few would
 #: take chance for length scales.
 TUNING_SHARE, LEAST_TUNING, MOST_TUNING = 0.1, 140, 800
+#: The most of them on an accelerator, which no shipped profile spares the search: a minute's samples know no more.
+MOST_TUNING_ACCELERATOR = 200
 
 
 def fit_family(
@@ -70,7 +72,8 @@ def fit_op_times(
     # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
     points = points[np.random.default_rng(0).permutation(len(points))]
     if chosen is None:
-        some = min(max(int(TUNING_SHARE * len(works)), LEAST_TUNING), MOST_TUNING)
+        most = MOST_TUNING if on_cpu else MOST_TUNING_ACCELERATOR
+        some = min(max(int(TUNING_SHARE * len(works)), LEAST_TUNING), most)
         chosen = likeliest_hyperparameters(replace(points, y=points.y - mean)[:some])
     if not transferred:
         points = without_outliers(points, chosen, mean)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from placer.pricing import FAMILIES, PER_CORE, Work, amounts, op_label
+from placer.pricing import FAMILIES, PER_CORE, PLACE, Work, floor_amounts, op_label, peak
 
 Array = NDArray[np.float64]
 
@@ -55,12 +55,11 @@ def fit_floor(
     hold what the samples here say nothing about, and stand for ops that are sampled too rarely.
     """
     known = expected or {}
-    described = FAMILIES[works[0].family]
-    left_out = {*described.earlier, *(() if cpu else described.cpu_amounts)}
+    left_out = _left_out(works[0].family, cpu)
     rows = [
         {
             name: value
-            for name, value in amounts(work, threads).items()
+            for name, value in floor_amounts(work, rates, threads=threads, cpu=cpu).items()
             if name not in left_out and not (threads == 1 and name.startswith(PER_CORE))
         }
         for work in works
@@ -80,11 +79,12 @@ def fit_floor(
             mean = family.copy()
             if work.family in LARGE_FLOP:
                 mean[1] = expected_flop
-            mean[1] += math.log(rates["flops/float32"] / _peak(work, rates))
+            own_peak = peak(work, rates) if cpu else rates["flops/float32"]
+            mean[1] += math.log(rates["flops/float32"] / own_peak)
             mean = np.array([_log_cost(known, f"{name}@{label}", log) for name, log in zip(names, mean, strict=True)])
             spread = np.full(len(names), OP_SPREAD)
             spread[1] = LARGE_FLOP.get(work.family, (0.0, OP_SPREAD))[1]
-            costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work.family, _peak(work, rates)))
+            costs = _fit(matrix[own], seconds[own], _bounded(mean, spread, work.family, own_peak))
             result.update({f"{name}@{label}": cost for name, cost in zip(names, np.exp(costs).tolist(), strict=True)})
     return result
 
@@ -95,8 +95,13 @@ def _log_cost(known: Mapping[str, float], name: str, otherwise: float) -> float:
     return math.log(cost) if cost > 0.0 else otherwise
 
 
-def _peak(work: Work, rates: Mapping[str, float]) -> float:
-    return rates.get(f"flops/{work.dtype}") or rates["flops/float32"]
+def _left_out(family: str, cpu: bool) -> set[str]:
+    """Amounts that are not fitted: those of earlier versions; on an accelerator those of CPUs alone too."""
+    described = FAMILIES[family]
+    if cpu:
+        return set(described.earlier)
+    busiest = described.sharing.busiest if described.sharing is not None else ()
+    return {*described.earlier, *described.cpu_amounts, *busiest, *PLACE}
 
 
 def _least_flop(family: str, peak: float) -> float:

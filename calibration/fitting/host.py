@@ -16,13 +16,12 @@ from placer.calibration.fitting.framework import (
     step_weight,
 )
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing import HOST, HOST_UPDATE, CostModel, host_seconds
+from placer.calibration.measuring.step_timing import HOST_BOUND
+from placer.pricing import HOST, HOST_UPDATE, KERNELS, CostModel, host_seconds, waits_for_device
 from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
 
-#: A step whose kernels take less than this share of it waited for the host.
-HOST_BOUND = 0.5
 #: Relative difference of what a count costs the host of an accelerator, and the CPU when it runs the ops itself: their
 #: operands go through its caches then.
 HOST_SPREAD = 0.8
@@ -31,12 +30,31 @@ LEAST_UPDATES = 4
 
 
 def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
-    """Seconds the host needs to issue one call: the median of each op, of each family, and of all; updates apart."""
+    """Seconds the host needs to issue one call: the median of each op, of each family, and of all; updates apart.
+
+    Steps in which the device waited for the host tell more of it: an op that is in any of them is told by them alone.
+    Where the host waits inside an op, the wait is no issue: pricing adds it, and takes the family's median for the op.
+    """
+    waited = [s for s in observations if sum((op.seconds or 0.0) * op.count for op in s.ops) < HOST_BOUND * s.seconds]
+    return {**_medians(observations), **_medians(waited)}
+
+
+def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
+    """Kernels that one call of each op runs in: the median, as far as kernels were recorded."""
+    seen: dict[str, list[float]] = {}
+    for step in observations:
+        for op in step.ops:
+            if op.kernels > 0.0 and (op.family != "optimizer" or step.family == "optimizer"):
+                seen.setdefault(f"{KERNELS}/{op.op}", []).append(op.kernels)
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def _medians(observations: Sequence[StepObservation]) -> dict[str, float]:
     seen: dict[str, list[float]] = {}
     updates: dict[str, list[OpObservation]] = {}
     for step in observations:
         for op in step.ops:
-            if op.host_seconds <= 0.0:
+            if op.host_seconds <= 0.0 or waits_for_device(op.op):
                 continue
             if op.family != "optimizer":
                 for name in (f"{HOST}/{op.op}", f"{HOST}/{op.family}", HOST):
@@ -79,7 +97,7 @@ def seconds_between_ops(
     hardly tell apart.
     """
     model = CostModel(fit)
-    steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds]
+    steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds and not _waits(s)]
     names = counts_to_fit(steps, on_cpu)
     if not steps or not names:
         return {}
@@ -93,6 +111,11 @@ def seconds_between_ops(
         return {}
     costs = positive_costs(rows, seconds, weights, there * (pace or 0.0), HOST_SPREAD)
     return dict(zip(names, costs.tolist(), strict=True))
+
+
+def _waits(step: StepObservation) -> bool:
+    """Whether the host waits for the device within the step."""
+    return any(waits_for_device(op.op) for op in step.ops)
 
 
 def launch_and_wait(fit: DeviceFit) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing import Work, inputs_of, op_label
+from placer.pricing import Work, inputs_of, on_accelerator, op_label
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -37,14 +37,21 @@ class OpTimes:
 
 
 def ops_by_family(observations: Sequence[StepObservation]) -> dict[str, list[MeasuredOp]]:
-    """All ops that were timed."""
+    """All ops that were timed; those of an accelerator as its kernels see them."""
     found: dict[str, list[MeasuredOp]] = {}
     for moment, step in enumerate(observations):
         for op in step.ops:
             # An optimizer step divides evenly among equal tensors only: its own probes are its samples.
             if op.seconds and (op.family != "optimizer" or step.family == "optimizer"):
-                found.setdefault(op.family, []).append(MeasuredOp(op, step.spread, moment))
+                seen = op if step.device == "cpu" else _on_accelerator(op)
+                found.setdefault(op.family, []).append(MeasuredOp(seen, step.spread, moment))
     return found
+
+
+def _on_accelerator(op: OpObservation) -> OpObservation:
+    work = on_accelerator(op.work())
+    features = (work.flops, work.bytes, *work.sizes, *work.flags)
+    return replace(op, op=work.op, dtype=work.dtype, features=features)
 
 
 def op_times(measured: Sequence[MeasuredOp]) -> OpTimes:

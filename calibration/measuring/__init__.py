@@ -8,7 +8,9 @@ The modules, from the top down:
   ``recording_cost``); ``device_timing`` does it by ``waiting``, for devices whose kernels no recorder sees;
 - ``interleaved`` times whole steps of several workloads in turns; ``timing`` times single functions;
 - ``rates`` measures what a data sheet says;
-- ``speed_probe`` and ``interference`` notice that the machine was disturbed, ``watchdog`` ends what hangs.
+- ``kernel_recorder`` finds out whether the event recorder sees an accelerator's kernels, and what it adds to a launch;
+- ``speed_probe``, ``interference`` and ``clocks`` notice that the machine was disturbed, ``watchdog`` ends what hangs,
+  ``health`` tells a device that no longer works.
 
 Nothing is exported here: whoever only takes a reading of the speed probe does not load the rest.
 """

@@ -1,15 +1,22 @@
-"""Measures one probe, and survives it: what hangs or does not fit is written down, and the run goes on."""
+"""Measures one probe, and survives it: why one could not be measured is written down, and the run goes on."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from typing import Protocol
 
 import torch
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.failures import HUNG, TOO_LARGE, Failure
+from placer.calibration.measuring.failures import (
+    HUNG,
+    KERNELS_LOST,
+    NO_NUMBER,
+    NOT_MATCHED,
+    TOO_LARGE,
+    Failure,
+    KernelsLostError,
+)
+from placer.calibration.measuring.health import DEVICE_ERRORS, cause, check, release
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.watchdog import HungError, time_limit
@@ -35,13 +42,13 @@ def attempt(
 ) -> StepObservation | None:
     """Measure one probe in about ``seconds``; None where nothing can be learnt from it here.
 
-    A probe that hangs for ``limit`` seconds or does not fit in memory is a failure in the journal. One whose op does
-    not exist for this dtype or device is not written down. Raises TimerError: a clock that stands still would fail
-    every other probe too, without ever spending the budget.
+    Every such probe is a failure in the journal, with its reason. Raises TimerError: a clock that stands still would
+    fail every other probe too, without ever spending the budget. Raises BrokenDeviceError where an accelerator runs
+    nothing any more.
     """
     journal.starting(bench.device, bench.threads, probe.family, probe.name)
-    reason = ""
     observation = None
+    reason = NOT_MATCHED
     try:
         with time_limit(limit, f"probe {probe.name} on {bench.device}"):
             observation = bench.measure(probe, seconds=seconds)
@@ -49,25 +56,24 @@ def attempt(
         raise
     except HungError:
         reason = HUNG
-    except (MemoryError, PlacerError, RuntimeError, ValueError) as error:
-        reason = TOO_LARGE if _short_of_memory(error) else ""
-    if reason:
-        # Outside of the except clause: until it is left, the error's traceback holds the tensors.
-        _free(bench.device)
-        journal.add_failure(Failure(bench.device, bench.threads, probe.family, probe.name, reason))
-        return None
-    return observation if observation is None or observation.is_finite() else None
+    except KernelsLostError:
+        reason = KERNELS_LOST
+    except (*DEVICE_ERRORS, PlacerError) as error:
+        reason = TOO_LARGE if _short_of_memory(error) else cause(error)
+    if observation is not None:
+        if observation.is_finite():
+            return observation
+        reason = NO_NUMBER
+    # Outside of the except clause: until it is left, the error's traceback holds the tensors.
+    journal.add_failure(Failure(bench.device, bench.threads, probe.family, probe.name, reason))
+    if reason in (HUNG, TOO_LARGE) or bench.device != "cpu":
+        release(bench.device)
+    if bench.device != "cpu":
+        check(bench.device)
+    return None
 
 
 def _short_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _SHORT_OF_MEMORY)
-
-
-def _free(device: str) -> None:
-    """Release what the failed probe held: modules and graphs are reference cycles, and allocators keep free memory."""
-    gc.collect()
-    if device != "cpu":
-        with contextlib.suppress(RuntimeError, AttributeError):
-            torch.get_device_module(torch.device(device)).empty_cache()

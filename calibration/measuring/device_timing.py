@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity
 
+from placer.calibration.measuring.events import Event, RawEvent, nest
 from placer.calibration.measuring.matching import match
-from placer.calibration.measuring.recording import Event, RawEvent, nest, recorder_of
+from placer.calibration.measuring.recording import read_event, recorder_of
 from placer.calibration.measuring.step_timing import OpTiming, StepTiming
 from placer.calibration.measuring.stopwatch import Stopwatch
 from placer.calibration.measuring.timing import Clock
@@ -97,8 +98,8 @@ def _structure(
         step()
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
-    events = map(RawEvent.of, recorder.profiler.kineto_results.events())
-    raw = sorted(events, key=lambda e: (e.start_ns, -e.end_ns))
+    events = map(read_event, recorder.profiler.kineto_results.events())
+    raw = sorted((event for event in events if event is not None), key=lambda e: (e.start_ns, -e.end_ns))
     numbers = [event.number for event in raw if event.name == OP_MARK]
     names = [call.name for call in mode.calls]
     # The mode notes a call at its end, the recorder orders events by their start. The orders agree for ops in a row,

@@ -73,7 +73,7 @@ def _one_of(repetitions: Sequence[OpTiming | None], quiet: bool) -> OpTiming | N
         return None
     chosen = found[0 if quiet else (len(found) - 1) // 2]
     device = statistics.median(t.device_seconds for t in found)
-    return OpTiming(chosen.call, chosen.host_seconds, chosen.inside, device)
+    return OpTiming(chosen.call, chosen.host_seconds, chosen.inside, device, chosen.kernels)
 
 
 def _total(ops: Sequence[OpTiming | None]) -> float:

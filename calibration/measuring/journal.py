@@ -49,6 +49,10 @@ class Journal:
         self.failures: list[Failure] = []
         self.rates: dict[tuple[str, int], dict[str, float]] = {}
         self.seconds: dict[tuple[str, int], float] = {}
+        #: Why a device could not be used, or not to the end, by its name.
+        self.broken: dict[str, str] = {}
+        #: What the ops of an accelerator were timed by.
+        self.timers: dict[tuple[str, int], str] = {}
         head = _head(fingerprint)
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
@@ -58,6 +62,7 @@ class Journal:
             if existing:
                 raise CalibrationError(self._refusal())
             self.observations, self.failures, self.rates, self.seconds = [], [], {}, {}
+            self.broken, self.timers = {}, {}
             self._write(json.dumps(head) + "\n", mode="w")
         if self._running is not None:
             self.add_failure(self._running)
@@ -133,7 +138,14 @@ class Journal:
             self.failures.append(Failure.from_json(entry["failed"]))
             self._running = None
             return
+        if "broken" in entry:
+            self.broken[checked.text(entry["broken"], "broken")] = checked.text(entry["reason"], "reason")
+            return
         key = (checked.text(entry["device"], "device"), checked.integer(entry["threads"], "threads", 1))
+        if "timer" in entry:
+            self.timers[key] = checked.text(entry["timer"], "timer")
+            self.observations = [o for o in self.observations if (o.device, o.threads) != key]
+            return
         took = checked.number(entry["took"], "took", 0.0)
         if "rates" in entry:
             self.rates[key] = checked.numbers(entry["rates"], "rates", 0.0)
@@ -147,18 +159,34 @@ class Journal:
         self._append({"starting": asdict(Failure(device, threads, family, name, PROCESS_ENDED))})
 
     def add_failure(self, failure: Failure) -> None:
-        """Keep a probe that hung or did not fit; the caller counts the time it took."""
+        """Keep a probe that could not be measured; the caller counts the time it took."""
         self._append({"failed": asdict(failure)})
+
+    def add_broken(self, device: str, reason: str) -> None:
+        """Note that a device cannot be used, or not any more. What was measured on it before is kept."""
+        self._append({"broken": device, "reason": reason})
+
+    def use_timer(self, device: str, threads: int, timer: str) -> None:
+        """Note what the ops of an accelerator are timed by from now on.
+
+        What was timed by another timer is forgotten: two kinds of samples of one device do not fit together.
+        """
+        if self.timers.get((device, threads)) != timer:
+            self._append({"timer": timer, "device": device, "threads": threads})
 
     def add_rates(self, device: str, threads: int, rates: Mapping[str, float], took: float) -> None:
         """Keep the rates of one device, which took ``took`` seconds."""
         self._append({"device": device, "threads": threads, "rates": dict(rates), "took": took})
 
-    def add(self, observation: StepObservation, took: float) -> None:
-        """Keep one measured probe, which took ``took`` seconds."""
-        self._append(
-            {"device": observation.device, "threads": observation.threads, "step": observation.to_json(), "took": took}
-        )
+    def add(self, observation: StepObservation, took: float, clocks: Mapping[str, float] | None = None) -> None:
+        """Keep one measured probe, which took ``took`` seconds.
+
+        ``clocks``: an accelerator's clock and power right after it. They are for whoever studies the file.
+        """
+        entry = {
+            "device": observation.device, "threads": observation.threads, "step": observation.to_json(), "took": took,
+        }  # fmt: skip
+        self._append({**entry, "clocks": dict(clocks)} if clocks else entry)
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, allow_nan=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from placer.calibration.measuring.recording import Event
+from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.step_timing import OpTiming
 from placer.pricing import parameter_updates
 from placer.tracing import OpCall, Trace
@@ -17,6 +17,8 @@ from placer.tracing import OpCall, Trace
 LOOK_AHEAD = 200
 #: How the names of the events of autograd's nodes begin.
 BACKWARD_NODE = "autograd::engine::evaluate_function"
+#: How the range around an optimizer's step begins.
+UPDATE_RANGE = "Optimizer.step#"
 #: Traced name by recorded name, where an op runs under another one: gradients of ``x[index]`` check no index a second
 #: time, and on GPUs the batch norms are a library's.
 _PLAIN = {
@@ -35,7 +37,7 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     cursor, horizon = 0, -1.0
     names = {_traced_name(event) for event in events}
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
-    updates = [e for e in events if e.name.startswith("Optimizer.step#")]
+    updates = [e for e in events if e.name.startswith(UPDATE_RANGE)]
     tensors = sum(map(parameter_updates.is_update, trace.calls))
     calls = trace.calls
     for position, call in enumerate(calls):
@@ -53,7 +55,7 @@ def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
             continue
         event = events[found]
         cursor, horizon = found + 1, event.end
-        result.append(OpTiming(call, event.end - event.start, event.inside, event.device_seconds))
+        result.append(OpTiming(call, event.end - event.start, event.inside, event.device_seconds, event.kernels))
         if event.inside and call.phase == "forward":
             wholes[f"{call.op}_backward"].append((call, event))
     return result
@@ -95,7 +97,7 @@ def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> Op
         return None
     event = updates[0]
     seconds, device = (event.end - event.start) / tensors, event.device_seconds / tensors
-    return OpTiming(call, seconds, round(event.inside / tensors), device)
+    return OpTiming(call, seconds, round(event.inside / tensors), device, event.kernels / tensors)
 
 
 def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
@@ -124,6 +126,7 @@ def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTim
         _span(nodes, events),
         sum(e.inside + 1 for e in nodes),
         sum(e.device_seconds for e in nodes),
+        sum(e.kernels for e in nodes),
     )
 
 

@@ -27,6 +27,8 @@ class OpObservation:
     host_seconds: float
     spread: float
     count: int
+    #: Kernels that a call runs in, on average; 0 where none was recorded. A tensor's share of an update may be a part.
+    kernels: float = 0.0
 
     def work(self) -> Work:
         """The op as pricing describes it."""
@@ -82,6 +84,7 @@ class StepObservation:
 
 
 def _op_from_json(data: Any) -> OpObservation:
+    data = {"kernels": 0.0, **data} if isinstance(data, dict) else data  # journals of before have none
     values = checked.json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
     family = checked.text(values["family"], "family")
     if family not in FAMILIES:
@@ -97,4 +100,5 @@ def _op_from_json(data: Any) -> OpObservation:
         host_seconds=checked.number(values["host_seconds"], "host_seconds"),
         spread=checked.number(values["spread"], "spread"),
         count=checked.integer(values["count"], "count", 1),
+        kernels=checked.number(values["kernels"], "kernels", 0.0),
     )

@@ -24,14 +24,16 @@ def observe(
     name: str,
     recorder: RecorderCost,
     fresh_seconds: Mapping[int, float] | None = None,
+    per_launch: float = 0.0,
 ) -> StepObservation:
     """Group a step's timings by what a price depends on, without what ``recorder`` added.
 
     ``fresh_seconds``: what calls of the trace spent on fresh pages, by number. It is no part of an op: pricing adds it
-    where the user's process gets fresh pages too.
+    where the user's process gets fresh pages too. ``per_launch``: seconds that a launch takes longer in this process
+    than in the user's.
     """
     fresh = fresh_seconds or {}
-    groups: dict[Work, list[tuple[float, float]]] = {}
+    groups: dict[Work, list[tuple[float, float, float]]] = {}
     missing: dict[Work, int] = {}
     found = {id(op.call): op for op in timing.ops}
     scale = timing.lengthened * timing.undisturbed_share(recorder)
@@ -47,17 +49,27 @@ def observe(
             on_host.append(0.0)
             continue
         host = scale * op.corrected(recorder)
+        host = max(host - per_launch * op.kernels, LEAST_OWN * host)
         on_host.append(host)
         own = max(host - fresh.get(position, 0.0), LEAST_OWN * host)
-        groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own))
+        groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own, op.kernels))
     ops = [_measured(work, times) for work, times in groups.items()]
     ops += [_unmeasured(work, count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
-        seconds=max(timing.lengthened * timing.seconds - sum(fresh.values()), LEAST_OWN * timing.seconds),
+        seconds=max(
+            timing.lengthened * _without_launches(timing, per_launch) - sum(fresh.values()), LEAST_OWN * timing.seconds
+        ),
         counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
         gaps=_gaps(trace, timing, on_host, incomplete),
     )  # fmt: skip
+
+
+def _without_launches(timing: StepTiming, per_launch: float) -> float:
+    """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do."""
+    launches = sum(op.kernels for op in timing.ops)
+    kernels = sum(op.device_seconds for op in timing.ops)
+    return max(timing.seconds - per_launch * launches, min(timing.seconds, kernels))
 
 
 def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete: Set[str]) -> dict[str, float]:
@@ -84,15 +96,16 @@ def _features(work: Work) -> tuple[float, ...]:
     return (work.flops, work.bytes, *work.sizes, *work.flags)
 
 
-def _measured(work: Work, times: Sequence[tuple[float, float]]) -> OpObservation:
-    """``times``: (seconds on the device, seconds on the host) of each call."""
+def _measured(work: Work, times: Sequence[tuple[float, float, float]]) -> OpObservation:
+    """``times``: (seconds on the device, seconds on the host, kernels) of each call."""
     seconds = sorted(t[0] for t in times)
     median = statistics.median(seconds)
     spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
     host = statistics.median(t[1] for t in times)
     # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
     mean = statistics.fmean(seconds)
-    return OpObservation(work.family, work.op, work.dtype, _features(work), mean, host, spread, len(times))
+    kernels = statistics.fmean(t[2] for t in times)
+    return OpObservation(work.family, work.op, work.dtype, _features(work), mean, host, spread, len(times), kernels)
 
 
 def _unmeasured(work: Work, count: int) -> OpObservation:

@@ -8,43 +8,54 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
+from functools import partial
 from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, device_kind, is_runtime_call
+from placer.calibration.measuring.failures import KernelsLostError
 from placer.calibration.measuring.speed_probe import SpeedProbe, watched
+from placer.placement import synchronize
 
 # The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 STEP_MARK = "placer::step"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One recorded interval on the host, in seconds since its step's first event; ``inside``: events nested in it."""
-
-    name: str
-    start: float
-    end: float
-    sequence: int
-    inside: int
-    device_seconds: float
+#: Kernels at the head of a session beyond those that it is known to lose.
+GIVEN_AWAY = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One step under the recorder: its seconds and its events."""
+    """One step under the recorder: its seconds, its events, its launches, and how many of their kernels were lost."""
 
     seconds: float
     events: list[Event]
+    launches: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Sessions:
+    """The recorder's sessions in this process that recorded an accelerator, and the launches seen in their steps."""
+
+    count: int = 0
+    launches: int = 0
+    lost: int = 0
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the launches whose kernels the recorder lost."""
+        return self.lost / max(self.launches, 1)
+
+
+SESSIONS = Sessions()
 
 
 def record(
@@ -54,9 +65,7 @@ def record(
 
     ``timed`` runs a step and returns its seconds. ``accelerated``: kernels of a GPU are recorded too.
     """
-    activities = [ProfilerActivity.CPU]
-    if accelerated and torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
+    shown = kind_shown() if accelerated else None
 
     def marked() -> float:
         with record_function(STEP_MARK):
@@ -64,14 +73,55 @@ def record(
 
     # Waiting for the usual speed runs many ops: it ends before the recorder starts.
     before = None if speed_probe is None else speed_probe.settle()
-    with recorder_of(activities) as recorder:
+    with recorder_of(activities(shown)) as recorder:
+        if shown is not None:
+            give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = watched(speed_probe, marked, rounds, before=before)
     assert recorder.profiler is not None
     assert recorder.profiler.kineto_results is not None
-    steps = _steps(recorder.profiler.kineto_results.events())
+    steps = read_steps(recorder.profiler.kineto_results.events())
     # Where the recorder lost the marks, nothing was recorded.
-    events = itertools.chain(steps, itertools.repeat([]))
-    return [(Recorded(seconds, found), reading) for (seconds, reading), found in zip(runs, events, strict=False)]
+    events = itertools.chain(steps, itertools.repeat(([], 0, 0)))
+    found = [(Recorded(seconds, *step), reading) for (seconds, reading), step in zip(runs, events, strict=False)]
+    SESSIONS.launches += sum(run.launches for run, _ in found)
+    SESSIONS.lost += sum(run.lost for run, _ in found)
+    return found
+
+
+def kind_shown() -> str | None:
+    """The kind of accelerator whose kernels the recorder can show in this process."""
+    able = torch.profiler.supported_activities()
+    if ProfilerActivity.CUDA in able:
+        return "cuda"
+    # What a backend that is no part of torch tells torch's recorder.
+    return torch._C._get_privateuse1_backend_name() if ProfilerActivity.PrivateUse1 in able else None
+
+
+def activities(shown: str | None) -> list[ProfilerActivity]:
+    """What to record: the host's ops, and the kernels of this kind of accelerator."""
+    kernels = {None: [], "cuda": [ProfilerActivity.CUDA]}.get(shown, [ProfilerActivity.PrivateUse1])
+    return [ProfilerActivity.CPU, *kernels]
+
+
+def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> None:
+    """Run kernels at the head of a session for the recorder to lose.
+
+    From CUDA 12.6 to 13.0 every session of a process loses one kernel more than the session before, at its head
+    (pytorch/pytorch#192021). The first launch of a session also asks for memory, which takes milliseconds.
+    """
+    tiny = torch.ones(8, device=device)
+    for _ in range(SESSIONS.count + GIVEN_AWAY):
+        tiny.neg_()
+    synchronize()
+    SESSIONS.count += 1
+
+
+def whole(runs: Sequence[tuple[Recorded, float]]) -> list[tuple[Recorded, float]]:
+    """The recorded steps of which no kernel was lost. Raises KernelsLostError where there is none."""
+    complete = [(run, reading) for run, reading in runs if not run.lost]
+    if runs and not complete:
+        raise KernelsLostError("the recorder lost kernels of every step")
+    return complete
 
 
 @contextmanager
@@ -88,64 +138,34 @@ def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
         recorder.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class RawEvent:
-    """What is read of one of the recorder's events, once: each of its methods is a call into C++."""
+def read_event(event: Any) -> RawEvent | None:
+    """What is read of one of the recorder's events, once: each of its methods is a call into C++.
 
-    name: str
-    start_ns: int
-    end_ns: int
-    sequence: int
-    thread: int
-    number: int
-
-    @classmethod
-    def of(cls, event: Any) -> RawEvent:
-        return cls(event.name(), event.start_ns(), event.end_ns(), event.sequence_nr(), event.start_thread_id(),
-                   event.correlation_id())  # fmt: skip
-
-
-def _steps(raw: Sequence[Any]) -> Iterator[list[Event]]:
-    """The host events of each marked step in order of their start, each with the device time of its kernels.
-
-    A range that the user named (an optimizer's step is one) has an event on the device too, from its first kernel
-    to its last. It is left out: counted with them, the range would take twice its time (pytorch/pytorch#130730).
+    None for what is neither an op, a call nor a kernel. A range that the user named (an optimizer's step is one) has an
+    event on the device too, from its first kernel to its last: counted with them, the range would take twice its time
+    (pytorch/pytorch#130730). What the recorder itself cost has numbers that mean nothing.
     """
-    kernels: dict[int, float] = defaultdict(float)
-    host = []
-    for event in raw:
-        correlation = event.linked_correlation_id()
-        if event.device_type() == DeviceType.CPU:
-            if correlation == 0:
-                host.append(RawEvent.of(event))
-        elif correlation > 0 and not event.is_user_annotation():
-            kernels[correlation] += event.duration_ns() * 1e-9
-    host.sort(key=lambda e: (e.start_ns, -e.end_ns))
-    for position, mark in enumerate(host):
+    name, linked = event.name(), event.linked_correlation_id()
+    annotation = getattr(event, "is_user_annotation", bool)  # torch 2.5 and later
+    if event.device_type() != DeviceType.CPU:
+        if annotation():
+            return None
+        return RawEvent(name, event.start_ns(), event.end_ns(), -1, 0, event.correlation_id(), device_kind(name),
+                        linked, event.device_resource_id())  # fmt: skip
+    if linked or is_runtime_call(name):
+        kind: Kind = "runtime"
+    elif "::" not in name and getattr(event, "activity_type", str)() == "overhead":
+        return None
+    else:
+        kind = "annotation" if annotation() else "op"
+    return RawEvent(name, event.start_ns(), event.end_ns(), event.sequence_nr(), event.start_thread_id(),
+                    event.correlation_id(), kind, linked)  # fmt: skip
+
+
+def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int]]:
+    """(events, launches, launches whose kernels were lost) of each marked step, the events in order of their start."""
+    found = assign(event for event in map(read_event, raw) if event is not None)
+    for mark in found.host:
         if mark.name == STEP_MARK:
-            following = takewhile(lambda e, end=mark.end_ns: e.start_ns < end, host[position + 1 :])  # type: ignore[misc]
-            yield nest([e for e in following if e.name != STEP_MARK], kernels)
-
-
-def nest(events: Sequence[RawEvent], kernels: Mapping[int, float]) -> list[Event]:
-    """Count what is nested in each event and sum its kernels' time (``kernels``: seconds by event number).
-
-    Nesting is kept per thread: on accelerators backward has a thread of its own, and the two interleave. The first
-    event's time is subtracted in whole nanoseconds: a float holds seconds since 1970 to 0.2 microseconds only.
-    """
-    origin = events[0].start_ns if events else 0
-    inside = [0] * len(events)
-    device = [kernels.get(e.number, 0.0) for e in events]
-    open_events: dict[int, list[int]] = defaultdict(list)
-    for i, event in enumerate(events):
-        stack = open_events[event.thread]
-        while stack and events[stack[-1]].end_ns <= event.start_ns:
-            stack.pop()
-        for parent in stack:
-            inside[parent] += 1
-            device[parent] += device[i]
-        stack.append(i)
-    return [
-        Event(e.name, (e.start_ns - origin) * 1e-9, (e.end_ns - origin) * 1e-9, e.sequence, n, d)
-        for e, n, d in zip(events, inside, device, strict=True)
-    ]
+            begin, end = mark.start_ns, mark.end_ns
+            yield found.step(begin, end, without=STEP_MARK), *found.launches(begin, end)

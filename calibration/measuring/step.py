@@ -21,10 +21,12 @@ from placer.workload import Workload, optimizer_classes
 LEARNING_RATE = 1e-7
 
 
-def make_optimizer(model: nn.Module, name: str) -> torch.optim.Optimizer:
-    """The named optimizer with its own defaults over the trainable parameters."""
+def make_optimizer(model: nn.Module, name: str, *, fused: bool = False) -> torch.optim.Optimizer:
+    """The named optimizer with its own defaults over the trainable parameters; ``fused``: it updates in one kernel."""
     kind = cast(Any, optimizer_classes()[name])
-    optimizer: torch.optim.Optimizer = kind([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
+    settings = {"fused": True} if fused else {}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer = kind(parameters, lr=LEARNING_RATE, **settings)
     return optimizer
 
 
@@ -34,8 +36,10 @@ class Step:
     The model must be on ``device`` already. ``optimizer`` is needed in train mode; steps of several batch sizes may
     share one. ``prepare`` sets the model's mode, outside of what is timed.
 
+    Where the workload says so, forward and loss run in mixed precision.
+
     ``placer.decision`` has a step of its own for ``measure="unsure"``: it copies the user's model with its optimizer,
-    enters autocast and waits for the device. Here every call that is not the workload's would count as its time.
+    and waits for the device. Here every call that is not the workload's would count as its time.
     """
 
     def __init__(self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -44,6 +48,7 @@ class Step:
         self.device = torch.device(device)
         self.optimizer = optimizer
         self.loss = workload.loss or default_loss
+        self.autocast = workload.autocast
         self.pinned = workload.data == "pinned" and self.device.type != "cpu"
         batch: Any = (workload.args, workload.kwargs)
         if workload.data == "device":
@@ -66,7 +71,7 @@ class Step:
             self._train(args, kwargs)
             return
         with torch.no_grad():
-            output = self.model(*args, **kwargs)
+            output = self.model(*args, **kwargs) if self.autocast is None else self._mixed(args, kwargs)
         if self._brings_back:
             for tensor in tensors(output):
                 tensor.to(self._cpu)
@@ -74,8 +79,15 @@ class Step:
     def _train(self, args: Any, kwargs: Any) -> None:
         assert self.optimizer is not None
         self.optimizer.zero_grad()
-        self.loss(self.model(*args, **kwargs)).backward()
+        loss = self.loss(self.model(*args, **kwargs)) if self.autocast is None else self._mixed(args, kwargs)
+        loss.backward()
         self.optimizer.step()
+
+    def _mixed(self, args: Any, kwargs: Any) -> Any:
+        """The loss in training, else the output, in mixed precision."""
+        with torch.autocast(self.device.type, dtype=self.autocast):
+            output = self.model(*args, **kwargs)
+            return self.loss(output) if self.training else output
 
 
 def probe_step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) -> Callable[[], object]:
@@ -83,7 +95,7 @@ def probe_step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Cl
 
     A training step returns the ``Ends`` of its phases.
     """
-    optimizer = make_optimizer(module, probe.optimizer) if probe.optimizer else None
+    optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
     loss_of = probe.loss or default_loss
     leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
     if optimizer is None:

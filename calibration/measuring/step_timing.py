@@ -22,26 +22,36 @@ MOST_DRIFT, DRIFT = 1.5, 0.1
 RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
 
 
+#: A step whose kernels take less than this share of it waited for the host.
+HOST_BOUND = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """Seconds that recording adds to a step, and to whatever holds an event for each of them."""
+    """Seconds that recording adds to a step, to whatever holds an event for each of them, and to each launch."""
 
     per_step: float
     per_event: float
+    per_launch: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class OpTiming:
-    """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device."""
+    """One op call of the trace and its event: seconds on the host, events recorded within, seconds on the device.
+
+    ``kernels`` is the number of kernels it ran in, 0 where none was recorded; that of a tensor's share of an update may
+    be less than one.
+    """
 
     call: OpCall
     host_seconds: float
     inside: int
     device_seconds: float
+    kernels: float = 0.0
 
     def corrected(self, recorder: RecorderCost) -> float:
         """Host seconds without what recording added, never less than a quarter of what was recorded."""
-        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE)
+        added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE) + recorder.per_launch * self.kernels
         return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
 
@@ -69,8 +79,11 @@ class StepTiming:
         """Seconds of an undisturbed step per second of a recorded one without recording: 1 but for drift and noise.
 
         The ops are timed in recorded steps, the step in others; this factor brings both to one speed, so that they add
-        up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1.
+        up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1. It is 1
+        where the step lasts as long as its kernels: what recording adds on the host is hidden behind them.
         """
+        if sum(op.device_seconds for op in self.ops) >= HOST_BOUND * self.seconds:
+            return 1.0
         added = self._added(recorder)
         recorded = self.recorded_seconds - added
         doubt = RECORDING_DOUBT * added / self.seconds
@@ -89,8 +102,10 @@ class StepTiming:
             return recorder
         added = self.recorded_seconds - self.seconds / self.undisturbed_share(recorder)
         factor = min(max(added / expected, 1.0 / MOST_UNLIKE), MOST_UNLIKE)
-        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event)
+        return RecorderCost(factor * recorder.per_step, factor * recorder.per_event, factor * recorder.per_launch)
 
     def _added(self, recorder: RecorderCost) -> float:
         nested = min(sum(op.inside for op in self.ops), self.events)
-        return recorder.per_step + recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
+        launches = recorder.per_launch * sum(op.kernels for op in self.ops)
+        events = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
+        return recorder.per_step + events + launches

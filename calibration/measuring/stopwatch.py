@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from placer.calibration.measuring.phases import Ends, Phases
-from placer.calibration.measuring.recording import Recorded, record
+from placer.calibration.measuring.recording import Recorded, record, whole
 from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
 
 #: Seconds from which on a step is long: it repeats itself well enough to be timed less often.
@@ -61,6 +61,7 @@ class Stopwatch:
 
         Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the
         first recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long.
+        Raises KernelsLostError where kernels are missing in every recorded step.
         """
         resume = self.seconds if self.once < STRETCH else None
         around = watched(self.speed_probe, self.run, before, resume=resume)
@@ -68,6 +69,5 @@ class Stopwatch:
         for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
             self.seconds()
         around += watched(self.speed_probe, self.run, after, resume=resume)
-        if len(runs) > LEAST_RECORDED:
-            runs = runs[1:]
+        runs = whole(runs[1:] if len(runs) > LEAST_RECORDED else runs)
         return at_usual_speed(self.speed_probe, around), at_usual_speed(self.speed_probe, runs)

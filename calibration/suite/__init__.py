@@ -10,7 +10,7 @@ from typing import get_args
 
 from placer.calibration.suite.entry import Entry, Suite
 
-__all__ = ["Entry", "Suite", "SUITES", "entries"]
+__all__ = ["Entry", "Suite", "SUITES", "accelerator_entries", "entries"]
 
 SUITES: tuple[Suite, ...] = get_args(Suite)
 
@@ -43,3 +43,10 @@ def entries(suite: Suite) -> list[Entry]:
         reference,
     )  # fmt: skip
     return [entry for family in families for entry in family.ENTRIES if suite in entry.suites]
+
+
+def accelerator_entries() -> list[Entry]:
+    """Networks in bfloat16 and at batches that only an accelerator is for; they belong to no suite."""
+    from placer.calibration.suite import on_accelerator
+
+    return list(on_accelerator.ENTRIES)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from placer.workload import Data
@@ -37,6 +38,8 @@ class Entry:
     needs: tuple[str, ...] = ()
     #: Where its batches live; None: where the run says, on the host if it says nothing.
     data: Data | None = None
+    #: The dtype of mixed precision, as ``torch.autocast`` takes it; None: none.
+    autocast: torch.dtype | None = None
     #: False where no trace can be had, neither on meta tensors nor by running a copy: saying so is the right answer.
     traceable: bool = True
 

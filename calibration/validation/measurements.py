@@ -25,13 +25,17 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed probe."""
+    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed probe.
+
+    ``isolated``: the baseline of ops timed alone is measured on the CPU too.
+    """
 
     rounds: int = 5
     seconds: float = 1.5
     data: Data = "host"
     clock: Clock = time.perf_counter
     speed_probe: SpeedProbe | None = None
+    isolated: bool = True
 
 
 def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
@@ -60,7 +64,7 @@ def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) 
         speed_probe=effort.speed_probe,
     )
     done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
-    if device != "cpu":
+    if device != "cpu" or not effort.isolated:
         return done
     return [_with_isolated(cell, step, effort.speed_probe) for cell, step in zip(done, steps, strict=True)]
 

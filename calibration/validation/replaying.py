@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from placer.calibration.suite import entries
+from placer.calibration.suite import accelerator_entries, entries
 from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.predictions import predicted_cells, unpredicted
 from placer.calibration.validation.record import Cell, Report
@@ -18,7 +18,7 @@ Progress = Callable[[str], None]
 
 def replay(report: Report, profile: Profile, *, progress: Progress | None = None) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = {entry.name: entry for entry in entries("full")}
+    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
     say = progress or (lambda _: None)
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, lambda cell: cell.network).items():

@@ -62,6 +62,7 @@ def validate(
     time_limit_per_cell: float = SECONDS_PER_CELL,
     visits: int = 1,
     deadline: float = math.inf,
+    isolated: bool = True,
 ) -> Report:
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
@@ -70,7 +71,7 @@ def validate(
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
     made before anything is measured. The suite is gone through ``visits`` times, and again for cells during which the
     machine was not mostly at its usual speed. No network is begun once ``clock()`` has passed ``deadline``: the next
-    run goes on.
+    run goes on. ``isolated``: the baseline of ops timed alone is measured too.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
@@ -80,7 +81,7 @@ def validate(
     run = _Run(
         profile=profile,
         places=places,
-        effort=Effort(rounds, time_limit_per_cell, data, clock),
+        effort=Effort(rounds, time_limit_per_cell, data, clock, isolated=isolated),
         progress=progress or (lambda _: None),
         speed_probes={count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores},
     )

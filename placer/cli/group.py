@@ -18,6 +18,7 @@ _COMMANDS = {
     "validate": "placer.cli.validate",
     "profile": "placer.cli.profile",
     "gpus": "placer.cli.gpus",
+    "doctor": "placer.cli.doctor",
 }
 
 

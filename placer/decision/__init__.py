@@ -2,6 +2,7 @@
 
 from placer.decision import history, observed, ranks
 from placer.decision.advice import Advice, advise
+from placer.decision.candidates import unusable
 from placer.decision.changes import batch_size, with_batch
 from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import conventional, reachable
@@ -13,6 +14,7 @@ from placer.decision.planning import decided
 from placer.decision.race import same_randomness
 from placer.decision.real_times import with_race, with_seen
 from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
+from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "decide",
     "decided",
     "history",
+    "home",
     "look_up",
     "observed",
     "plans",
@@ -42,6 +45,7 @@ __all__ = [
     "running_with",
     "same_randomness",
     "understood",
+    "unusable",
     "with_batch",
     "with_occupied",
     "with_race",

@@ -73,6 +73,8 @@ def substituted(trace: Trace, name: str) -> Trace:
 def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
     """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
     family, updated = fit.families.get("optimizer"), parameter_updates.PREFIX + optimizer
+    if family is not None and f"{updated}.fused" in family.ops:
+        return True
     if family is None or "fused" not in family.feature_names or updated not in family.ops:
         return False
     column, op = family.feature_names.index("fused"), family.ops.index(updated)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,13 @@ import torch
 
 from placer import machine
 from placer import profile as profiles
+from placer.decision import settings
 from placer.decision import threads as thread_counts
+from placer.decision.candidates import candidates, lacks
+from placer.decision.residence import residence
 from placer.decision.threads import ThreadOption
 from placer.errors import ProfileError
-from placer.pricing import Prediction, predict
+from placer.pricing import Prediction, Residence, predict
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Workload
@@ -36,7 +40,7 @@ class Comparison:
     """What is compared: devices of a profile, and those of other machines beside them.
 
     ``what_if`` adds its accelerator, ``beside`` are profiles of which every device is added. ``notes`` tell a reader
-    why it is these.
+    why it is these. ``fitted_as`` and ``left_out`` are those of ``Candidates``.
     """
 
     profile: Profile
@@ -45,15 +49,24 @@ class Comparison:
     what_if: Profile | None = None
     beside: tuple[Profile, ...] = ()
     notes: tuple[str, ...] = ()
+    fitted_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def price(self, trace: Trace, workload: Workload) -> Prices:
         """A prediction per device (see ``predict_all``). Raises ProfileError."""
-        predictions, tried = predict_all(trace, workload, self.profile, self.devices, self.threads)
+        where = residence(workload, self.fitted_as)
+        able = tuple(name for name in self.devices if lacks(name, trace) is None)
+        predictions, tried = predict_all(trace, workload, self.profile, able or self.devices, self.threads, where)
         if self.what_if is not None:
             predictions.update(_elsewhere(trace, workload, self.what_if, _accelerator(self.what_if)))
         for other in self.beside:
             predictions.update(_elsewhere(trace, workload, other, *other.devices()))
         return Prices(predictions, tried)
+
+    def without(self, trace: Trace) -> dict[str, str]:
+        """The devices that are left out for this trace, and why."""
+        lacking = {name: why for name in self.devices if (why := lacks(name, trace)) is not None}
+        return {**self.left_out, **(lacking if len(lacking) < len(self.devices) else {})}
 
 
 def compare(
@@ -64,44 +77,32 @@ def compare(
     what_if: Profile | None = None,
     beside: tuple[Profile, ...] = (),
     here: bool = True,
+    home: str = "cpu",
     notes: tuple[str, ...] = (),
 ) -> Comparison:
-    """The comparison that was asked for. Raises ProfileError for a device that was never calibrated."""
-    return Comparison(profile, candidates(devices, profile, here=here), threads, what_if, beside, notes)
+    """The comparison that was asked for, of a model that is on ``home``.
 
-
-def candidates(devices: Sequence[str] | None, profile: Profile, *, here: bool) -> tuple[str, ...]:
-    """The devices to compare: those asked for, else all that are calibrated (``here``: and on this machine).
-
-    Raises ProfileError when this machine's default accelerator was never calibrated: leaving it out silently would turn
-    "not measured" into "not worth it".
+    Raises ProfileError for a device that was never calibrated.
     """
-    calibrated = profile.devices()
-    if devices is not None:
-        missing = [name for name in devices if name not in calibrated]
-        if missing:
-            raise _not_calibrated(missing[0], calibrated)
-        return tuple(devices)
-    if not here:
-        return calibrated
-    available = machine.available_devices()
-    default = available[:2]
-    missing = [name for name in default if name not in calibrated]
-    if missing:
-        raise _not_calibrated(missing[0], calibrated)
-    return tuple(name for name in available if name in calibrated)
+    found = candidates(devices, profile, here=here, home=home)
+    said = (*notes, *settings.notes(profile, found.devices), *found.notes) if here else notes
+    return Comparison(
+        profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out
+    )
 
 
 def predict_all(
-    trace: Trace, workload: Workload, profile: Profile, devices: Sequence[str], threads: str
-) -> Prices:
+    trace: Trace, workload: Workload, profile: Profile, devices: Sequence[str], threads: str,
+    where: Residence | None = None,
+) -> Prices:  # fmt: skip
     """A prediction per device, the CPU's with the number of threads it will run with; and the numbers compared.
 
     With ``threads="tune"`` these are the calibrated ones and the one the process has, else none.
     """
     here = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if here else profiles.default_threads(profile)
-    found = predict(trace, profile, devices=devices, threads=now, data=workload.data, steps=workload.steps)
+    asked = partial(predict, trace, profile, data=workload.data, steps=workload.steps, residence=where)
+    found = asked(devices=devices, threads=now)
     if "cpu" not in found:
         return Prices(found, ())
     if here:
@@ -113,8 +114,7 @@ def predict_all(
     tried = {current: found["cpu"]}
     for count in profile.threads("cpu"):
         if count not in tried:
-            other = predict(trace, profile, devices=("cpu",), threads=count, data=workload.data, steps=workload.steps)
-            tried[count] = other["cpu"]
+            tried[count] = asked(devices=("cpu",), threads=count)["cpu"]
     best = thread_counts.best_count({count: p.step_seconds for count, p in tried.items()}, current)
     found["cpu"] = tried[best]
     return Prices(found, thread_counts.options(tried, current))
@@ -130,19 +130,14 @@ def _accelerator(profile: Profile) -> str:
 
 def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str) -> dict[str, Prediction]:
     """Devices of another machine's profile, named ``cuda@that-profile``; of the catalog's GPUs, ``cuda@Tesla T4``."""
-    count = profiles.default_threads(profile)
-    found = predict(trace, profile, devices=devices, threads=count, data=workload.data, steps=workload.steps)
+    found = predict(
+        trace, profile, devices=devices, threads=profiles.default_threads(profile), data=workload.data,
+        steps=workload.steps, residence=Residence(here=False),
+    )  # fmt: skip
     named: dict[str, Prediction] = {}
     for device, prediction in found.items():
-        total = profiles.memory_of(profile, device)
         fit = prediction.priced.fit
         gpu = fit.gpu if fit is not None and prediction.provenance != "calibrated" else ""
         name = f"{device}@{_MAKER.sub('', gpu) or Path(profile.name).stem or 'profile'}"
-        fits = total is None or prediction.peak_memory_bytes <= total
-        named[name] = dataclasses.replace(prediction, device=name, fits=fits)
+        named[name] = dataclasses.replace(prediction, device=name)
     return named
-
-
-def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
-    known = ", ".join(calibrated) or "none"
-    return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")

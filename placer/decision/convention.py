@@ -9,27 +9,39 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from placer import machine
+from placer.decision.candidates import unusable
 from placer.decision.decision import Decision
+from placer.decision.residence import residence
 from placer.placement import anchor
+from placer.profile import Profile
 from placer.workload import Workload
 
 
-def conventional(workload: Workload, devices: Sequence[str] | None, why: str) -> Decision:
-    """The rule of every training script: an accelerator if there is one and the model fits in its free memory."""
+def conventional(
+    workload: Workload, devices: Sequence[str] | None, why: str, profile: Profile | None = None
+) -> Decision:
+    """The rule of every training script: an accelerator if there is one and the model fits in its free memory.
+
+    One that cannot be used, by ``profile`` or by its version, is none. Creates no context: where only that could tell
+    what is free, the move will.
+    """
     devices, bound = reachable(workload, devices)
     available = tuple(devices) if devices is not None else machine.available_devices()
     threads = torch.get_num_threads()
     if bound:
         return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
     need = rough_memory(workload)
+    held = residence(workload, {}).held
     rule = "no accelerator is present"
-    for name in available:
-        if name == "cpu":
+    for name in _usual_first(available):
+        refused = unusable(name, profile)
+        if refused is not None:
+            rule = f"{name} cannot be used: {refused}"
             continue
-        free = _answering_memory(name)
-        if free is not None and need <= free:
+        free = machine.known_free_memory(name)
+        if free is None or need <= free + held.get(name, 0):
             return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
-        rule = "the accelerator does not answer" if free is None else "the model does not fit on the accelerator"
+        rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
     return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
 
@@ -54,9 +66,7 @@ def rough_memory(workload: Workload) -> int:
     return size * (4 if workload.mode == "train" else 1)
 
 
-def _answering_memory(device: str) -> int | None:
-    """Free bytes; None of a device that is listed and cannot be used: gone since, or its driver is too old."""
-    try:
-        return machine.memory(device)[0]
-    except (RuntimeError, ValueError, OSError):
-        return None
+def _usual_first(available: Sequence[str]) -> list[str]:
+    """The accelerators, the one that the process has set as its current device before all others."""
+    found = [name for name in available if name != "cpu"]
+    return sorted(found, key=lambda name: name != machine.current_device(machine.split_device(name)[0]))

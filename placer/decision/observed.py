@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from placer import machine
-from placer.decision import history
+from placer.decision import history, settings
 from placer.pricing import NOT_PREDICTED, Prediction
 from placer.tracing import Trace
 from placer.workload import Workload
@@ -53,7 +53,7 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     digest = hashlib.sha256()
     facts = (
         machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
-        workload.data, str(workload.autocast), trace.module_calls,
+        workload.data, str(workload.autocast), trace.module_calls, *settings.unusual(),
     )  # fmt: skip
     digest.update(repr(facts).encode())
     inputs = {id(spec): spec for call in trace.calls for spec in call.inputs}  # few: equal ones are one object

@@ -20,7 +20,7 @@ class Plan:
     earlier runs saw is part of it up to ``generation`` (see ``observed.py``); ``before`` is the plan without that.
     ``kinds`` is equal for steps made of the same ops in the same layers, however often each runs. ``interpolated``
     tells that no step was traced for it.
-    ``occupied`` says which devices other jobs kept busy (see ``occupied.py``).
+    ``occupied`` says which devices other jobs kept busy (see ``occupied.py``), ``left_out`` which cannot be used.
     """
 
     decision: Decision
@@ -35,6 +35,7 @@ class Plan:
     kinds: int = 0
     interpolated: bool = False
     occupied: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def current(self) -> bool:

@@ -11,6 +11,7 @@ from placer.decision import threads as thread_counts
 from placer.decision.comparison import Comparison, Prices
 from placer.decision.decision import Decision, decide
 from placer.decision.observed import workload_key
+from placer.decision.occupied import said
 from placer.decision.plan import Plan
 from placer.decision.threads import ThreadOption
 from placer.pricing import Prediction
@@ -22,15 +23,17 @@ from placer.workload import Workload, describe_inputs, describe_workload
 def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Prices) -> Plan:
     """The plan for a step that was traced and priced."""
     predictions, profile = prices.predictions, comparison.profile
-    elsewhere = (said for name, found in predictions.items() if (said := origin(name, found, profile)))
+    elsewhere = (told for name, found in predictions.items() if (told := origin(name, found, profile)))
+    left_out = tuple(f"{name} is left out: {why}" for name, why in comparison.without(trace).items())
     return Plan(
-        decision=with_threads(decide(predictions, workload.steps), prices.tried),
+        decision=said(with_threads(decide(predictions, workload.steps), prices.tried), left_out),
         predictions=predictions,
         workload=described(workload, trace),
         profile=profile,
-        notes=(*comparison.notes, *elsewhere, *profiles.notes(profile)),
+        notes=(*comparison.notes, *left_out, *elsewhere, *profiles.notes(profile)),
         key=workload_key(trace, workload),
         kinds=hash(frozenset((call.op, call.phase, call.layer) for call in trace.calls)),
+        left_out=left_out,
     )
 
 
@@ -60,7 +63,7 @@ def interpolated(below: Plan, above: Plan, up: float, down: float, workload: Wor
     predictions = interpolation.interpolate(below, above, up, down, workload.steps)
     if predictions is None:
         return None
-    decision = decide(predictions, workload.steps)
+    decision = said(decide(predictions, workload.steps), above.left_out)
     ends = " and ".join("; ".join(plan.workload["inputs"]) for plan in (below, above))
     note = f"interpolated between the inputs {ends}, which were traced; memory and ops are those of the larger"
     return dataclasses.replace(

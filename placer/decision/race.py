@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from placer.decision.observed import Seen
 from placer.nest import map_nest, tensors
-from placer.placement import move, move_optimizer, synchronize
+from placer.placement import move, move_optimizer, synchronize, target
 from placer.workload import Workload, optimizer_classes
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
@@ -37,7 +37,8 @@ def race(
 ) -> dict[str, Seen]:
     """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
 
-    The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises.
+    The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,
+    also where there is no memory for the copies.
     """
     with same_randomness(devices):
         steps = {device: step_on(workload, device) for device in devices}
@@ -60,11 +61,10 @@ def race(
 
 def step_on(workload: Workload, device: str) -> Callable[[], None]:
     """One step as the workload describes it, on a deep copy on ``device``; returns when the device has finished."""
-    target = torch.device(device)
+    there = target(device)
     given = workload.optimizer
-    # Copied in one go, so that the copied optimizer holds the copied parameters.
-    model, optimizer = copy.deepcopy((cast(nn.Module, workload.target), None if isinstance(given, str) else given))
-    model.to(target)
+    model, optimizer = _copied(cast(nn.Module, workload.target), None if isinstance(given, str) else given)
+    model.to(there)
     if model.training != (workload.mode == "train"):
         model.train(workload.mode == "train")
     if isinstance(given, str):
@@ -72,17 +72,17 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         factory = cast(Callable[[list[nn.Parameter]], torch.optim.Optimizer], optimizer_classes()[given])
         optimizer = factory(parameters) if parameters else None
     elif optimizer is not None:
-        move_optimizer(optimizer, target)
+        move_optimizer(optimizer, there)
     batch = map_nest(_real, (workload.args, workload.kwargs))
     if workload.data == "device":
-        batch = move(batch, target)
-    elif workload.data == "pinned" and target.type != "cpu":
+        batch = move(batch, there)
+    elif workload.data == "pinned" and there.type != "cpu":
         batch = map_nest(lambda x: x.pin_memory(), batch)
     autocast = workload.autocast
 
     def step() -> None:
-        args, kwargs = move(batch, target, non_blocking=workload.data == "pinned")
-        context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(target.type, dtype=autocast)
+        args, kwargs = move(batch, there, non_blocking=workload.data == "pinned")
+        context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(there.type, dtype=autocast)
         if workload.mode == "infer":
             with torch.no_grad(), context:
                 move(model(*args, **kwargs), torch.device("cpu"))
@@ -113,6 +113,20 @@ def same_randomness(devices: Sequence[str]) -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def _copied(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None
+) -> tuple[nn.Module, torch.optim.Optimizer | None]:
+    """A deep copy, the optimizer of the copied parameters; on the CPU, lest a device hold one more on its way."""
+    memo: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers(), *tensors(dict(optimizer.state) if optimizer else {})):
+        special = nn.Parameter in type(tensor).__mro__[1:]  # a class of parameters that knows how to copy itself
+        if special or tensor.device.type in ("cpu", "meta"):
+            continue
+        host = tensor.detach().to("cpu")
+        memo[id(tensor)] = nn.Parameter(host, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else host
+    return copy.deepcopy((model, optimizer), memo)
 
 
 def _real(leaf: Any) -> Any:

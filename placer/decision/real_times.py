@@ -15,17 +15,26 @@ from placer.decision.plan import Plan
 from placer.decision.planning import with_threads
 from placer.decision.race import race
 from placer.decision.threads import running_with
+from placer.errors import first_line, is_out_of_memory
 from placer.pricing import Prediction
 from placer.workload import Workload
 
 
 def with_race(plan: Plan, workload: Workload, measure: str) -> Plan:
-    """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle."""
+    """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle.
+
+    The same, with a note, where there is no memory for the copies that are timed.
+    """
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
-    with _cpu_threads(plan.predictions):
-        results = race(workload, tuple(competing))
+    try:
+        with _cpu_threads(plan.predictions):
+            results = race(workload, tuple(competing))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return replace(plan, notes=(*plan.notes, f"the real step was not timed: {first_line(error)}"))
     note = "step times were measured on this machine; what they are made of is predicted"
     return replace(_corrected(plan, results, workload.steps, "measured", note), measured=True)
 
@@ -51,7 +60,9 @@ def _corrected(plan: Plan, seen: dict[str, observed.Seen], steps: int | None, so
     decision = with_threads(decide(predictions, steps), plan.decision.thread_options)
     return replace(
         plan,
-        decision=said(replace(decision, reason=f"{decision.reason} ({source})"), plan.occupied),
+        decision=said(
+            replace(decision, reason=f"{decision.reason} ({source})"), (*plan.left_out, *plan.occupied)
+        ),
         predictions=predictions,
         notes=(*plan.notes, note),
     )

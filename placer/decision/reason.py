@@ -36,7 +36,7 @@ def reason(
     if left_out is not None and counted_seconds(left_out, steps) < counted_seconds(chosen, steps):
         return (
             f"{chosen.device}: {left_out.device} would be faster ({_times(left_out, steps)} against "
-            f"{_times(chosen, steps)}), but does not fit: it needs {format_bytes(left_out.peak_memory_bytes)} of memory"
+            f"{_times(chosen, steps)}), but does not fit: {_memory(left_out)}"
         )
     if best_other is None:
         only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
@@ -52,6 +52,13 @@ def reason(
         f"{format_seconds(best_other.step_seconds)} on {best_other.device}"
     )
     return text + _main_cost(chosen, best_other)
+
+
+def _memory(prediction: Timed) -> str:
+    """What a workload needs of a device, and could have: what is free there, and what it holds already."""
+    needed = f"it needs {format_bytes(prediction.peak_memory_bytes)} of memory"
+    available = prediction.available_memory_bytes
+    return needed if available is None else f"{needed} and can have {format_bytes(max(available, 0))}"
 
 
 def _same_step(a: Timed, b: Timed) -> bool:

@@ -17,7 +17,7 @@ from torch import nn
 
 from placer import machine
 from placer import profile as profiles
-from placer.decision import convention, planning, ranks, real_times
+from placer.decision import convention, planning, ranks, real_times, residence, settings
 from placer.decision.comparison import Comparison, compare
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
@@ -62,16 +62,24 @@ class Request:
         """Read once, so that the whole request is answered from one. Raises ProfileError."""
         return profiles.load_cached(self.source)
 
+    @property
+    def profile_read(self) -> Profile | None:
+        """The profile if it could be read so far. Reads nothing."""
+        return self.__dict__.get("profile")
+
     @cached_property
     def question(self) -> Hashable:
         """Equal for requests with one answer, about models that are equal."""
-        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile)
+        home = None if self.workload.steps is None else residence.home(self.workload)
+        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile, home)
 
     def comparison(self) -> Comparison:
         """The devices to compare. Raises ProfileError, ProfileStale if the machine changed since calibration."""
         profiles.check_fresh(self.profile)
         names, notes = convention.reachable(self.workload, self.devices)
-        return compare(self.profile, devices=names, threads=self.threads, notes=notes)
+        return compare(
+            self.profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes
+        )
 
 
 def check(workload: Workload, devices: Any, threads: Any, measure: Any, source: Any) -> Request:
@@ -128,7 +136,8 @@ def remember(request: Request, plan: Plan) -> None:
 def understood(request: Request, words: Hashable) -> None:
     """Keep what the ``words`` of a request mean, for as long as its model is what it was."""
     if request.model is not None:
-        plans.understood(request.model, words, (request.workload.signature, request.named))
+        meaning = (request.workload.signature, request.named, request.workload.steps is not None)
+        plans.understood(request.model, words, meaning)
 
 
 def answered_before(
@@ -141,9 +150,10 @@ def answered_before(
     if threads == "tune" or override() is not None or ranks.distributed():
         return None
 
-    def question(meaning: tuple[Hashable, tuple[str, ...] | None]) -> Hashable:
-        signed, named = meaning
-        return _question(signed, named, threads, measure, profiles.load_cached(source))
+    def question(meaning: tuple[Hashable, tuple[str, ...] | None, bool]) -> Hashable:
+        signed, named, short = meaning
+        home = residence.device_name(plans.device_of(model)) if short else None
+        return _question(signed, named, threads, measure, profiles.load_cached(source), home)
 
     try:
         found = plans.again(model, words, question)
@@ -151,18 +161,21 @@ def answered_before(
         return None
     if found is None or not found[0].current:
         return None
-    plan, (_, named) = found
+    plan, (_, named, _) = found
     if named is not None:
         check_available(named)
     return plan
 
 
 def _question(
-    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile
+    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile, home: str | None
 ) -> Hashable:
-    """``signed`` is the workload's signature; the process-wide switches a prediction depends on are in it too."""
-    switches = (torch.get_num_threads(), machine.matmul_precision())
-    return (signed, names, threads, measure, id(profile), switches)
+    """``signed`` is the workload's signature; the process-wide switches a prediction depends on are in it too.
+
+    ``home`` is where the model of a short run is, whose move counts, and with it what a device has started already.
+    """
+    started = home and tuple(machine.has_context(name) for name in machine.accelerators())
+    return (signed, names, threads, measure, id(profile), settings.switches(), home, started)
 
 
 def words(

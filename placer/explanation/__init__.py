@@ -27,6 +27,7 @@ __all__ = [
     "machine_parts",
     "new_table",
     "plain",
+    "printable_values",
     "render_html",
     "render_sweep",
     "render_text",
@@ -35,6 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from placer.explanation.console import load_rich, plain
     from placer.explanation.html import render as render_html
+    from placer.explanation.printable import printable as printable_values
     from placer.explanation.sweep import Sweep
     from placer.explanation.sweep_text import render as render_sweep
     from placer.explanation.tables import new_table
@@ -48,6 +50,7 @@ _HOMES = {
     "machine_parts": ("verdict", "machine_parts"),
     "new_table": ("tables", "new_table"),
     "plain": ("console", "plain"),
+    "printable_values": ("printable", "printable"),
     "render_html": ("html", "render"),
     "render_sweep": ("sweep_text", "render"),
     "render_text": ("text", "render"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing import UNMEASURED_RATE, Prediction, PricedTrace, Work, ops_inside
+from placer.pricing import Prediction, PricedTrace, Work, roofline_parts
 from placer.profile import DeviceFit
 
 #: What a step's op time is made of, in the order it is shown. The parts add up to the component ``compute``.
@@ -18,13 +18,8 @@ def bounds(predictions: Mapping[str, Prediction]) -> dict[str, dict[str, float]]
 
 def bound(work: Work, fit: DeviceFit) -> str:
     """The longest of an op's three parts: its arithmetic, its memory traffic, or the overhead of starting it."""
-    rates = fit.rates
-    peak = rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
-    times = {
-        "arithmetic": work.flops / peak,
-        "memory": work.bytes / rates["bytes_per_second"],
-        "overhead": ops_inside(work) * rates["dispatch_seconds"],
-    }
+    overhead, arithmetic, memory = roofline_parts(work, fit)
+    times = {"arithmetic": arithmetic, "memory": memory, "overhead": overhead}
     return max(times, key=lambda name: times[name])
 
 

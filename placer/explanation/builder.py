@@ -68,6 +68,7 @@ def _device_row(prediction: Prediction) -> DeviceRow:
         fits=prediction.fits,
         coverage=prediction.coverage,
         provenance=prediction.provenance,
+        available_memory_bytes=prediction.available_memory_bytes,
     )
 
 

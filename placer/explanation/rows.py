@@ -11,7 +11,8 @@ from typing import Any
 class DeviceRow:
     """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step.
 
-    ``provenance`` is what its numbers rest on: calibrated, published or data sheet.
+    ``available_memory_bytes`` is what the workload could have there, None where that is not known. ``provenance`` is
+    what its numbers rest on: calibrated, published or data sheet.
     """
 
     step_seconds: float
@@ -24,6 +25,7 @@ class DeviceRow:
     fits: bool
     coverage: float
     provenance: str = "calibrated"
+    available_memory_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "components": dict(self.components)}

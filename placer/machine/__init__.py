@@ -5,17 +5,22 @@ Nothing here but ``memory`` creates a device context to look (seconds, and hundr
 
 from placer.machine import malloc
 from placer.machine.cpu import cpu_instructions, cpu_model, cpu_version, machine_id, usable_cores
-from placer.machine.device_memory import known_free_memory, memory
+from placer.machine.device_memory import allocated_memory, known_free_memory, memory, reserved_memory
 from placer.machine.devices import (
     accelerators,
     available_devices,
+    current_device,
     has_context,
     normal_device,
     split_device,
     utilization,
 )
-from placer.machine.identity import fingerprint, matmul_precision
+from placer.machine.driver import describe_driver
+from placer.machine.identity import describe_accelerators, fingerprint, matmul_precision, tf32
+from placer.machine.kinds import same_kind, unsupported
 from placer.machine.malloc import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState
+from placer.machine.nvml import clocks as gpu_clocks
+from placer.machine.nvml import order_is_known
 from placer.machine.staleness import differences
 
 __all__ = [
@@ -23,12 +28,17 @@ __all__ = [
     "LAST_THRESHOLD",
     "HeapState",
     "accelerators",
+    "allocated_memory",
     "available_devices",
     "cpu_instructions",
     "cpu_model",
     "cpu_version",
+    "current_device",
+    "describe_accelerators",
+    "describe_driver",
     "differences",
     "fingerprint",
+    "gpu_clocks",
     "has_context",
     "known_free_memory",
     "machine_id",
@@ -36,7 +46,12 @@ __all__ = [
     "matmul_precision",
     "memory",
     "normal_device",
+    "order_is_known",
+    "reserved_memory",
+    "same_kind",
     "split_device",
+    "tf32",
+    "unsupported",
     "usable_cores",
     "utilization",
 ]

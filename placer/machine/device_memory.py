@@ -25,19 +25,48 @@ def memory(device: str) -> tuple[int, int]:
         raise ValueError(f"no device {device!r} here; there is {', '.join(devices.available_devices())}")
     import torch
 
-    free, total = torch.get_device_module(torch.device(kind)).mem_get_info(index)
+    free, total = torch.get_device_module(kind).mem_get_info(index)
     return int(free), int(total)
 
 
 def known_free_memory(device: str) -> int | None:
     """Free bytes, as far as they can be told without creating a context; None where only a context could tell.
 
-    Raises ValueError for a device that is not there.
+    What torch's allocator keeps for this process and does not use is free for it, and counts. Raises ValueError for a
+    device that is not there.
     """
     kind, index = devices.split_device(device)
     if kind == "cuda" and (found := nvml.memory(index)) is not None:
-        return found[0]
-    return memory(device)[0] if kind in ("cpu", "mps") or devices.has_context(device) else None
+        free = found[0]
+    elif kind in ("cpu", "mps") or devices.has_context(device):
+        free = memory(device)[0]
+    else:
+        return None
+    return free + max(reserved_memory(device) - allocated_memory(device), 0)
+
+
+def reserved_memory(device: str) -> int:
+    """Bytes of an accelerator that torch's allocator has taken for this process; 0 before there is a context."""
+    return _allocator(device, "memory_reserved", "driver_allocated_memory")
+
+
+def allocated_memory(device: str) -> int:
+    """Bytes of them that tensors use."""
+    return _allocator(device, "memory_allocated", "current_allocated_memory")
+
+
+def _allocator(device: str, question: str, question_mps: str) -> int:
+    """What the device's module answers to a question about its allocator; 0 where it has no such function."""
+    import torch
+
+    kind, index = devices.split_device(device)
+    if kind == "cpu":
+        return 0
+    if kind == "mps":
+        asked = getattr(torch.mps, question_mps, None)
+        return int(asked()) if callable(asked) and torch.backends.mps.is_available() else 0
+    asked = getattr(getattr(torch, kind, None), question, None)
+    return int(asked(index)) if callable(asked) and devices.has_context(device) else 0
 
 
 def host_memory() -> tuple[int, int]:

@@ -14,16 +14,12 @@ def accelerators() -> tuple[str, ...]:
     """Accelerators torch can use here, the default one first: ``("cuda", "cuda:1")``, ``("mps",)`` or ``()``."""
     import torch
 
-    # The accelerator this torch build knows, present or not. Its module counts devices without a context (and, unlike
-    # torch.cuda.is_available, through NVML whatever PYTORCH_NVML_BASED_CUDA_CHECK says).
-    try:
-        built_for = torch.accelerator.current_accelerator()
-    except RuntimeError:  # what torch 2.6 answers where none is present
+    kind = _built_for()
+    if kind is None:
         return ()
-    if built_for is None:
-        return ()
-    kind = built_for.type
-    count = torch.get_device_module(built_for).device_count()
+    # Counts without a context, and unlike torch.cuda.is_available through NVML, whatever
+    # PYTORCH_NVML_BASED_CUDA_CHECK says.
+    count = torch.get_device_module(kind).device_count()
     return tuple(kind if index == 0 else f"{kind}:{index}" for index in range(count))
 
 
@@ -33,12 +29,33 @@ def available_devices() -> tuple[str, ...]:
 
 
 def has_context(device: str) -> bool:
-    """Whether this process uses the accelerator already; False where its backend does not say, or is not there."""
+    """Whether this process uses the accelerator already; False where its backend does not say, or is not there.
+
+    Of several it uses the current one, and those that its tensors have been on.
+    """
     import torch
 
-    module = getattr(torch, split_device(device)[0], None)
-    asked = getattr(module, "is_initialized", None)
-    return bool(asked()) if callable(asked) else False
+    kind, index = split_device(device)
+    if not _is_initialized(kind):
+        return False
+    reserved = getattr(getattr(torch, kind), "memory_reserved", None)
+    return normal_device(device) == current_device(kind) or bool(callable(reserved) and reserved(index))
+
+
+def current_device(kind: str) -> str:
+    """The device of a kind that torch means by its bare name: the first one, unless the process has set another."""
+    import torch
+
+    asked = getattr(getattr(torch, kind, None), "current_device", None)
+    return normal_device(f"{kind}:{asked()}") if callable(asked) and _is_initialized(kind) else kind
+
+
+def _is_initialized(kind: str) -> bool:
+    """Whether this process uses a kind of accelerator, so that looking at one creates no context."""
+    import torch
+
+    asked = getattr(getattr(torch, kind, None), "is_initialized", None)
+    return kind != "cpu" and bool(callable(asked) and asked())
 
 
 def utilization(device: str) -> float | None:
@@ -59,6 +76,20 @@ def split_device(device: str) -> tuple[str, int]:
     if match is None:
         raise ValueError(f"not a device: {device!r}; give a name like 'cpu', 'cuda' or 'cuda:1'")
     return match[1], int(match[2] or 0)
+
+
+def _built_for() -> str | None:
+    """The kind of accelerator this build of torch knows, present or not."""
+    import torch
+
+    own_backend = torch._C._get_privateuse1_backend_name() != "privateuseone"  # comes before all that torch knows
+    if (torch.version.cuda or torch.version.hip) and not own_backend:
+        return "cuda"  # torch 2.6 would ask the driver, after which no forked process can use CUDA
+    try:
+        found = torch.accelerator.current_accelerator()
+    except RuntimeError:  # what torch 2.6 answers where none is present
+        return None
+    return None if found is None else found.type
 
 
 def normal_device(device: str) -> str:

@@ -13,26 +13,42 @@ from placer.machine.devices import accelerators, split_device
 def fingerprint() -> dict[str, Any]:
     """What step times depend on, as plain JSON values; ``profile.stale_fields`` compares two of them.
 
-    ``tf32_matmul`` and ``tf32_convolution`` are there only beside an accelerator. Never creates a device context.
+    The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``
+    and ``tf32_convolution`` are there only beside an accelerator. Never creates a device context.
     """
     import torch
 
-    found = accelerators()
+    found = describe_accelerators()
     facts: dict[str, Any] = {
         "cpu": cpu_model(),
         "cpu_version": cpu_version(),
         "cpu_instructions": cpu_instructions(),
         "cores": usable_cores(),
         "memory_bytes": host_memory()[1],
-        "accelerators": [_describe(device) for device in found],
+        "accelerators": found,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "matmul_precision": matmul_precision(),
     }
     if found:
-        facts["tf32_matmul"] = _tf32(torch.backends.cuda.matmul, torch.backends.cuda.matmul)
-        facts["tf32_convolution"] = _tf32(getattr(torch.backends.cudnn, "conv", None), torch.backends.cudnn)
+        facts["tf32_matmul"], facts["tf32_convolution"], _ = tf32()
     return facts
+
+
+def describe_accelerators() -> list[dict[str, Any]]:
+    """``device``, ``name``, ``memory_bytes`` (0: unknown), ``driver`` ("": unknown), ... of every accelerator here."""
+    return [_describe(device) for device in accelerators()]
+
+
+def tf32() -> tuple[bool, bool, bool]:
+    """Whether CUDA multiplies float32 in TF32: in matrix products, and in cuDNN's convolutions and recurrent layers."""
+    import torch
+
+    return (
+        _tf32(torch.backends.cuda.matmul, torch.backends.cuda.matmul),
+        _tf32(getattr(torch.backends.cudnn, "conv", None), torch.backends.cudnn),
+        _tf32(getattr(torch.backends.cudnn, "rnn", None), torch.backends.cudnn),
+    )
 
 
 def matmul_precision() -> str:
@@ -47,10 +63,9 @@ def matmul_precision() -> str:
 
 def _describe(device: str) -> dict[str, Any]:
     kind, index = split_device(device)
-    facts = nvml.describe(index) if kind == "cuda" else None
-    if facts is None:
-        facts = {"name": kind if kind != "mps" else cpu_model(), "memory_bytes": 0, "driver": ""}
-    return {"device": device, **facts}
+    known = nvml.describe(index) if kind == "cuda" else None
+    name = kind if kind != "mps" else cpu_model()
+    return {"device": device, "name": name, "memory_bytes": 0, "driver": "", **(known or {})}
 
 
 def _tf32(current: object, legacy: object) -> bool:

@@ -1,28 +1,61 @@
 """The few NVML questions placer asks about NVIDIA devices, by torch's device index. None when nobody answers.
 
 A machine without the NVIDIA driver is normal, so every failure of the library means "not known", never an error.
+
+Without a device context NVML numbers the devices by bus and CUDA by speed, unless CUDA_DEVICE_ORDER is PCI_BUS_ID. The
+two agree where all devices are alike; see ``order_is_known``. With a context the device is found by its UUID.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def describe(index: int) -> dict[str, Any] | None:
-    """``{"name", "memory_bytes", "driver"}`` of the device torch calls ``cuda:index``."""
-    return _ask(
-        index,
-        lambda nvml, handle: {
-            "name": _text(nvml.nvmlDeviceGetName(handle)),
-            "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
-        },
-    )
+    """``name``, ``memory_bytes``, ``driver`` and ``compute_capability`` ("8.6") of the device ``cuda:index``.
+
+    Those that are known: boards whose memory is the system's, and virtual ones, do not answer every question.
+    """
+
+    def capability(nvml: Any, handle: Any) -> str:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        return f"{major}.{minor}"
+
+    return _answers(index, {
+        "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
+        "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+        "compute_capability": capability,
+    })  # fmt: skip
+
+
+def cuda_version() -> tuple[int, int] | None:
+    """The newest version of CUDA that the driver runs: ``(12, 4)``."""
+    library = _library()
+    if library is None:
+        return None
+    with contextlib.suppress(library.NVMLError, AttributeError):
+        version = int(library.nvmlSystemGetCudaDriverVersion())
+        return version // 1000, version % 1000 // 10
+    return None
+
+
+def order_is_known() -> bool:
+    """Whether NVML and CUDA certainly number the devices alike: in order of the bus, or all of one name."""
+    library = _library()
+    if library is None or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _context():
+        return True
+    try:
+        handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
+        return len({_text(library.nvmlDeviceGetName(handle)) for handle in handles}) <= 1
+    except library.NVMLError:
+        return True
 
 
 def memory(index: int) -> tuple[int, int] | None:
@@ -40,10 +73,30 @@ def utilization(index: int) -> float | None:
     return _ask(index, lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
 
 
+def clocks(index: int) -> dict[str, float] | None:
+    """``sm_mhz``, ``power_watts``, ``power_limit_watts`` and ``throttle`` (NVML's bits), those that are known.
+
+    The clock of the multiprocessors is that of this moment, the power the mean of up to a second before.
+    """
+
+    def throttle(nvml: Any, handle: Any) -> int:
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        return int((reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+
+    known = _answers(index, {
+        "sm_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "power_watts": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+        "power_limit_watts": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+        "throttle": throttle,
+    })  # fmt: skip
+    return None if known is None else {name: float(value) for name, value in known.items()}
+
+
 def visible_device(index: int, visible: str | None) -> int | str | None:
     """What CUDA_VISIBLE_DEVICES shows as device ``index``: an NVML index, the start of a UUID, or None.
 
-    Follows the driver's rules: the list ends at the first entry that is not a device, and a UUID may be shortened.
+    Follows the driver's rules: the list ends at the first entry that is not a device, a list that names a device twice
+    shows none, and a UUID may be shortened.
     """
     if visible is None:
         return index
@@ -56,6 +109,8 @@ def visible_device(index: int, visible: str | None) -> int | str | None:
             entries.append(text)
         else:
             break
+    if len(set(entries)) < len(entries):
+        return None
     return entries[index] if index < len(entries) else None
 
 
@@ -75,14 +130,36 @@ def _library() -> Any | None:
 
 def _ask(index: int, question: Callable[[Any, Any], T]) -> T | None:
     library = _library()
-    wanted = visible_device(index, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if library is None or wanted is None:
+    if library is None:
         return None
     try:
-        handle = _handle(library, wanted)
+        handle = _found(library, index)
         return None if handle is None else question(library, handle)
     except library.NVMLError:
         return None
+
+
+def _answers(index: int, questions: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, Any] | None:
+    """The answers to those of several questions that have one; None where none has."""
+
+    def ask_all(nvml: Any, handle: Any) -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        for name, question in questions.items():
+            with contextlib.suppress(nvml.NVMLError, AttributeError):
+                known[name] = question(nvml, handle)
+        return known
+
+    return _ask(index, ask_all) or None
+
+
+def _found(library: Any, index: int) -> Any | None:
+    """NVML's handle of the device torch calls ``cuda:index``."""
+    uuid = _uuid(index)
+    handle = None if uuid is None else _handle(library, f"GPU-{uuid}")
+    if handle is None:
+        wanted = visible_device(index, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        handle = None if wanted is None else _handle(library, wanted)
+    return None if handle is None else _instance(library, handle)
 
 
 def _handle(library: Any, wanted: int | str) -> Any | None:
@@ -95,6 +172,37 @@ def _handle(library: Any, wanted: int | str) -> Any | None:
         if _text(library.nvmlDeviceGetUUID(handle)).startswith(wanted):
             return handle
     return None
+
+
+def _instance(library: Any, handle: Any) -> Any | None:
+    """The device itself; where it is split (MIG), its first instance, which is all that CUDA then uses of it."""
+    try:
+        if not library.nvmlDeviceGetMigMode(handle)[0]:
+            return handle
+        count = library.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except (library.NVMLError, AttributeError):  # cannot be split, or is an instance already
+        return handle
+    for number in range(count):
+        with contextlib.suppress(library.NVMLError):
+            return library.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+    return None
+
+
+def _context() -> bool:
+    """Whether this process uses CUDA already."""
+    import torch
+
+    return bool(torch.cuda.is_initialized())
+
+
+def _uuid(index: int) -> str | None:
+    """What CUDA calls the device, without ``GPU-``; None before this process has a context, and in older torch."""
+    import torch
+
+    if not _context() or index >= torch.cuda.device_count():
+        return None
+    found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    return None if found is None else str(found)
 
 
 def _text(value: str | bytes) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from placer.machine.kinds import close, same_kind
+
 #: Fingerprint fields compared by plain equality, with the words a reader knows.
 _PLAIN = {
     "cpu": "CPU",
@@ -12,22 +14,16 @@ _PLAIN = {
     "cpu_instructions": "CPU instructions",
     "cores": "usable cores",
     "torch": "torch",
-    "matmul_precision": "float32 matmul precision",
-    "tf32_matmul": "TF32 in matmul",
-    "tf32_convolution": "TF32 in convolutions",
 }
-#: Fields not every profile has: TF32 is recorded only beside an accelerator, whose coming and going is a field of its
-#: own, and older profiles do not tell CPUs of one name apart.
-_OPTIONAL = ("tf32_matmul", "tf32_convolution", "cpu_version", "cpu_instructions")
-#: Kernels and containers report a slightly different total after an update; speed does not depend on it.
-_MEMORY_TOLERANCE = 0.05
+#: Fields not every profile has: older ones do not tell CPUs of one name apart.
+_OPTIONAL = ("cpu_version", "cpu_instructions")
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_threads: Sequence[int]) -> tuple[str, ...]:
     """One ``"field: old -> new"`` for every field that makes the old numbers wrong.
 
-    Two differences are not staleness: a number of CPU threads within the range that was calibrated, and an accelerator
-    that is not visible any more (the numbers of the devices left still hold).
+    Three differences are not staleness: a number of CPU threads within the range that was calibrated, an accelerator
+    that is not visible any more (the numbers of the devices left still hold), and a twin of one that was there.
     """
     found = [
         f"{label}: {_show(then.get(field))} -> {_show(now.get(field))}"
@@ -35,7 +31,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
         if then.get(field) != now.get(field) and not (field in _OPTIONAL and (field not in then or field not in now))
     ]
     old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
-    if not _close(old_memory, new_memory):
+    if not close(old_memory, new_memory):
         found.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
     old_threads, new_threads = then.get("threads"), now.get("threads")
     if old_threads != new_threads and not _within(new_threads, calibrated_threads):
@@ -46,7 +42,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
 def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     for device, facts in now.items():
-        old = then.get(device)
+        alike = (old for old in then.values() if same_kind(old, facts))
+        old = next(alike, then.get(device))
         if old is None:
             found.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
             continue
@@ -55,7 +52,7 @@ def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) ->
             for field, label in (("name", "name"), ("driver", "driver"))
             if old.get(field) != facts.get(field)
         ]
-        if not _close(old.get("memory_bytes"), facts.get("memory_bytes")):
+        if not close(old.get("memory_bytes"), facts.get("memory_bytes")):
             found.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
     return found
 
@@ -66,12 +63,6 @@ def _by_device(fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if not isinstance(listed, (list, tuple)):
         return {}
     return {str(facts.get("device")): facts for facts in listed if isinstance(facts, Mapping)}
-
-
-def _close(old: object, new: object) -> bool:
-    if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
-        return old == new
-    return abs(old - new) <= _MEMORY_TOLERANCE * max(abs(old), abs(new))
 
 
 def _within(threads: object, calibrated: Sequence[int]) -> bool:

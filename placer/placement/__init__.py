@@ -3,7 +3,7 @@
 from placer.placement.anchored import anchor
 from placer.placement.batches import MovedBatches, Staging, staging
 from placer.placement.drift import Drift
-from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize
+from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize, target
 from placer.placement.relocation import Refused, relocate, relocate_or_stay
 from placer.placement.step_times import StepTimes
 
@@ -23,4 +23,5 @@ __all__ = [
     "same_device",
     "staging",
     "synchronize",
+    "target",
 ]

@@ -8,6 +8,7 @@ stream, from pinned memory, and nobody waits.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -103,8 +104,12 @@ def _pinned(leaf: Any) -> Any:
     return leaf if leaf.is_pinned() else leaf.pin_memory()
 
 
+@functools.cache
 def _side_stream(device: torch.device) -> Any:
-    """A stream for copies; None where the device has no streams."""
+    """The process's stream for copies to a device; None where the device has no streams.
+
+    The allocator keeps the memory of every stream apart, so each further one would hold batches of its own.
+    """
     if device.type == "meta":
         return None
     module = torch.get_device_module(device)

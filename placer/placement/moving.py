@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from placer import machine
 from placer.nest import map_nest
+
+#: Kinds of devices of which there is one, without a number.
+_SINGLE = frozenset({"cpu", "mps", "meta"})
+
+
+def target(device: str) -> torch.device:
+    """The device that profiles mean by a name: ``cuda`` is number 0, whichever is the process's current one."""
+    kind, index = machine.split_device(device)
+    return torch.device(kind) if kind in _SINGLE else torch.device(kind, index)
 
 
 def move(x: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
@@ -62,22 +72,21 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
 
 def synchronize(device: str) -> None:
     """Wait for everything issued to an accelerator, through its own device module; nothing to wait for on the CPU."""
-    target = torch.device(device)
-    if target.type == "cpu":
+    waited = target(device)
+    if waited.type == "cpu":
         return
-    module = torch.get_device_module(target)
-    if target.type == "mps":  # there is only one, and its function takes none
+    module = torch.get_device_module(waited)
+    if waited.type == "mps":  # its function takes no device
         module.synchronize()
     else:
-        module.synchronize(target)
+        module.synchronize(waited)
 
 
 def same_device(a: torch.device, b: torch.device) -> bool:
-    """Whether two names mean one device: ``cuda`` is ``cuda:0`` unless the process chose another as its current one."""
+    """Whether two devices of torch are one: ``cuda`` is the process's current one, number 0 unless it set another."""
     if a.type != b.type:
         return False
     if a.type == "cpu" or a.index == b.index:
         return True
-    # Asking for the current device creates a context; before there is one, it is number 0.
-    current = torch.cuda.current_device() if a.type == "cuda" and torch.cuda.is_initialized() else 0
+    current = machine.split_device(machine.current_device(a.type))[1]
     return (current if a.index is None else a.index) == (current if b.index is None else b.index)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from placer import machine
-from placer.errors import first_line
+from placer.errors import first_line, is_out_of_memory
 from placer.placement.before_move import BeforeMove
-from placer.placement.moving import move_modules, move_optimizer, only_device, same_device
+from placer.placement.moving import move_modules, move_optimizer, only_device, same_device, target
 from placer.workload import Workload, strict
 
 
@@ -33,14 +33,14 @@ def relocate(
     """Move a workload's modules and the optimizer's state to ``device``, in place.
 
     ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. ``known`` is where the model is
-    for certain. Raises RuntimeError, torch's own, where the device refuses.
+    for certain. Raises what torch raises where the device refuses: RuntimeError, or TypeError for a dtype it lacks.
     """
-    target = torch.device(device)
-    if known is None or not same_device(known, target):
-        move_modules(workload.modules, target)
+    there = target(device)
+    if known is None or not same_device(known, there):
+        move_modules(workload.modules, there)
     if isinstance(optimizer, torch.optim.Optimizer):
-        move_optimizer(optimizer, target)
-    if threads is not None and target.type == "cpu" and threads != torch.get_num_threads():
+        move_optimizer(optimizer, there)
+    if threads is not None and there.type == "cpu" and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
 
 
@@ -59,20 +59,21 @@ def relocate_or_stay(
     ``PLACER_STRICT=1``, and where there is no other device to stay on.
     """
     here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
-    stays = here is None or same_device(here, torch.device(device))
+    stays = here is None or same_device(here, target(device))
     before = None if stays else BeforeMove(workload.modules, optimizer)
     try:
         relocate(workload, optimizer, device, threads=threads, known=known)
         return None
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         if before is None:
             raise
         before.restore()
         home = machine.normal_device(str(here))
         if strict() or home not in (machine.available_devices() if allowed is None else allowed):
             raise
+        remedy = f"free memory on {device} or " if is_out_of_memory(error) else ""
         return Refused(
             home,
             f"{home}: the move to {device} failed ({type(error).__name__}: {first_line(error)}); "
-            f"free memory on {device} or set PLACER_DEVICE={home}",
+            f"{remedy}set PLACER_DEVICE={home}",
         )

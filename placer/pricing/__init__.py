@@ -9,14 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from placer.pricing import parameter_updates, timeline
+from placer.pricing.clocks import QUEUE_DEPTH, Clocks, ScheduleItem
 from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import amounts, describe, describe_step, feature_names, ops_inside
+from placer.pricing.describe import PLACE, amounts, describe, describe_step, feature_names
+from placer.pricing.device_memory import Residence
 from placer.pricing.families import FAMILIES, PER_CORE
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     LOOPS_BY_FLOOR,
-    UNMEASURED_RATE,
+    floor_amounts,
     floor_parts,
+    peak,
+    roofline_parts,
     roofline_seconds,
 )
 from placer.pricing.framework import (
@@ -29,8 +33,17 @@ from placer.pricing.framework import (
     framework_seconds,
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.host_time import HOST, HOST_UPDATE, host_seconds
+from placer.pricing.host_time import (
+    HOST,
+    HOST_UPDATE,
+    KERNELS,
+    host_seconds,
+    kernels_of,
+    pause_seconds,
+    waits_for_device,
+)
 from placer.pricing.named_profile import named_profile
+from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
@@ -52,10 +65,14 @@ __all__ = [
     "Provenance",
     "backed",
     "predict",
+    "Residence",
     "doubt",
     "Z90",
     "timeline",
     "Span",
+    "Clocks",
+    "ScheduleItem",
+    "QUEUE_DEPTH",
     # What an op is: its family, amounts and features.
     "Work",
     "FAMILIES",
@@ -64,14 +81,17 @@ __all__ = [
     "Context",
     "amounts",
     "PER_CORE",
+    "PLACE",
+    "on_accelerator",
     "feature_names",
     "CONTEXT_SIZES",
-    "ops_inside",
     "parameter_updates",
     # What an op takes: its floor, the residual over it, page faults, and the host's time to issue it.
     "CostModel",
     "roofline_seconds",
-    "UNMEASURED_RATE",
+    "roofline_parts",
+    "peak",
+    "floor_amounts",
     "floor_parts",
     "ARITHMETIC_BY_FLOOR",
     "LOOPS_BY_FLOOR",
@@ -87,6 +107,10 @@ __all__ = [
     "host_seconds",
     "HOST",
     "HOST_UPDATE",
+    "KERNELS",
+    "kernels_of",
+    "pause_seconds",
+    "waits_for_device",
     # What a GPU of the catalog takes, and its profile.
     "gpu",
     "device_model",

@@ -22,7 +22,8 @@ from placer.pricing.describe import describe_step
 from placer.pricing.floors import floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
-from placer.pricing.host_time import host_seconds
+from placer.pricing.host_time import host_seconds, kernels_of, pause_seconds
+from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import known_labels
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.prediction import PricedTrace, Provenance, Source
@@ -97,6 +98,9 @@ class CostModel:
         order = [slot[id(work)] for work in described]
         seconds, sigma, sources = self.price_works(works)
         issue = [self._host_seconds(work) for work in works]
+        kernels = [kernels_of(work, self.fit.framework) for work in works]
+        if self.fit.device != "cpu":
+            seconds = [t + pause_seconds(n, self.fit) if t > 0.0 else t for t, n in zip(seconds, kernels, strict=True)]
         priced, host = [seconds[i] for i in order], [issue[i] for i in order]
         for number, extra in self._page_faults(trace, heap).items():
             priced[number] += extra
@@ -112,6 +116,7 @@ class CostModel:
             counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
             fit=self.fit,
             works=tuple(described),
+            kernels=() if self.fit.device == "cpu" else tuple(kernels[i] for i in order),
         )
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
@@ -132,17 +137,18 @@ class CostModel:
                 for i, price, doubt, source in zip(members, *found, strict=True):
                     seconds[i], sigma[i], sources[i] = price, doubt, source
                 continue
+            seen = {i: works[i] if self.fit.device == "cpu" else on_accelerator(works[i]) for i in members}
             if residual is None:
                 for i in members:
-                    seconds[i] = roofline_seconds(works[i], self.fit)
+                    seconds[i] = roofline_seconds(seen[i], self.fit)
                 continue
-            x: Array = np.array([inputs_of(works[i]) for i in members])
-            ops = np.array([_op_index(residual, works[i]) for i in members])
+            x: Array = np.array([inputs_of(seen[i]) for i in members])
+            ops = np.array([_op_index(residual, seen[i]) for i in members])
             mean, variance = residual.predict(x, ops)
             covered = residual.covers(x, ops)
             parameters, usual = residual.fit.parameters, residual.fit.mean
             for j, i in enumerate(members):
-                floor, share = floor_parts(works[i], self.fit, parameters)
+                floor, share = floor_parts(seen[i], self.fit, parameters)
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)

@@ -16,6 +16,8 @@ from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, P
 from placer.pricing.work import Work
 from placer.tracing import OpCall, Trace
 
+#: Amounts of an op's place in its step, on which only a CPU spends time: it fetches evicted code again.
+PLACE = ("evicted", "first", "reuse_distance")
 #: Ops that take only the dtype and the device from their operand and read no element of it. Without the operand they
 #: look elementwise, as they are.
 _TEMPLATED = frozenset({"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty"})

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from placer.pricing.describe import amounts, ops_inside
 from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.on_accelerator import launches
 from placer.pricing.op_labels import known_labels
+from placer.pricing.precision import arithmetic
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
 
@@ -27,18 +29,26 @@ LEAST_SHARE = 0.05
 
 def roofline_seconds(work: Work, fit: DeviceFit) -> float:
     """The least time that physics allows: dispatch, then arithmetic or memory traffic, whichever is longer."""
-    rates = fit.rates
-    return ops_inside(work) * rates["dispatch_seconds"] + max(
-        work.flops / _peak(work, rates), work.bytes / rates["bytes_per_second"]
-    )
+    dispatch, arithmetic_seconds, memory = roofline_parts(work, fit)
+    return dispatch + max(arithmetic_seconds, memory)
+
+
+def roofline_parts(work: Work, fit: DeviceFit) -> tuple[float, float, float]:
+    """The least seconds of an op's dispatch, of its arithmetic and of its memory traffic."""
+    rates, cpu = fit.rates, fit.device == "cpu"
+    ops = ops_inside(work) if cpu else launches(work)
+    return (
+        ops * rates["dispatch_seconds"], work.flops / peak(work, rates, cpu=cpu), work.bytes / rates["bytes_per_second"]
+    )  # fmt: skip
 
 
 def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> float:
     """A latency, and a cost for each amount that the op's time is proportional to.
 
     The costs are the op's own where it was measured often enough (``name@op``), else its family's. In the latter case
-    an op in another dtype than float32 is scaled by the ratio of the two peak rates. The floor is never below a third
-    of the roofline: no fit may promise the impossible.
+    FLOPs in another dtype than float32 are scaled by the ratio of the two peak rates: on the CPU where they are slower,
+    on an accelerator in any case (see ``floor_amounts``). The floor is never below a third of the roofline: no fit may
+    promise the impossible.
     """
     return floor_parts(work, fit, parameters)[0]
 
@@ -54,7 +64,8 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
     total = parameters[f"latency{suffix}"]
     arithmetic = loops = 0.0
-    for name, amount in amounts(work, fit.threads).items():
+    cpu = fit.device == "cpu"
+    for name, amount in floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu).items():
         part = parameters.get(f"{name}{suffix}", 0.0) * amount
         total += part
         if name in _ARITHMETIC:
@@ -65,11 +76,24 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     if parameters.get(ARITHMETIC_BY_FLOOR) and FAMILIES[work.family].evaluates(work):
         by_floor += arithmetic
     share = max(1.0 - by_floor / total, LEAST_SHARE) if by_floor > 0.0 else 1.0
-    if not suffix and work.dtype != "float32":
-        total += work.flops * max(1.0 / _peak(work, fit.rates) - 1.0 / fit.rates["flops/float32"], 0.0)
+    if cpu and not suffix and work.dtype != "float32":
+        total += work.flops * max(1.0 / peak(work, fit.rates) - 1.0 / fit.rates["flops/float32"], 0.0)
     return max(total, roofline_seconds(work, fit) / 3.0), share
 
 
-def _peak(work: Work, rates: Mapping[str, float]) -> float:
-    """FLOP/s of the op's dtype, measured or assumed."""
-    return rates.get(f"flops/{work.dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(work.dtype, 1.0)
+def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True) -> dict[str, float]:
+    """The amounts that the floor is a sum over (see ``describe.amounts``), as fitting and pricing count them.
+
+    Those of an accelerator count FLOPs by the time they take at the peak rate of what they run in, in FLOPs of float32.
+    So one cost serves all dtypes, and float32 whether this process allows TF32 or not.
+    """
+    found = amounts(work, threads)
+    if not cpu:
+        found["flops"] *= rates["flops/float32"] / peak(work, rates, cpu=False)
+    return found
+
+
+def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
+    """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, see ``precision`` on an accelerator."""
+    dtype = work.dtype if cpu else arithmetic(work)
+    return rates.get(f"flops/{dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(dtype, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from placer.pricing.operands import has_true_argument
 from placer.tracing import OpCall
 
 #: Separates an op's name from the suffix of its kernel.
@@ -24,6 +25,8 @@ def kernel_of(call: OpCall) -> str:
       long as the rest.
     - ``mask``: elements that a mask selects. Searching the mask takes far less than reading as many row numbers. A sum
       of a mask counts in integers, which takes several times as long as a sum of floating-point numbers.
+    - ``accumulate``: numbers that are added where they are put, as in the gradient of ``x[index]``. An accelerator
+      sorts the row numbers first.
     - ``rows``: a batch norm of a matrix, whose channels are adjacent in memory. Its gradient treats each number as a
       plane of its own (``batch_norm_cpu_backward_contiguous_impl`` in ATen/native/cpu/batch_norm_kernel.cpp) and takes
       six times as long as that of images. Statistics are taken of whole rows, in half the time.
@@ -36,6 +39,8 @@ def kernel_of(call: OpCall) -> str:
         return f"{call.op}{SUFFIX}mask"
     if call.op in _BY_INDEX and any(t.dtype == "bool" for t in call.inputs[1:]) and call.inputs[0].dtype != "bool":
         return f"{call.op}{SUFFIX}mask"
+    if "index_put" in call.op and has_true_argument(call):
+        return f"{call.op}{SUFFIX}accumulate"
     return call.op
 
 

@@ -1,4 +1,8 @@
-"""The update of one parameter tensor: how many kernels an optimizer runs, and how many bytes they move."""
+"""The update of one parameter tensor: how many kernels an optimizer runs, and how many bytes they move.
+
+The CPU updates one tensor after the other. On an accelerator torch updates all of them together: op by op, each over
+the list of all tensors (``foreach``, torch's default there), or in one kernel that does everything (``fused``).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,15 @@ _KERNELS = {"SGD": 1, "Adam": 8, "AdamW": 8, "RMSprop": 5, "Adagrad": 5, "Adadel
 _PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
 #: Both, of an optimizer that is not listed.
 _OTHER = 7
+#: Of ``foreach``: ops over the list of all tensors, and passes over memory of the parameters' size, intermediates
+#: included (``_multi_tensor_*`` in torch/optim, the same from torch 2.6 to 2.13).
+_FOREACH = {"SGD": (1, 3), "Adam": (7, 18), "AdamW": (8, 20), "RMSprop": (5, 13), "Adagrad": (5, 13),
+            "Adadelta": (11, 27), "Adamax": (6, 16), "NAdam": (8, 22), "RAdam": (9, 22)}  # fmt: skip
+#: The same of an optimizer that is not listed, and what momentum and weight decay add where they are an option.
+_FOREACH_OTHER, _MOMENTUM, _WEIGHT_DECAY = (7, 18), (2, 5), (1, 3)
+#: Tensors that one launch of such a kernel takes at the most, with five lists of operands (``depth_to_max_tensors`` in
+#: ATen/native/cuda/MultiTensorApply.cuh).
+TENSORS_PER_LAUNCH = 210
 
 
 def is_update(call: OpCall) -> bool:
@@ -33,3 +46,15 @@ def kernels(call: OpCall) -> float:
 def moved_bytes(call: OpCall) -> float:
     """Bytes read and written."""
     return float(_PASSES.get(call.op.removeprefix(PREFIX), _OTHER) * call.inputs[0].stored_bytes)
+
+
+def foreach(op: str, *, momentum: bool, weight_decay: bool) -> tuple[int, float]:
+    """(ops over the list of all tensors, bytes they move over those of ``moved_bytes``) of a ``foreach`` update.
+
+    ``op`` is the update's name.
+    """
+    name = op.removeprefix(PREFIX)
+    ops, passes = _FOREACH.get(name, _FOREACH_OTHER)
+    for added, is_on in ((_MOMENTUM, momentum), (_WEIGHT_DECAY, weight_decay and name != "AdamW")):
+        ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
+    return ops, passes / _PASSES.get(name, _OTHER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from placer.errors import ProfileError
 from placer.machine import HeapState, malloc
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
+from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
+from placer.pricing.first_use import first_calls_seconds, libraries_seconds
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile
@@ -38,27 +41,32 @@ def predict(
     data: str = "host",
     steps: int | None = None,
     heap: HeapState | None = None,
+    residence: Residence | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
     ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``heap`` is the state
-    of its heap (None: that of this process). Raises ProfileError where the profile knows nothing of a device.
+    of its heap (None: that of this process). ``residence`` says where the model is (None: on the CPU, and nobody knows
+    what it holds). Raises ProfileError where the profile knows nothing of a device.
     """
-    heap = heap or malloc.state()
+    heap, residence = heap or malloc.state(), residence or Residence()
     return {
-        device: predict_on(device, trace, profile, threads=threads, data=data, steps=steps, heap=heap)
+        device: predict_on(
+            device, trace, profile, threads=threads, data=data, steps=steps, heap=heap, residence=residence
+        )
         for device in devices
     }
 
 
 def predict_on(
     device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
-    heap: HeapState | None = None,
+    residence: Residence, heap: HeapState | None = None,
 ) -> Prediction:  # fmt: skip
     """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
     try:
         with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
-            found = _priced(cost_model(profile, device, threads), device, trace, data=data, steps=steps, heap=heap)
+            model = cost_model(profile, residence.fitted_as.get(device, device), threads)
+            found = _priced(model, device, trace, profile, data=data, steps=steps, heap=heap, residence=residence)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         raise _senseless(profile, device, str(error)) from error
     times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
@@ -76,14 +84,17 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
 
 
 def _priced(
-    model: CostModel, device: str, trace: Trace, *, data: str, steps: int | None, heap: HeapState | None
-) -> Prediction:
-    priced = model.price(trace, heap)
+    model: CostModel, device: str, trace: Trace, profile: Profile, *, data: str, steps: int | None,
+    heap: HeapState | None, residence: Residence,
+) -> Prediction:  # fmt: skip
+    trace = trace.on(device)
+    priced = replace(model.price(trace, heap), device=device)
     fit = model.fit
     step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
-    sigma = log_sigma(priced, fit)
-    one_time = one_time_seconds(trace, fit)
-    free = free_memory(device, fit)
+    sigma = log_sigma(priced, fit, step.seconds)
+    one_time = one_time_seconds(trace, profile, fit, device, residence)
+    needed = needed_bytes(trace, device)
+    available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
     return Prediction(
         device=device,
         threads=fit.threads,
@@ -93,25 +104,13 @@ def _priced(
         one_time_seconds=one_time,
         total_seconds=None if steps is None else one_time + steps * step.seconds,
         components=step.components,
-        peak_memory_bytes=trace.peak_bytes,
-        fits=free is None or trace.peak_bytes <= free,
+        peak_memory_bytes=needed,
+        available_memory_bytes=available,
+        fits=available is None or needed <= available,
         coverage=coverage(priced, model.provenance),
         priced=priced,
         provenance=model.provenance,
     )
-
-
-def free_memory(device: str, fit: DeviceFit) -> int | None:
-    """Free bytes of a device of this machine; None for any other device, but for a GPU of the catalog: all it has.
-
-    Where only a device context could tell, all of the device's memory, as calibration recorded it.
-    """
-    if device not in machine.available_devices():
-        return int(fit.rates["memory_bytes"]) if fit.gpu and "memory_bytes" in fit.rates else None
-    free = machine.known_free_memory(device)
-    if free is None and "memory_bytes" in fit.rates:
-        return int(fit.rates["memory_bytes"])
-    return free
 
 
 def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
@@ -140,16 +139,19 @@ def coverage(priced: PricedTrace, provenance: Provenance = "calibrated") -> floa
     return sure / total if total else 1.0
 
 
-def log_sigma(priced: PricedTrace, fit: DeviceFit) -> float:
+def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float:
     """Standard deviation of log(step seconds).
 
     The error of an op repeats wherever it runs, so errors add up linearly within a family and as squares between
-    families. ``fit.interval`` holds what a whole step adds to them, measured on generated networks.
+    families. ``fit.interval`` holds what a whole step adds to them, measured on generated networks. While an
+    accelerator waits for its host, doubt about its kernels is none about the step.
     """
-    total = sum(priced.seconds) + framework_seconds(priced.counts, fit.framework)
-    if total <= 0.0:
+    if step_seconds <= 0.0:
         return fit.interval.get("base", 0.0)
-    ops = doubt(priced.families, priced.seconds, priced.sigma) / total
+    device = sum(priced.seconds)
+    host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
+    share = 1.0 if priced.device == "cpu" or device >= host else device / host
+    ops = share * doubt(priced.families, priced.seconds, priced.sigma) / step_seconds
     return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops)
 
 
@@ -161,11 +163,21 @@ def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[flo
     return math.sqrt(sum(v * v for v in by_family.values()))
 
 
-def one_time_seconds(trace: Trace, fit: DeviceFit) -> float:
-    """Seconds paid once: on an accelerator its context, the move of the weights and the first call of each op."""
-    if fit.device == "cpu":
-        return 0.0
+def one_time_seconds(trace: Trace, profile: Profile, fit: DeviceFit, device: str, residence: Residence) -> float:
+    """Seconds paid once: the way of the weights to the device; on an accelerator also context, libraries, first calls.
+
+    What was paid already is left out: a context that is there, the move of a model that is on the device.
+    """
+    home, here = residence.home, residence.here
     sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))
-    move = timeline.copy_seconds(sizes, fit, "h2d", "pageable")
-    distinct = len({call.op for call in trace.calls})
-    return fit.rates.get("context_seconds", 0.0) + move + distinct * fit.rates.get("first_call_seconds", 0.0)
+    seconds = 0.0
+    away = residence.fitted_as.get(home, home)
+    if here and home not in ("cpu", device) and away in profile.devices():
+        seconds += timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
+    if device == "cpu":
+        return seconds
+    if not here or home != device:
+        seconds += timeline.copy_seconds(sizes, fit, "h2d", "pageable")
+    if not here or not machine.has_context(device):
+        seconds += fit.rates.get("context_seconds", 0.0) + libraries_seconds(trace.calls, fit.rates)
+    return seconds + first_calls_seconds(trace.calls, fit.rates)

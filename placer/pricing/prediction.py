@@ -28,7 +28,8 @@ class PricedTrace:
 
     ``seconds`` is the time that the op's kernels take on the device (on the CPU: the op itself, as part of a step).
     ``host_seconds`` is the time that the host needs to issue it (accelerators only, 0 on the CPU). ``sigma`` is the
-    standard deviation of log(seconds).
+    standard deviation of log(seconds). ``kernels`` is the number of kernels of each call, the pauses between which are
+    in ``seconds`` (accelerators only; empty: one each).
     """
 
     trace: Trace
@@ -45,6 +46,7 @@ class PricedTrace:
     #: op. None and empty for prices made by hand.
     fit: DeviceFit | None = field(default=None, repr=False, compare=False)
     works: tuple[Work, ...] = field(default=(), repr=False, compare=False)
+    kernels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class Prediction:
     sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
     that comes from calibrated, in-range ops; of a device that was not calibrated, the share that comes from ops which
     others measured on this GPU. ``provenance`` says which of the two it is, or that there is nothing but a data sheet.
+    ``peak_memory_bytes`` is the most that a step has in use at one time, weights and optimizer state included;
+    ``available_memory_bytes`` what it could have: free memory, and what the workload holds on the device already (None:
+    not known). ``fits`` compares the two.
     ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run). ``interpolated`` means that
     the step was not traced, but lies between two that were (see ``placer.decision.interpolation``): its interval is
     wider for that, its memory and its ops are those of the larger.
@@ -74,6 +79,7 @@ class Prediction:
     priced: PricedTrace
     interpolated: bool = False
     provenance: Provenance = "calibrated"
+    available_memory_bytes: int | None = None
 
 
 def backed(source: str, provenance: str) -> bool:

@@ -7,17 +7,17 @@ step lasts as long as the slower of the two, plus the time that the host waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from placer.pricing.clocks import Clocks, ScheduleItem
 from placer.pricing.framework import framework_seconds
+from placer.pricing.host_time import waits_for_device
+from placer.pricing.kernels import kernel_of
 from placer.pricing.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.tracing import Trace
-
-#: Kernels that a queue holds before the host blocks; about a thousand in CUDA.
-QUEUE_DEPTH = 1000
 
 
 @dataclass(frozen=True)
@@ -70,54 +70,83 @@ def on_accelerator(
     ``copy`` and ``sync`` the time that the host waits while nothing else runs. ``spans`` gets what both clocks do.
     """
     trace = priced.trace
-    launch = fit.rates.get("launch_seconds", 0.0)
     sync = fit.rates.get("sync_seconds", 0.0)
-    pinned = data == "pinned"
-    copy_in, copy_issue, copy_out = _copies(trace, fit, data)
-    spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
-    busy = sum(priced.seconds)
-
-    host = device = 0.0
-    finished: list[float] = []
+    copies = _copies(trace, fit, data)
+    schedule = _schedule(priced, fit, copies)
+    clocks = Clocks(launch=fit.rates.get("launch_seconds", 0.0))
     marks: list[float] = []
     done: list[Span] = []
     for _ in range(3):
         done = []
-        if copy_in and pinned:  # queued like a kernel: the host goes on
-            host += copy_issue
-            device = max(device, host + launch) + copy_in
-            finished.append(device)
-            done.append(Span("device", "copy in", device - copy_in, copy_in))
-        elif copy_in:
-            host = max(host, device) + copy_in
-            done.append(Span("host", "copy in", host - copy_in, copy_in))
-        for call, (seconds, issue) in enumerate(zip(priced.seconds, priced.host_seconds, strict=True)):
-            if len(finished) >= QUEUE_DEPTH:
-                host = max(host, finished[-QUEUE_DEPTH])
-            host += issue + spread
-            if seconds > 0.0:
-                device = max(device, host + launch) + seconds
-                finished.append(device)
+        for label, call, item in schedule:
+            first, issued = clocks.play(item)
             if spans is not None:
-                done.append(Span("host", "", host - issue - spread, issue + spread, call))
-                if seconds > 0.0:
-                    done.append(Span("device", "", device - seconds, seconds, call))
-        if not trace.calls:
-            host += spread or fit.rates.get("dispatch_seconds", 0.0)
-        if trace.syncs or copy_out:  # the time of a copy out includes the wait for it
-            waited = max(host, device)
-            host = device = waited + trace.syncs * sync + copy_out
-            done.append(Span("host", "copy out" if copy_out else "sync", waited, host - waited))
-        marks.append(max(host, device))
+                done += _spans(label, call, item, first, issued, clocks)
+        marks.append(max(clocks.host, clocks.device))
     if spans is not None:
         origin = min((span.start for span in done), default=0.0)
         spans.extend(replace(span, start=span.start - origin) for span in done)
     step = marks[-1] - marks[-2]
-    return StepTime(step, _components(step, busy=busy, copy=copy_in + copy_out, sync=sync * trace.syncs))
+    copy = copies.inward + copies.outward
+    return StepTime(step, _components(step, busy=sum(priced.seconds), copy=copy, sync=sync * trace.syncs))
 
 
-def _copies(trace: Trace, fit: DeviceFit, data: str) -> tuple[float, float, float]:
-    """Seconds to copy the batch in, to issue that copy if it is queued, and to copy an inference's outputs out."""
+@dataclass(frozen=True)
+class _Copies:
+    """Seconds to copy the batch in, to issue that copy where it is queued, and to copy an inference's outputs out."""
+
+    inward: float
+    issue: float
+    outward: float
+    queued: bool
+
+
+def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[tuple[str, int, ScheduleItem]]:
+    """What the host does in a step: (label, number of the call or -1, item)."""
+    trace = priced.trace
+    sync = fit.rates.get("sync_seconds", 0.0)
+    spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
+    schedule: list[tuple[str, int, ScheduleItem]] = []
+    if copies.inward and copies.queued:  # like a kernel: the host goes on
+        schedule.append(("copy in", -1, ScheduleItem(copies.issue, copies.inward)))
+    elif copies.inward:
+        schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=copies.inward)))
+    kernels = priced.kernels or (1.0,) * len(trace.calls)
+    left = trace.syncs
+    for number, call in enumerate(trace.calls):
+        waits = min(call.syncs, left)
+        left -= waits
+        inside = waits > 0 and waits_for_device(kernel_of(call))
+        if waits and not inside:  # ``.cpu()`` before the call
+            schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
+        item = ScheduleItem(
+            priced.host_seconds[number] + spread, priced.seconds[number], max(round(kernels[number]), 1),
+            waits=inside, alone=waits * sync if inside else 0.0,
+        )  # fmt: skip
+        schedule.append(("", number, item))
+    if not trace.calls:
+        schedule.append(("", -1, ScheduleItem(spread or fit.rates.get("dispatch_seconds", 0.0))))
+    if left or copies.outward:  # the time of a copy out includes the wait for it
+        label = "copy out" if copies.outward else "sync"
+        schedule.append((label, -1, ScheduleItem(waits=True, alone=left * sync + copies.outward)))
+    return schedule
+
+
+def _spans(label: str, call: int, item: ScheduleItem, first: float, issued: float, clocks: Clocks) -> Iterator[Span]:
+    """What both clocks did for an item, given when its first kernel started and when all were issued."""
+    if call >= 0:
+        yield Span("host", "", issued - item.issue, item.issue, call)
+        if item.device > 0.0:
+            yield Span("device", "", first, clocks.ends[-1] - first, call)
+        if item.waits:
+            yield Span("host", "sync", clocks.host - item.alone, item.alone)
+    elif item.device > 0.0:
+        yield Span("device", label, first, item.device)
+    elif label:
+        yield Span("host", label, clocks.host - item.alone, item.alone)
+
+
+def _copies(trace: Trace, fit: DeviceFit, data: str) -> _Copies:
     copy_in = copy_issue = copy_out = 0.0
     if data != "device":
         sizes = tuple(t.stored_bytes for t in trace.batch)
@@ -125,7 +154,7 @@ def _copies(trace: Trace, fit: DeviceFit, data: str) -> tuple[float, float, floa
         copy_issue = len(sizes) * fit.rates.get("issue_seconds", 0.0)
     if trace.mode == "infer":
         copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
-    return copy_in, copy_issue, copy_out
+    return _Copies(copy_in, copy_issue, copy_out, queued=data == "pinned")
 
 
 def _components(step: float, *, busy: float, copy: float, sync: float) -> dict[str, float]:

@@ -20,7 +20,7 @@ from placer.machine import normal_device
 #:   a point's noise is all of its variance; in format 1 the family's came on top.
 #: 3 (placer 0.1): the points of a fit are packed in single precision instead of listed, and their weights are kept.
 #: 4 (placer 0.1): rates, counts, features and amounts have the field's names (``former_names`` has those of before). A
-#:   fit may name the GPU of the catalog that it is of (gpu).
+#:   fit may name the GPU of the catalog that it is of (gpu), and a profile the devices it could not use (unusable).
 SCHEMA = 4
 #: The oldest format still read.
 OLDEST_SCHEMA = 1
@@ -121,8 +121,8 @@ class Profile:
 
     ``created`` is ISO 8601 in UTC, ``fingerprint`` what ``machine.fingerprint()`` returned then, ``noise`` how quiet
     the machine was, ``warnings`` what a reader should know, ``seconds`` the time spent measuring. ``complete`` is False
-    when calibration was interrupted, or whole families did not fit in its budget. ``name`` says where the profile came
-    from and is not stored.
+    when calibration was interrupted, or whole families did not fit in its budget. ``unusable`` maps a device that torch
+    listed and could not use to the reason. ``name`` says where the profile came from and is not stored.
     """
 
     schema: int
@@ -135,6 +135,7 @@ class Profile:
     complete: bool
     seconds: float
     name: str = ""
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
     def devices(self) -> tuple[str, ...]:
         """The calibrated devices, in the order they were fitted."""

@@ -64,6 +64,7 @@ def encode(profile: Profile) -> bytes:
         "fingerprint": dict(profile.fingerprint),
         "warnings": list(profile.warnings),
         "noise": dict(profile.noise),
+        **({"unusable": dict(profile.unusable)} if profile.unusable else {}),
         "fits": [_encode_fit(fit) for fit in profile.fits],
         # Last, so that a reader who needs no samples can stop here.
         "samples": _encode_samples(profile.samples),
@@ -189,7 +190,11 @@ def _depth(data: bytes) -> int:
 
 
 def _profile(document: dict[str, Any], schema: int) -> Profile:
-    keys = ("format", "schema", "created", "complete", "seconds", "fingerprint", "warnings", "noise", "fits", "samples")
+    optional = ("unusable",) if schema > 3 and "unusable" in document else ()
+    keys = (
+        "format", "schema", "created", "complete", "seconds", "fingerprint", "warnings", "noise", "fits", "samples",
+        *optional,
+    )  # fmt: skip
     fields = json_object(document, "the profile", keys)
     fits = tuple(_fit(item, f"fits[{i}]", schema) for i, item in enumerate(json_list(fields["fits"], "fits")))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
@@ -199,6 +204,7 @@ def _profile(document: dict[str, Any], schema: int) -> Profile:
         raise UnfitError(f"complete: expected true or false, not {brief(fields['complete'])}")
     fingerprint = json_object(fields["fingerprint"], "fingerprint", None)
     check_tree(fingerprint, "fingerprint")
+    unusable = json_object(fields.get("unusable", {}), "unusable", None)
     return Profile(
         schema=SCHEMA,
         created=text(fields["created"], "created"),
@@ -209,6 +215,7 @@ def _profile(document: dict[str, Any], schema: int) -> Profile:
         warnings=texts(fields["warnings"], "warnings"),
         complete=fields["complete"],
         seconds=number(fields["seconds"], "seconds", low=0.0),
+        unusable={device_name(name, "a key of unusable"): text(why, "unusable") for name, why in unusable.items()},
     )
 
 

@@ -28,12 +28,16 @@ _FLOAT32 = frozenset({
     "logsumexp",
 })  # fmt: skip
 
+#: What more runs in float32 on other kinds of devices than the CPU.
+_FLOAT32_ON = {"cuda": frozenset({"rms_norm"})}
+
 
 class Autocast:
-    """Casts the arguments of a function as ``torch.autocast(dtype=dtype)`` would."""
+    """Casts the arguments of a function as ``torch.autocast(dtype=dtype)`` would on a ``kind`` of device."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, kind: str = "cpu") -> None:
         self.dtype = dtype
+        self._float32 = _FLOAT32 | _FLOAT32_ON.get(kind, frozenset())
         self._weights: dict[int, tuple[Tensor, Tensor]] = {}  # a parameter is cast once per step, like the real cache
 
     def cast(
@@ -43,7 +47,7 @@ class Autocast:
         name = getattr(func, "__name__", "")
         if name in _LOWER:
             dtype = self.dtype
-        elif name in _FLOAT32:
+        elif name in self._float32:
             dtype = torch.float32
         else:
             return args, kwargs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,6 +40,7 @@ class BackwardPasses:
         self._stack.close()
 
     def _watched(self, original: Callable[..., Any], position: int) -> Callable[..., Any]:
+        @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._running or self.recorder.paused or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)

@@ -16,6 +16,9 @@ class CallLog:
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
         self.phase: Phase = "forward"
+        #: Times that the host has waited for the device so far.
+        self.syncs = 0
+        self._attributed = 0
         self._calls: list[OpCall] = []
         self.liveness = Liveness(self._calls.__len__)
         self._kept: dict[int, int] = {}  # bytes by call number
@@ -42,7 +45,8 @@ class CallLog:
             return
         if layer is None:
             layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
-        self._calls.append(OpCall(op, inputs, outputs, args, self.phase, layer, view, in_place))
+        syncs, self._attributed = self.syncs - self._attributed, self.syncs
+        self._calls.append(OpCall(op, inputs, outputs, args, self.phase, layer, view, in_place, 0, syncs))
 
     def end_phase(self, following: Phase) -> None:
         """Note which outputs of the phase are still alive, and go on to the next phase."""

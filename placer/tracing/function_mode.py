@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types as python_types
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from placer.tracing.autocast import Autocast
+from placer.tracing.autocast_regions import AutocastRegions
+from placer.tracing.device_kernels import kernel_of
+from placer.tracing.device_kind import DeviceKind
 from placer.tracing.fused_ops import handler_of
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
@@ -35,25 +38,30 @@ def _never(*_: Any) -> bool:
     return False
 
 
-_REENTRANT = {F.multi_head_attention_forward: _reentrant(F.multi_head_attention_forward)}
+#: Backward passes are among them: activation checkpointing runs forward again inside.
+_BACKWARD = (Tensor.backward, torch.autograd.backward)
+_REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
 
 
 class FunctionMode(TorchFunctionMode):
     """Active around forward, loss and backward (activation checkpointing runs forward again in backward)."""
 
-    def __init__(self, recorder: Recorder, autocast: torch.dtype | None) -> None:
+    def __init__(self, recorder: Recorder, autocast: torch.dtype | None, kind: DeviceKind) -> None:
         super().__init__()
-        self.recorder = recorder
-        self.autocast = Autocast(autocast) if autocast is not None else None
+        self.recorder, self.kind = recorder, kind
+        self.autocast = AutocastRegions(kind, autocast, real=recorder.real)
         self._constructors = _device_constructors()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.autocast is not None:
-            args, kwargs = self.autocast.cast(func, args, kwargs)
-        handler = handler_of(func, args, kwargs)
+        autocast = self.autocast.now
+        if autocast is not None:
+            args, kwargs = autocast.cast(func, args, kwargs)
+        handler = handler_of(func, args, kwargs) or kernel_of(
+            func, args, kwargs, self.kind, autocast=autocast is not None
+        )
         if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:
@@ -64,9 +72,10 @@ class FunctionMode(TorchFunctionMode):
         if type(func) is python_types.FunctionType:
             # A function that offers itself to function modes is entered twice: on its way here, and again below.
             self.recorder.python_calls.count -= 1
-        reentrant = _REENTRANT.get(func)
+        plain = getattr(func, "__wrapped__", func)
+        reentrant = _REENTRANT.get(plain)
         if reentrant is not None:
-            with self:
+            with self.autocast.backward() if plain in _BACKWARD else contextlib.nullcontext(), self:
                 return reentrant(*args, **kwargs)
         if func in _MOVES:
             return _move(self.recorder, func, args, kwargs)

@@ -55,9 +55,30 @@ def isolated() -> Iterator[None]:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(True))
         stack.enter_context(torch.autocast("cpu", enabled=False))
+        stack.enter_context(_without_autocast())
         # Anomaly mode would look for NaN in tensors that have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         yield
+
+
+@contextlib.contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Accelerators' autocast off. Not by ``torch.autocast``, which asks the device what it can do."""
+    on = [kind for kind in _accelerator_kinds() if torch.is_autocast_enabled(kind)]
+    for kind in on:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        yield
+    finally:
+        for kind in on:
+            torch.set_autocast_enabled(kind, True)
+
+
+def _accelerator_kinds() -> Iterator[str]:
+    """Kinds of accelerators whose autocast this torch can switch."""
+    for kind in ("cuda", "xpu", "mps", torch._C._get_privateuse1_backend_name()):
+        if torch.amp.is_autocast_available(kind):
+            yield kind
 
 
 @contextlib.contextmanager
@@ -94,7 +115,7 @@ def _imports_untraced() -> Iterator[None]:
                 with Uncounted():
                     if _loaded(*args, **kwargs):
                         return original(*args, **kwargs)
-                    with _disable_current_modes(), torch._C.DisableTorchFunction():
+                    with _disable_current_modes(), _without_function_modes():
                         return original(*args, **kwargs)
             finally:
                 loading.now = False
@@ -110,6 +131,18 @@ def _imports_untraced() -> Iterator[None]:
     finally:
         for place, name, original in originals:
             setattr(place, name, original)
+
+
+@contextlib.contextmanager
+def _without_function_modes() -> Iterator[None]:
+    """No function mode is active, and new ones work: the compiler of torch 2.6 enters its own while it is imported."""
+    modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        with torch._C._EnableTorchFunction():
+            yield
+    finally:
+        for mode in reversed(modes):
+            torch._C._push_on_torch_function_stack(mode)
 
 
 def _loaded(name: str, *given: Any, **named: Any) -> bool:

@@ -15,7 +15,7 @@ from placer.tracing import layout
 from placer.tracing.op_schema import Operator
 from placer.tracing.trace_data import TensorSpec
 
-#: Integer and boolean CPU tensors up to this many elements keep their values.
+#: Integer and boolean tensors up to this many elements keep their values.
 CONCRETE_ELEMENTS = 262_144
 #: The same for floating point constants, when the step is traced again because it reads one (points in time).
 CONCRETE_FLOATS = 64
@@ -27,6 +27,11 @@ _CONSTANTS = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor
 
 
 def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
+    """Whether ``tensor`` is one whose values the host knows: on the CPU, and ``may_steer``."""
+    return tensor.device.type == "cpu" and may_steer(tensor, floats)
+
+
+def may_steer(tensor: Tensor, floats: bool = False) -> bool:
     """Whether the copy of ``tensor`` keeps its values instead of becoming meta; small float ones with ``floats``."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         if not floats or tensor.requires_grad or isinstance(tensor, nn.Parameter):
@@ -34,7 +39,7 @@ def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
         limit = CONCRETE_FLOATS
     else:
         limit = CONCRETE_ELEMENTS
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() <= limit
+    return not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() <= limit
 
 
 class KnownValues:

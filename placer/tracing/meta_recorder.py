@@ -14,6 +14,7 @@ from placer.tracing.formulas import Specs
 from placer.tracing.known_values import KnownValues
 from placer.tracing.layers import Layers, describe_layer
 from placer.tracing.op_arguments import (
+    CHECKS,
     COUNTS,
     MASKED_INDEXING,
     READS,
@@ -39,6 +40,7 @@ class MetaRecorder(Recorder):
     values as well.
     """
 
+    real = False
     constructor_device = "cpu"
     argument_device = "meta"
 
@@ -51,6 +53,7 @@ class MetaRecorder(Recorder):
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)
         self.last_op = info.name
+        self.syncs += info.base in CHECKS
         slots, plain, meta, real = flatten(info, args, kwargs)
         inputs = tuple([s for s in slots if type(s) is TensorSpec])
         if real and self.values.any_lost:

@@ -13,6 +13,7 @@ from placer.errors import TraceError
 from placer.tracing import layout, optimizers, pytrees
 from placer.tracing.autograd_graph import nodes_of
 from placer.tracing.copies import Copies
+from placer.tracing.device_kind import DeviceKind
 from placer.tracing.failures import Failures
 from placer.tracing.function_mode import FunctionMode
 from placer.tracing.layers import Layers
@@ -40,6 +41,7 @@ class ModelStep:
         workload: Workload,
         original: nn.Module,
         undo: Undo,
+        kind: DeviceKind,
         floats: bool = False,
         real: Callable[[Layers], RealRecorder] | None = None,
     ) -> None:
@@ -63,7 +65,7 @@ class ModelStep:
         undo.own_all((list(self.model.parameters()), list(self.model.buffers()), self.args, self.kwargs))
         self.layers = Layers(self.model)
         self.recorder = MetaRecorder(self.layers, undo, floats) if real is None else real(self.layers)
-        self.functions = FunctionMode(self.recorder, workload.autocast)
+        self.functions = FunctionMode(self.recorder, workload.autocast, kind)
         install(original, self.model, self.recorder, workload.autocast is not None)
 
     def _copied_loss(self, loss: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -71,6 +73,10 @@ class ModelStep:
 
     def run(self) -> Trace:
         """Run the step once. Raises Unfollowed, or TraceError in a real run, when the step raises."""
+        with self.functions.autocast.watching():
+            return self._run()
+
+    def _run(self) -> Trace:
         recorder = self.recorder
         self.layers.reset()
         mode: Literal["train", "infer"] = "train" if self.train else "infer"

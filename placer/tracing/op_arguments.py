@@ -16,7 +16,9 @@ READS = frozenset({"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item"
 #: Ops that may select by a boolean mask.
 MASKED_INDEXING = frozenset({"index", "index_put", "_index_put_impl", "_unsafe_index"})
 #: Ops whose number of results depends on values: the host waits for it.
-COUNTS = frozenset({"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive"})
+COUNTS = frozenset({"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "bincount"})
+#: Ops that raise an error if a value says so: the host waits for it.
+CHECKS = frozenset({"_linalg_check_errors"})
 
 
 def flatten(

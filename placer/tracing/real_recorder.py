@@ -17,7 +17,7 @@ from placer.errors import TraceError
 from placer.tracing import layout, pytrees
 from placer.tracing.known_values import keeps_values
 from placer.tracing.layers import Layers
-from placer.tracing.op_arguments import COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
+from placer.tracing.op_arguments import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
 from placer.tracing.op_schema import operator
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
@@ -26,6 +26,7 @@ from placer.tracing.undo import Undo
 #: The longest a real run of a step may take, in seconds.
 LIMIT_SECONDS = 5.0
 
+_CPU = torch.device("cpu")
 _SETTERS = frozenset({"__set__", "requires_grad_", "detach_", "set_", "swap_tensors"})
 
 
@@ -36,13 +37,15 @@ class RealRecorder(Recorder):
     TraceError.
     """
 
+    real = True
+
     def __init__(
-        self, layers: Layers, undo: Undo, clock: Callable[[], float], limit_seconds: float, device: str = "cpu"
+        self, layers: Layers, undo: Undo, clock: Callable[[], float], limit_seconds: float, device: torch.device = _CPU
     ) -> None:
         super().__init__(layers, undo)
         self.clock, self.limit_seconds = clock, limit_seconds
         self.device = device
-        self.constructor_device = self.argument_device = "cpu" if device == "cpu" else None
+        self.constructor_device = self.argument_device = "cpu" if device.type == "cpu" else None
         self._deadline = clock() + limit_seconds
 
     def on_device(self, tensor: Tensor) -> bool:
@@ -80,7 +83,7 @@ class RealRecorder(Recorder):
         self.last_op = info.name
         if info.base.rstrip("_") in MASKED_INDEXING:
             args, self.syncs = mask_to_indices(args, self.syncs)
-        self.syncs += info.name in READS or info.base in COUNTS
+        self.syncs += info.name in READS or info.base in COUNTS or info.base in CHECKS
         slots, plain, _, _ = flatten(info, args, kwargs)
         inputs = tuple([s for s in slots if type(s) is TensorSpec])
         result = func(*args, **kwargs)

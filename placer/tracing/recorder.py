@@ -31,6 +31,8 @@ class Recorder(TorchDispatchMode, ABC):
     own. ``original`` is the call a fused op stands for, as a ``functools.partial``, while that op is recorded.
     """
 
+    #: Whether the step really runs, on real tensors.
+    real: bool
     #: Where tensors are made whatever device the step names: naming one could create its context. None: as it says.
     constructor_device: str | None
     argument_device: str | None
@@ -40,7 +42,6 @@ class Recorder(TorchDispatchMode, ABC):
         self.layers, self.undo = layers, undo
         self.log = CallLog(layers)
         self.python_calls = PythonCalls()
-        self.syncs = 0
         self.last_op = ""
         self.original: Any = None
         self.paused = False
@@ -49,6 +50,15 @@ class Recorder(TorchDispatchMode, ABC):
     def _should_skip_dynamo(cls) -> bool:
         # By default torch wraps the class to hide it from its compiler; the first call imports that, for 2 seconds.
         return False
+
+    @property
+    def syncs(self) -> int:
+        """Times that the host has waited for the device so far."""
+        return self.log.syncs
+
+    @syncs.setter
+    def syncs(self, count: int) -> None:
+        self.log.syncs = count
 
     @contextmanager
     def recording(self, on: bool) -> Iterator[None]:

@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from placer.tracing import layout, pytrees
 from placer.tracing.backward_passes import BackwardPasses
+from placer.tracing.device_kind import DeviceKind
 from placer.tracing.failures import Failures
 from placer.tracing.function_mode import FunctionMode
 from placer.tracing.isolation import isolated
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 _NOTE = "traced a real run of the step function, and put back all tensors it wrote"
 
 
-def trace_function(workload: Workload, limit_seconds: float, clock: Callable[[], float]) -> Trace:
+def trace_function(
+    workload: Workload, kind: DeviceKind, limit_seconds: float, clock: Callable[[], float]
+) -> Trace:
     """One real call of the step function, on the device its modules are on.
 
     Restores modules, optimizers, gradients, closures and random state, also when it raises. ``Trace.mode`` is train if
@@ -45,7 +48,7 @@ def trace_function(workload: Workload, limit_seconds: float, clock: Callable[[],
         if torch.cuda.is_initialized():  # else nothing draws from it, and reading it would create a context
             undo.later(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
         try:
-            return _Run(workload, undo, limit_seconds, clock).trace()
+            return _Run(workload, kind, undo, limit_seconds, clock).trace()
         finally:
             undo.restore()
 
@@ -57,18 +60,21 @@ def counts_hold(workload: Workload) -> str:
 
 
 class _Run:
-    def __init__(self, workload: Workload, undo: Undo, limit_seconds: float, clock: Callable[[], float]) -> None:
-        self.workload = workload
+    def __init__(
+        self, workload: Workload, kind: DeviceKind, undo: Undo, limit_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self.workload, self.kind = workload, kind
         self.reachable = Reachable(undo)
         self.reachable.add(workload.target, "step")
         self.reachable.add(list(workload.modules), "module")
         self.reachable.add(workload.optimizer, "optimizer")
         self.layers = _SharedLayers(self.reachable)
-        device = next((p.device.type for root in self.reachable.modules.values() for p in root.parameters()), "cpu")
+        held = (p.device for root in self.reachable.modules.values() for p in root.parameters())
+        device = next(held, torch.device("cpu"))
         self.recorder = RealRecorder(self.layers, undo, clock, limit_seconds, device)
         self.args, self.kwargs = self._inputs(device)
 
-    def _inputs(self, device: str) -> Any:
+    def _inputs(self, device: torch.device) -> Any:
         """Copies of the example on its device; inputs that are only shapes are drawn on the modules' device."""
 
         def convert(tensor: Tensor) -> Tensor:
@@ -83,10 +89,10 @@ class _Run:
         recorder, layers = self.recorder, self.layers
         batch = _specs(pytrees.tensors((self.args, self.kwargs)))
         backward, optimizers = BackwardPasses(recorder), OptimizerSteps(recorder, layers, self.reachable)
-        functions = FunctionMode(recorder, self.workload.autocast)
+        functions = FunctionMode(recorder, self.workload.autocast, self.kind)
         layers.reset()
         with Failures("step function", layers, recorder), layers.watching(recorder), backward, optimizers:
-            with recorder, functions:
+            with functions.autocast.watching(), recorder, functions:
                 output = self.workload.target(*self.args, **self.kwargs)
             recorder.check_time()
             recorder.log.end_phase("forward")

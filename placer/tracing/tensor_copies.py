@@ -6,15 +6,18 @@ import torch
 from torch import Tensor
 
 from placer.errors import TraceError
-from placer.tracing.known_values import keeps_values
+from placer.tracing.known_values import may_steer
 from placer.tracing.unfollowed import Unfollowed
 
 
 def meta_tensor(tensor: Tensor, floats: bool = False) -> Tensor:
-    """A meta tensor with the same shape, strides, dtype and ``requires_grad``; one that keeps its values is cloned."""
+    """A meta tensor with the same shape, strides, dtype and ``requires_grad``.
+
+    One that may steer the step is cloned with its values instead, to the CPU from wherever it is.
+    """
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        if keeps_values(tensor, floats):
-            return tensor.detach().clone()
+        if may_steer(tensor, floats):
+            return tensor.detach().to("cpu", copy=True)
         if tensor.layout != torch.strided:
             return _sparse(tensor)
         result = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")

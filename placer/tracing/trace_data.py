@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -83,6 +83,8 @@ class OpCall:
     in_place: bool = False
     #: Bytes of outputs that outlive their phase (activations kept for backward, gradients).
     kept_bytes: int = 0
+    #: Times that the host waits for the device in this call, or since the call before (``.item()``, ``nonzero``).
+    syncs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,12 @@ class Trace:
     memory: tuple[MemoryEvent, ...] = ()
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
+    #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``).
+    others: Mapping[str, Trace] = field(default_factory=dict, hash=False)
+
+    def on(self, device: str) -> Trace:
+        """The trace of the step as ``device`` (``cuda:1``) runs it."""
+        return self.others.get(device.partition(":")[0], self)
 
     @cached_property
     def parameter_bytes(self) -> int:

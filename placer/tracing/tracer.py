@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -13,7 +14,9 @@ from torch import nn
 from placer import machine
 from placer.errors import TraceError
 from placer.tracing.copies import unwrap
+from placer.tracing.device_kind import DeviceKind
 from placer.tracing.isolation import isolated
+from placer.tracing.layers import Layers
 from placer.tracing.model_step import ModelStep
 from placer.tracing.real_recorder import LIMIT_SECONDS, RealRecorder
 from placer.tracing.step_function import counts_hold, trace_function
@@ -45,37 +48,44 @@ def trace(
 
     Meta tensors (shapes without values) follow most networks. Where they cannot (a step that reads values, TorchScript,
     custom ops), a copy of the model runs the step once, for real, on the CPU; a step function runs as it is. A real run
-    may take ``limit_seconds`` of ``clock``, and ``Trace.notes`` says that there was one.
+    may take ``limit_seconds`` of ``clock``, and ``Trace.notes`` says that there was one. A step that runs other ops on
+    other kinds of devices is traced once for each of them: see ``Trace.on``.
 
     The model, its inputs, the optimizer and every global state stay as they were, also when tracing fails. Raises
     TraceError when the step raises, takes too long, or cannot be copied.
     """
     with _one_at_a_time:
-        return _traced(workload, limit_seconds, clock)
+        kind = DeviceKind()
+        found = _traced(workload, kind, limit_seconds, clock)
+        others: dict[str, Trace] = {}
+        for name, note in sorted(kind.others.items()):
+            other = _traced(workload, DeviceKind(name), limit_seconds, clock)
+            others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
+        return dataclasses.replace(found, others=others) if others else found
 
 
-def _traced(workload: Workload, limit_seconds: float, clock: Callable[[], float]) -> Trace:
+def _traced(workload: Workload, kind: DeviceKind, limit_seconds: float, clock: Callable[[], float]) -> Trace:
     if workload.is_step_function or not isinstance(workload.target, nn.Module):
-        return trace_function(workload, limit_seconds, clock)
+        return trace_function(workload, kind, limit_seconds, clock)
     original = unwrap(workload.target)
     undo = Undo()  # the loss is the user's own function, and may write to what it closes over
     with isolated():
         try:
-            return _followed(workload, original, undo)
+            return _followed(workload, original, undo, kind)
         except Unfollowed as why:
-            return _real_run(workload, original, undo, why, limit_seconds, clock)
+            return _real_run(workload, original, undo, kind, why, limit_seconds, clock)
         finally:
             undo.restore()
 
 
-def _followed(workload: Workload, original: nn.Module, undo: Undo) -> Trace:
+def _followed(workload: Workload, original: nn.Module, undo: Undo, kind: DeviceKind) -> Trace:
     """Trace on meta tensors. Raises Unfollowed where they cannot follow the step."""
     try:
-        return ModelStep(workload, original, undo).run()
+        return ModelStep(workload, original, undo, kind).run()
     except ValueUnknown as unknown:
         # The value may be a constant, such as a solver's points in time: let small constants keep their values.
         try:
-            return ModelStep(workload, original, undo, floats=True).run()
+            return ModelStep(workload, original, undo, kind, floats=True).run()
         except TraceError:
             raise unknown from None
 
@@ -84,6 +94,7 @@ def _real_run(
     workload: Workload,
     original: nn.Module,
     undo: Undo,
+    kind: DeviceKind,
     why: Unfollowed,
     limit_seconds: float,
     clock: Callable[[], float],
@@ -94,7 +105,11 @@ def _real_run(
     if workload.draw is not None:
         workload.draw()
     undo.restore()
-    step = ModelStep(workload, original, undo, real=lambda layers: RealRecorder(layers, undo, clock, limit_seconds))
+
+    def recorder(layers: Layers) -> RealRecorder:
+        return RealRecorder(layers, undo, clock, limit_seconds)
+
+    step = ModelStep(workload, original, undo, kind, real=recorder)
     reason = str(why) if isinstance(why, ValueUnknown) or why.__cause__ is None else f"on tensors without values {why}"
     step.copies.notes.insert(0, f"traced a real run of a copy, because {reason}; {counts_hold(workload)}")
     return step.run()

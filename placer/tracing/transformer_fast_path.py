@@ -43,6 +43,7 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
         if (
             not self.placer_recorder.paused
             and torch.backends.mha.get_fastpath_enabled()
+            and not torch.is_autocast_enabled()
             and src.dim() == 3
             and not self.training
             and attn.batch_first
@@ -86,6 +87,7 @@ class _Attention(nn.MultiheadAttention):
         if (
             not self.placer_recorder.paused
             and torch.backends.mha.get_fastpath_enabled()
+            and not torch.is_autocast_enabled()
             and query is key is value
             and query.dim() == 3
             and not self.training

@@ -17,7 +17,12 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import _disable_current_modes
 
+from placer import machine
 from placer.tracing import pytrees
+
+#: Share of an accelerator's free memory that copies may take. They are fastest there, and the step needs the rest for
+#: its activations; further copies go to the host.
+_SHARE = 0.25
 
 
 class Undo:
@@ -27,6 +32,7 @@ class Undo:
         self._log: list[Callable[[], None]] = []
         self._known: dict[int, Any] = {}  # what the log covers, by id; held, so that ids stay unique
         self._own: dict[int, weakref.ref[Any]] = {}  # storages made during the run
+        self._room: dict[torch.device, int] = {}  # bytes that copies may still take on an accelerator
 
     def restore(self) -> None:
         """Undo every change. An entry that fails does not stop the others; the first error is raised at the end."""
@@ -121,16 +127,29 @@ class Undo:
         if self._seen(storage) or storage.nbytes() == 0:
             return
         size = storage.nbytes()
-        saved = _as_bytes(storage, tensor.device).clone()
+        device = tensor.device
+        saved = _as_bytes(storage, device).to(device if self._has_room(device, size) else "cpu", copy=True)
 
         def put_back() -> None:
             if storage.nbytes() != size:
                 storage.resize_(size)
-            now = _as_bytes(storage, saved.device)
-            if not torch.equal(now, saved):
+            now = _as_bytes(storage, device)
+            if saved.device != device or not torch.equal(now, saved):
                 now.copy_(saved)
 
         self._log.append(put_back)
+
+    def _has_room(self, device: torch.device, size: int) -> bool:
+        """Whether ``size`` more bytes of copies may stay on the device."""
+        if device.type == "cpu":
+            return True
+        if device not in self._room:
+            name = machine.normal_device(str(device))
+            free = machine.known_free_memory(name) if name in machine.accelerators() else None
+            self._room[device] = int(_SHARE * (free or 0))
+        fits = size <= self._room[device]
+        self._room[device] -= size if fits else 0
+        return fits
 
     # --- containers ---------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,17 @@ def test_a_few_probes_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 5 < sum(limit.flops == rare for limit in given) < 60
 
 
+def test_an_accelerators_probes_have_room_in_its_memory() -> None:
+    fast = {"dispatch_seconds": 2e-6, "flops/float32": 5e13, "bytes_per_second": 3e12}
+    planner = Planner(fast, seed=0, longest_step=0.02, rarely=0.06, memory=8e9)
+    assert planner.limit == Limit(0.3 * 0.02 * 5e13, 2e9, plan.MOST_OF_BRANCH)
+    assert planner.limit.share(0.1).branch == plan.MOST_OF_BRANCH
+    roomy = Planner(fast, seed=0, longest_step=0.02, memory=8e10)
+    assert roomy.limit.bytes == pytest.approx(0.3 * 0.02 * 3e12)
+    # A CPU's memory is large beside what a step moves there.
+    assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf
+
+
 def test_failures_cost_time_too() -> None:
     planner = Planner(RATES, seed=0, longest_step=0.15)
     for _ in range(100):

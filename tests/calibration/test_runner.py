@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +17,73 @@ from placer.calibration import runner
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import noise_warnings
 from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.health import BrokenDeviceError
 from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.kernel_recorder import KernelRecorder
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.calibration.progress import Progress
+from placer.calibration.progress import Progress, silent
 from placer.calibration.runner import calibrate
+from placer.calibration.target import Target, one_of_each, targets
 
 #: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
 TIME_ENOUGH = 15.0
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no kernel image"), TypeError("float64"), torch.OutOfMemoryError("full"), ValueError("gone"),
+              torch.cuda.DeferredCudaCallError("lazy"), BrokenDeviceError("RuntimeError: illegal memory access")],
+)  # fmt: skip
+def test_an_accelerators_error_ends_its_own_target_only(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others share the time that it leaves."""
+    measured: list[tuple[str, float]] = []
+
+    def start(target: Target, *_: object) -> KernelRecorder:
+        if target.device == "cuda":
+            raise error
+        return KernelRecorder(sees=True)
+
+    def measure(target: Target, seconds: float, *_: object, recorder: KernelRecorder | None) -> None:
+        measured.append((target.device, seconds))
+        if target.device == "cuda:1":
+            raise error
+
+    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "measure", measure)
+    monkeypatch.setattr(runner, "release", lambda device: None)
+    journal = Journal(tmp_path / "p.journal", {})
+    journal.add_broken("cuda:2", "it was busy in the last run")
+    wanted = targets(("cpu", "cuda", "cuda:1", "cuda:2"), quick=True)
+    runner.measure_all(wanted, 9.0, journal, silent(), time.perf_counter)
+    assert measured == [("cpu", 3.0), ("cuda:1", 3.0), ("cuda:2", 3.0)]
+    assert set(journal.broken) == {"cuda", "cuda:1"}
+    assert journal.broken["cuda"].endswith(str(error))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), placer.TimerError("stands still")])
+def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(runner, "measure", measure)
+    with pytest.raises(type(error)):
+        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), silent(), time.perf_counter)
+
+
+def test_one_accelerator_of_each_kind_is_measured() -> None:
+    def listed(*kinds: tuple[str, int]) -> list[dict[str, object]]:
+        names = ("cuda", *(f"cuda:{n}" for n in range(1, len(kinds))))
+        return [{"device": d, "name": n, "memory_bytes": m} for d, (n, m) in zip(names, kinds, strict=True)]
+
+    mixed = listed(("H100", 80), ("L4", 24), ("H100", 80), ("H100", 40), ("L4", 24))
+    devices = ("cpu", "cuda", "cuda:1", "cuda:2", "cuda:3", "cuda:4")
+    assert one_of_each(devices, mixed) == ("cpu", "cuda", "cuda:1", "cuda:3")
+    assert one_of_each(("cuda:2", "cuda:4"), mixed) == ("cuda:2", "cuda:4")
+    twins = one_of_each(devices, listed(*[("H100", 80)] * 5))
+    assert [(target.device, target.share) for target in targets(twins, quick=True)] == [("cpu", 0.5), ("cuda", 0.5)]
 
 
 class Notes(Progress):

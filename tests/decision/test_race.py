@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from placer.decision import real_times
+from placer.decision.decision import decide
+from placer.decision.plan import Plan
 from placer.decision.race import ROUNDS, race
+from placer.pricing.prediction import Prediction
+from placer.profile.profile import Profile
 from placer.workload import make_workload
 
 
@@ -92,3 +98,27 @@ def test_a_model_that_raises_raises_here_too() -> None:
     with pytest.raises(RuntimeError):
         race(workload, ("cpu",))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_race_without_memory_keeps_the_plan_that_was_priced(
+    make_prediction: Callable[..., Prediction], handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)}
+    plan = Plan(decide(found, None), found, {}, handmade_profile)
+    workload = make_workload(nn.Linear(4, 2), (3, 4))
+
+    def refuse(error: Exception) -> None:
+        def raced(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(real_times, "race", raced)
+
+    refuse(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the manual"))
+    after = real_times.with_race(plan, workload, "always")
+    assert after.notes == ("the real step was not timed: CUDA out of memory. Tried to allocate 2.00 GiB.",)
+    assert (after.decision, after.predictions, after.measured) == (plan.decision, plan.predictions, False)
+    refuse(RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"))
+    assert real_times.with_race(plan, workload, "always").decision == plan.decision
+    refuse(RuntimeError("shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="multiplied"):
+        real_times.with_race(plan, workload, "always")

@@ -16,7 +16,7 @@ from placer.machine import nvml
     [
         (None, 1, 1), ("", 0, None), ("2,0", 0, 2), ("2,0", 1, 0), ("2,0", 2, None), ("-1", 0, None),
         ("1,-1,0", 1, None), ("1,-1,0", 0, 1), ("GPU-ab,GPU-cd", 1, "GPU-cd"), ("MIG-x", 0, "MIG-x"), (" 3 ", 0, 3),
-        ("none", 0, None),
+        ("none", 0, None), ("1,0,1", 0, None), ("GPU-ab,GPU-ab", 1, None),
     ],
 )  # fmt: skip
 def test_cuda_visible_devices(visible: str | None, index: int, expected: int | str | None) -> None:
@@ -73,3 +73,85 @@ def test_no_driver_is_normal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.describe(0) is None
     assert nvml.memory(0) is None
     assert machine.utilization("cuda") is None
+
+
+def test_clocks_are_those_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clocked(FakeNvml):
+        NVML_CLOCK_SM = 1
+
+        def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+            return [1980, 345][handle] * kind
+
+        def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+            if handle == 1:
+                raise self.NVMLError
+            return 310500
+
+        def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+            return 4
+
+    monkeypatch.setattr(nvml, "_library", Clocked)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.gpu_clocks(0) == {"sm_mhz": 1980.0, "power_watts": 310.5, "throttle": 4.0}
+    assert machine.gpu_clocks(1) == {"sm_mhz": 345.0, "throttle": 4.0}
+    assert machine.gpu_clocks(7) is None
+    monkeypatch.setattr(nvml, "_library", FakeNvml)
+    assert machine.gpu_clocks(0) is None
+
+
+@pytest.fixture
+def boards(monkeypatch: pytest.MonkeyPatch) -> type[FakeNvml]:
+    """NVML's two boards, all of them visible."""
+    monkeypatch.setattr(nvml, "_library", FakeNvml)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    return FakeNvml
+
+
+def test_a_board_whose_memory_is_not_told_keeps_its_name(
+    boards: type[FakeNvml], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FakeNvml, handle: int) -> Any:
+        raise FakeNvml.NVMLError
+
+    monkeypatch.setattr(boards, "nvmlDeviceGetMemoryInfo", refuse)
+    monkeypatch.setattr(boards, "nvmlDeviceGetCudaComputeCapability", lambda self, _: [12, 1], raising=False)
+    assert nvml.describe(0) == {"name": "Board A", "driver": "999.1", "compute_capability": "12.1"}
+    assert nvml.memory(0) is None
+
+
+def test_once_there_is_a_context_the_board_is_found_by_its_uuid(
+    boards: type[FakeNvml], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "_uuid", lambda index: ["bbbb", "aaaa"][index])  # CUDA's number 0 is the faster board
+    names = [(nvml.describe(index) or {})["name"] for index in (0, 1)]
+    assert names == ["Board B", "Board A"]
+
+
+def test_boards_of_several_names_have_no_certain_order(boards: type[FakeNvml], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not nvml.order_is_known()
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert nvml.order_is_known()
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    monkeypatch.setattr(boards, "nvmlDeviceGetName", lambda self, handle: "Board A")
+    assert nvml.order_is_known()
+
+
+def test_a_board_that_is_split_is_its_first_instance(boards: type[FakeNvml], monkeypatch: pytest.MonkeyPatch) -> None:
+    def instance(self: FakeNvml, handle: int, number: int) -> int:
+        if number == 0:
+            raise self.NVMLError
+        return 1  # with the memory of the second board
+
+    monkeypatch.setattr(boards, "nvmlDeviceGetMigMode", lambda self, handle: [1 - handle, 1], raising=False)
+    monkeypatch.setattr(boards, "nvmlDeviceGetMaxMigDeviceCount", lambda self, handle: 7, raising=False)
+    monkeypatch.setattr(boards, "nvmlDeviceGetMigDeviceHandleByIndex", instance, raising=False)
+    assert nvml.memory(0) == (60, 101)
+    monkeypatch.setattr(boards, "nvmlDeviceGetMaxMigDeviceCount", lambda self, handle: 1)
+    assert nvml.memory(0) is None  # split, and nothing to use
+
+
+def test_the_drivers_version_of_cuda(boards: type[FakeNvml], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nvml.cuda_version() is None
+    monkeypatch.setattr(boards, "nvmlSystemGetCudaDriverVersion", lambda self: 12040, raising=False)
+    assert nvml.cuda_version() == (12, 4)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from simulated import profiler
 from simulated.clock import VirtualClock
-from simulated.device import DEVICE, Device
+from simulated.device import DEVICE, Device, machine_with
 from simulated.entry_point import FLAG
 
 from placer.calibration import plan
+from placer.calibration.measuring import recording
 from placer.calibration.runner import calibrate
 from placer.profile.profile import DeviceFit, Profile
 
@@ -35,6 +38,23 @@ def device() -> Iterator[Device]:
     with DEVICE.on(VirtualClock()):
         DEVICE.forget_context()
         yield DEVICE
+
+
+@pytest.fixture
+def assemble() -> Iterator[Callable[..., Sequence[Device]]]:
+    """Makes the devices of the process, one of each ``Spec`` it is called with, on a virtual clock."""
+    with ExitStack() as stack:
+        stack.enter_context(DEVICE.on(VirtualClock()))
+        yield lambda *specs: stack.enter_context(machine_with(*specs))
+
+
+@pytest.fixture
+def recorder_shows_sim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder knows the device, and shows the kernels of those that are ``profiled``."""
+    profiler.forget_sessions()
+    monkeypatch.setattr(recording, "SESSIONS", recording.Sessions())
+    monkeypatch.setattr(recording, "profile", profiler.Recorder)
+    monkeypatch.setattr(torch.profiler, "supported_activities", profiler.supported_activities)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
     rates = calibrated_sim.fit("sim").rates
     expected = {
         "flops/float32": SPEC.flops,
+        "flops/tf32": SPEC.flops,
         "flops/bfloat16": SPEC.flops,
         "flops/float64": SPEC.flops_float64,
         "bytes_per_second": SPEC.bytes_per_second,
@@ -33,6 +34,11 @@ def test_the_rates_are_those_the_device_was_built_with(calibrated_sim: Profile) 
         "context_seconds": SPEC.context,
         "first_call_seconds": SPEC.first_call,
         "memory_bytes": SPEC.memory,
+        "first_use/convolution": SPEC.first_call,
+        "first_use/fourier": SPEC.first_call,
+        "first_use/product": SPEC.first_call,
+        "first_use/linear_algebra": 2 * SPEC.first_call,  # it makes a unit matrix first
+        "first_use/shape": 0.0,
     }
     for (direction, memory), cost in SPEC.copies.items():
         expected[f"copy/{direction}/{memory}/seconds_per_tensor"] = cost.seconds_per_tensor

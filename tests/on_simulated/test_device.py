@@ -46,7 +46,11 @@ def test_training_gives_the_numbers_of_the_cpu(device: Device, optimizer: type[t
 
 
 def test_recurrent_and_attention_layers_run(device: Device) -> None:
-    layers = (nn.RNN(8, 8, batch_first=True, bidirectional=True), nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0))
+    layers = (
+        nn.RNN(8, 8, batch_first=True, bidirectional=True), nn.LSTM(8, 8, 2, batch_first=True),
+        nn.GRU(8, 8, bias=False, batch_first=True), nn.GRU(8, 8, batch_first=True),
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0),
+    )  # fmt: skip
     for layer in layers:
         reference = copy.deepcopy(layer)
         x = torch.randn(2, 5, 8)
@@ -57,6 +61,10 @@ def test_recurrent_and_attention_layers_run(device: Device) -> None:
             out[:, -1].sum().backward()
             outputs.append(out.detach().cpu())
         torch.testing.assert_close(outputs[0], outputs[1])
+        for theirs, ours in zip(reference.parameters(), layer.parameters(), strict=True):
+            assert theirs.grad is not None
+            assert ours.grad is not None
+            torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
 
 
 def test_the_host_goes_on_while_the_device_computes(device: Device) -> None:

@@ -29,7 +29,7 @@ def net() -> nn.Sequential:
 def _beside_an_accelerator(calibrated: Profile, no_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that would win every comparison, and to which nothing could be moved."""
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
-    monkeypatch.setattr(machine, "memory", lambda _: (10**10, 10**10))
+    monkeypatch.setattr(machine, "known_free_memory", lambda _: 10**10)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from placer import machine
-from placer.placement.batches import MovedBatches, Staging, staging
+from placer.placement.batches import MovedBatches, Staging, _side_stream, staging
 from placer.profile.profile import Profile
 
 META = torch.device("meta")
@@ -77,3 +77,25 @@ def test_copies_beside_the_computation_arrive_unharmed(pin: bool) -> None:
         assert y.tolist() == list(range(rows, rows + 8))
         rows += 8
     assert rows == 64
+
+
+def test_all_loaders_of_a_device_share_one_stream_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further stream would keep batches of its own reserved."""
+    made: list[torch.device] = []
+
+    class Module:
+        stream = current_stream = None
+
+        def Stream(self, device: torch.device) -> object:  # noqa: N802
+            made.append(device)
+            return object()
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
+    there = torch.device("cuda", 7)
+    _side_stream.cache_clear()
+    try:
+        for _ in range(3):
+            assert list(MovedBatches([], there)) == list(MovedBatches([], there)) == []
+    finally:
+        _side_stream.cache_clear()
+    assert made == [there]

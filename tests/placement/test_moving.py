@@ -9,7 +9,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from placer import machine
-from placer.placement.moving import move, move_modules, move_optimizer, same_device
+from placer.placement import relocation
+from placer.placement.moving import move, move_modules, move_optimizer, same_device, target
+from placer.placement.relocation import relocate_or_stay
+from placer.workload import make_workload
 
 # The meta device stands in for an accelerator: tensors really change device, without one.
 META = torch.device("meta")
@@ -83,3 +86,25 @@ def test_device_names_are_compared_without_a_context() -> None:
     assert not same_device(torch.device("cuda"), torch.device("cpu"))
     assert same_device(torch.device("cpu"), torch.device("cpu:0"))
     assert not torch.cuda.is_initialized()
+
+
+def test_a_name_of_a_profile_is_one_device_whichever_is_the_current_one() -> None:
+    assert target("cuda") == torch.device("cuda", 0)
+    assert target("cuda:2") == torch.device("cuda", 2)
+    assert target("cpu") == torch.device("cpu")
+    assert target("mps") == torch.device("mps")
+
+
+def test_a_dtype_that_a_device_lacks_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What MPS raises for float64 is a TypeError."""
+
+    def refuse(*_: object) -> None:
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+
+    monkeypatch.setattr(relocation, "move_modules", refuse)
+    workload = make_workload(nn.Linear(2, 2, dtype=torch.float64), example=torch.ones(1, 2, dtype=torch.float64))
+    refused = relocate_or_stay(workload, None, "mps", allowed=("cpu", "mps"))
+    assert refused is not None
+    assert refused.home == "cpu"
+    assert refused.reason.endswith("set PLACER_DEVICE=cpu")
+    assert "free memory" not in refused.reason

@@ -14,6 +14,7 @@ from placer import machine
 from placer.errors import ProfileError
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
+from placer.pricing.device_memory import Residence
 from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_seconds, predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
@@ -36,7 +37,7 @@ def test_a_prediction_per_device_in_the_order_asked(traced: Trace, handmade_prof
         assert prediction.components["compute"] == pytest.approx(sum(prediction.priced.seconds))
         assert prediction.low < prediction.step_seconds < prediction.high
         assert prediction.total_seconds == pytest.approx(prediction.one_time_seconds + 1000 * prediction.step_seconds)
-        assert prediction.peak_memory_bytes == traced.peak_bytes
+    assert found["cpu"].peak_memory_bytes == traced.peak_bytes
 
 
 def test_the_step_is_the_timelines(traced: Trace, handmade_profile: Profile) -> None:
@@ -48,12 +49,26 @@ def test_the_step_is_the_timelines(traced: Trace, handmade_profile: Profile) -> 
     assert found.total_seconds is None
 
 
-def test_only_an_accelerator_has_one_time_costs(traced: Trace, handmade_profile: Profile) -> None:
-    assert one_time_seconds(traced, handmade_profile.fit("cpu")) == 0.0
+def one_time(traced: Trace, profile: Profile, device: str, residence: Residence) -> float:
+    return one_time_seconds(traced, profile, profile.fit(device), device, residence)
+
+
+def test_one_time_costs_are_what_is_still_to_be_paid(
+    traced: Trace, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weights = sum(p.stored_bytes for p in traced.parameters)
-    distinct = len({call.op for call in traced.calls})
-    expected = 1.0 + len(traced.parameters) * 1e-5 + weights / 5e9 + distinct * 1e-3
-    assert one_time_seconds(traced, handmade_profile.fit("cuda")) == pytest.approx(expected)
+    move = len(traced.parameters) * 1e-5 + weights / 5e9
+    first_calls = len({call.op for call in traced.calls}) * 1e-3
+    on_cpu, on_cuda = Residence(home="cpu"), Residence(home="cuda")
+    assert one_time(traced, handmade_profile, "cpu", on_cpu) == 0.0
+    assert one_time(traced, handmade_profile, "cuda", on_cpu) == pytest.approx(1.0 + move + first_calls)
+    monkeypatch.setattr(machine, "has_context", lambda device: True)
+    assert one_time(traced, handmade_profile, "cuda", on_cpu) == pytest.approx(move + first_calls)
+    assert one_time(traced, handmade_profile, "cuda", on_cuda) == pytest.approx(first_calls)
+    assert one_time(traced, handmade_profile, "cpu", on_cuda) == pytest.approx(move)  # the way back costs the same
+    elsewhere = Residence(here=False, home="cuda")
+    assert one_time(traced, handmade_profile, "cuda", elsewhere) == pytest.approx(1.0 + move + first_calls)
+    assert one_time(traced, handmade_profile, "cpu", elsewhere) == 0.0
 
 
 def test_a_model_larger_than_free_memory_does_not_fit(
@@ -91,15 +106,23 @@ def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: C
     fit = DeviceFit("cpu", 2, {}, {}, {}, {"base": 0.03, "ops": 2.0})
     matmul, elementwise, optimizer = 0.1 * 0.8, 0.1 * 0.005, 0.1 * 0.195
     expected = math.hypot(0.03, 2.0 * math.sqrt(matmul**2 + elementwise**2 + optimizer**2))
-    assert log_sigma(priced, fit) == pytest.approx(expected)
+    assert log_sigma(priced, fit, 1.0) == pytest.approx(expected)
     # The framework's own time dilutes what the ops are uncertain by.
     slower = replace(fit, framework={"step": 1.0})
-    assert log_sigma(priced, slower) == pytest.approx(math.hypot(0.03, (expected**2 - 0.03**2) ** 0.5 / 2))
+    halved = pytest.approx(math.hypot(0.03, (expected**2 - 0.03**2) ** 0.5 / 2))
+    assert log_sigma(priced, slower, 2.0) == halved
+    # An accelerator's host works meanwhile: a step bound by the device is as unsure as its kernels, ...
+    beside = replace(priced, device="cuda", host_seconds=(0.1,) * 5)
+    assert log_sigma(beside, fit, 1.0) == pytest.approx(expected)
+    # ... and one bound by the host the less, the longer the device waits.
+    waiting = replace(priced, device="cuda", host_seconds=(0.4,) * 5)
+    quartered = pytest.approx(math.hypot(0.03, (expected**2 - 0.03**2) ** 0.5 / 4))
+    assert log_sigma(waiting, fit, 2.0) == quartered
 
 
 def test_the_interval_is_symmetric_on_a_log_scale(traced: Trace, handmade_profile: Profile) -> None:
     found = predict(traced, handmade_profile, devices=("cpu",))["cpu"]
-    sigma = log_sigma(found.priced, handmade_profile.fit("cpu"))
+    sigma = log_sigma(found.priced, handmade_profile.fit("cpu"), found.step_seconds)
     assert found.high / found.step_seconds == pytest.approx(math.exp(Z90 * sigma))
     assert found.low * found.high == pytest.approx(found.step_seconds**2)
 
@@ -109,4 +132,4 @@ def test_a_step_without_ops() -> None:
     fit = DeviceFit("cpu", 1, {"dispatch_seconds": 1e-6, "flops/float32": 1.0, "bytes_per_second": 1.0}, {}, {}, {})
     priced = CostModel(fit).price(empty)
     assert coverage(priced) == 1.0
-    assert log_sigma(priced, fit) == 0.0
+    assert log_sigma(priced, fit, 0.0) == 0.0

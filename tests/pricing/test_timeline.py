@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
-from placer.pricing.timeline import StepTime, copy_seconds, on_accelerator, on_cpu
+from placer.pricing.timeline import Span, StepTime, copy_seconds, on_accelerator, on_cpu
 from placer.profile.profile import DeviceFit
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
@@ -74,7 +75,7 @@ def test_the_frameworks_own_time_is_the_hosts() -> None:
 
 
 def test_a_full_queue_holds_the_host_back() -> None:
-    """A sync at the end shows when the host was let go: with a queue of 1,000 it cannot run ahead by more."""
+    """A sync at the end shows when the host was let go: with a queue of a thousand it cannot run ahead by more."""
     n = 5000
     step = on_accelerator(priced([1e-5] * n, [1e-6] * n, syncs=1), fit(sync_seconds=1e-5), data="device")
     assert step.seconds == pytest.approx(n * 1e-5 + 1e-5, rel=0.01)
@@ -90,6 +91,36 @@ def test_a_sync_waits_for_the_device_and_costs_its_own_time() -> None:
     assert waits.seconds == pytest.approx(1e-4 + 1e-5 + 1e-3 + 2e-5)
     assert waits.components["sync"] == pytest.approx(2e-5)
     assert_adds_up(waits)
+
+
+def test_an_op_of_many_kernels_runs_while_it_is_issued() -> None:
+    """A step of one LSTM that is waited for takes the longer of host and device."""
+    lstm = priced([1e-2], [1e-2], syncs=1)
+    alone = on_accelerator(lstm, fit(), data="device")
+    shared = on_accelerator(replace(lstm, kernels=(500.0,)), fit(), data="device")
+    assert alone.seconds == pytest.approx(2e-2)
+    assert shared.seconds == pytest.approx(1e-2, rel=0.01)
+    assert_adds_up(shared)
+
+
+def test_a_read_waits_where_it_is_and_once() -> None:
+    """After a read in mid-step the device idles until more is issued."""
+    ops = priced([1e-3, 0.0, 1e-3], [1e-4, 1e-5, 1e-3], syncs=1)
+    add = ops.trace.calls[0]
+    read = replace(ops.trace, calls=(add, replace(add, op="aten::_local_scalar_dense", syncs=1), add))
+    rates = fit(sync_seconds=1e-5)
+    assert on_accelerator(ops, rates, data="device").seconds == pytest.approx(1e-4 + 2e-3 + 1e-5, rel=0.02)
+    step = on_accelerator(replace(ops, trace=read), rates, data="device")
+    assert step.seconds == pytest.approx(2e-3 + 1e-5 + 1e-3)
+    assert step.components["sync"] == pytest.approx(1e-5)
+    spans: list[Span] = []
+    on_accelerator(replace(ops, trace=read), rates, data="device", spans=spans)
+    assert [span.seconds for span in spans if span.label == "sync"] == [1e-5]
+    before = replace(read, calls=(add, add, replace(add, syncs=1)))  # ``.cpu()`` between two ops
+    copied = on_accelerator(replace(ops, trace=before), rates, data="device")
+    assert copied.components["sync"] == pytest.approx(1e-5)
+    unread = replace(ops, trace=replace(read, syncs=0))  # the advice asks what a step without the read would take
+    assert on_accelerator(unread, rates, data="device").components["sync"] == 0.0
 
 
 @pytest.mark.parametrize(("data", "copy"), [("host", 1e-3 + 1e-5), ("pinned", 1e-4 + 1e-6), ("device", 0.0)])

@@ -511,15 +511,16 @@ THEN = {
         ),
         ({"memory_bytes": 15.9 * 2**30}, ()),
         ({"memory_bytes": 8 * 2**30}, ("memory: 16.0 GiB -> 8.0 GiB",)),
-        ({"matmul_precision": "high"}, ("float32 matmul precision: highest -> high",)),
-        ({"tf32_matmul": True}, ("TF32 in matmul: False -> True",)),
+        ({"matmul_precision": "high", "tf32_matmul": True, "tf32_convolution": False}, ()),
         ({"threads": 2}, ()),
         ({"threads": 8}, ("threads: 4 -> 8",)),
         ({"accelerators": []}, ()),
         ({"accelerators": [{**GPU, "driver": "560"}]}, ("driver of cuda: 550.1 -> 560",)),
         ({"accelerators": [{**GPU, "name": "Other"}]}, ("name of cuda: Test GPU -> Other",)),
         ({"accelerators": [{**GPU, "memory_bytes": 2**30}]}, ("memory of cuda: 8.0 GiB -> 1.0 GiB",)),
-        ({"accelerators": [GPU, {**GPU, "device": "cuda:1"}]}, ("accelerator cuda:1: none -> Test GPU",)),
+        ({"accelerators": [GPU, {**GPU, "device": "cuda:1"}]}, ()),
+        ({"accelerators": [GPU, {**GPU, "device": "cuda:1", "name": "B"}]}, ("accelerator cuda:1: none -> B",)),
+        ({"accelerators": [{**GPU, "memory_bytes": 0}]}, ()),
     ],
 )
 def test_stale_fields_name_the_field_and_both_values(change: dict[str, Any], expected: tuple[str, ...]) -> None:
@@ -536,7 +537,7 @@ def other(value: Any) -> Any:
 def test_every_field_of_the_fingerprint_that_changes_is_named() -> None:
     assert set(machine.fingerprint()) <= set(THEN)  # no field is forgotten here
     profile = make_profile(fingerprint=THEN)
-    for field in THEN.keys() - {"accelerators"}:
+    for field in THEN.keys() - {"accelerators", "matmul_precision", "tf32_matmul", "tf32_convolution"}:
         found = profiles.stale_fields(profile, {**THEN, field: other(THEN[field])})
         assert len(found) == 1, field
         assert str(other(THEN[field])) in found[0] or "GiB" in found[0]
@@ -546,7 +547,37 @@ def test_every_field_of_the_fingerprint_that_changes_is_named() -> None:
         assert "cuda" in named
 
 
+def test_showing_and_hiding_devices_is_not_staleness() -> None:
+    other = {**GPU, "device": "cuda:1", "name": "Other"}
+    profile = make_profile(fingerprint={**THEN, "accelerators": [GPU, other]})
+    shown_first = [{**other, "device": "cuda"}]  # CUDA_VISIBLE_DEVICES=1
+    assert profiles.stale_fields(profile, {**THEN, "accelerators": shown_first}) == ()
+    newer = [{**other, "device": "cuda", "driver": "560"}]
+    assert profiles.stale_fields(profile, {**THEN, "accelerators": newer}) == ("driver of cuda: 550.1 -> 560",)
+
+
 def test_a_foreign_fingerprint_is_stale_not_an_error() -> None:
     found = profiles.stale_fields(make_profile(fingerprint={"accelerators": [3], "memory_bytes": "much"}), THEN)
     assert "torch: unknown -> 2.11.0" in found
     assert "accelerator cuda: none -> Test GPU" in found
+
+
+# --- devices that cannot be used ------------------------------------------------------------------
+
+
+def test_devices_that_cannot_be_used_are_kept_with_the_reason(tmp_path: Path) -> None:
+    profile = make_profile(unusable={"cuda": "RuntimeError: no kernel image is available"})
+    path = profiles.save(profile, tmp_path / "p.json")
+    assert profiles.load(path).unusable == profile.unusable
+    assert profiles.load(path, samples=False).unusable == profile.unusable
+    plain = profiles.save(make_profile(), tmp_path / "plain.json")
+    assert b"unusable" not in plain.read_bytes()  # earlier versions of placer read it
+    assert profiles.load(plain).unusable == {}
+
+
+@pytest.mark.parametrize("bad", [{"CUDA": "why"}, {"cuda": 3}, {"cuda": "a\nb"}, ["cuda"]])
+def test_a_damaged_list_of_unusable_devices_is_refused(bad: Any, tmp_path: Path) -> None:
+    path = profiles.save(make_profile(unusable={"cuda": "why"}), tmp_path / "p.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "unusable": bad}))
+    with pytest.raises(ProfileDamaged, match="unusable"):
+        profiles.load(path)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simulated.device import DEVICE
+from simulated.device import Device
 from simulated.pinned import is_pinned
 
 
@@ -16,24 +16,25 @@ def copy_into(target: Tensor, source: Tensor, *, non_blocking: bool) -> Tensor:
     mine, theirs = getattr(target, "numbers", target), getattr(source, "numbers", source)
     mine.copy_(theirs)
     if mine is not target and theirs is not source:
-        DEVICE.launch((mine.nbytes + theirs.nbytes) / DEVICE.spec.bytes_per_second, "copy_")
+        owner = source.owner  # type: ignore[attr-defined]
+        owner.launch((mine.nbytes + theirs.nbytes) / owner.spec.bytes_per_second, "copy_")
     elif mine is not target:
-        _pay("h2d", theirs, non_blocking)
+        _pay(target.owner, "h2d", theirs, non_blocking)  # type: ignore[attr-defined]
     else:
-        _pay("d2h", mine, non_blocking)
+        _pay(source.owner, "d2h", mine, non_blocking)  # type: ignore[attr-defined]
     return target
 
 
 def copy_out(source: Any, kwargs: dict[str, Any]) -> Tensor:
     """``source.to(...)`` another device than this one."""
     result = torch.ops.aten._to_copy.default(source.numbers, **{**kwargs, "pin_memory": None})
-    _pay("d2h", source.numbers, False)
+    _pay(source.owner, "d2h", source.numbers, False)
     return result.clone() if result is source.numbers else result
 
 
-def _pay(direction: str, host: Tensor, non_blocking: bool) -> None:
+def _pay(device: Device, direction: str, host: Tensor, non_blocking: bool) -> None:
     """A copy waits for what was issued before it, and the host for the copy; from pinned memory it need not."""
-    spec, queue = DEVICE.spec, DEVICE.queue
+    spec, queue = device.spec, device.queue
     pinned = is_pinned(host)
     cost = spec.copies[direction, "pinned" if pinned else "pageable"]
     seconds = cost.seconds_per_tensor + host.nbytes / cost.bytes_per_second
@@ -41,4 +42,4 @@ def _pay(direction: str, host: Tensor, non_blocking: bool) -> None:
         queue.launch(seconds, issue=spec.issue, latency=spec.launch)
         return
     queue.wait()
-    DEVICE.clock.spend(seconds)
+    device.clock.spend(seconds)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-#: Set in the environment of processes that have the device.
+from simulated.spec import SPEC, Spec
+
+#: Set in the environment of processes that have the device: to "1", or to the options of each device as JSON.
 FLAG = "PLACER_TESTS_SIMULATED"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """This process's environment, plus what makes torch load the device; ``folder`` receives the entry point."""
+def specs() -> list[Spec]:
+    """The devices that the environment asks for."""
+    options = os.environ.get(FLAG, "1")
+    return [SPEC] if options == "1" else [Spec.of(each) for each in json.loads(options)]
+
+
+def environment(folder: Path, *devices: Mapping[str, Any]) -> dict[str, str]:
+    """This process's environment, plus what makes torch load the device; ``folder`` receives the entry point.
+
+    ``devices``: the options of each device; without any there is the usual one.
+    """
     metadata = folder / "simulated_accelerator-0.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: simulated-accelerator\nVersion: 0\n")
     (metadata / "entry_points.txt").write_text("[torch.backends]\nsim = simulated.backend:register\n")
     paths = [str(folder), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), FLAG: "1"}
+    flag = json.dumps(devices) if devices else "1"
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), FLAG: flag}

@@ -6,25 +6,43 @@ import torch
 
 
 class Memory:
-    """Bytes in use, and the most there were; ``take`` raises torch.OutOfMemoryError beyond ``capacity``."""
+    """Bytes in use (``used``), and the most there were (``peak``).
 
-    def __init__(self, capacity: int) -> None:
+    ``reserved`` is what the allocator holds: ``used``, and with a ``cache`` also what was freed since it was emptied.
+    ``free`` is what the driver would give, ``taken`` what it gave to others and to the context. ``take`` raises
+    torch.OutOfMemoryError beyond ``capacity``.
+    """
+
+    def __init__(self, capacity: int, *, cache: bool = False, taken: int = 0) -> None:
         self.capacity = capacity
+        self.taken = taken
         self.used = 0
         self.peak = 0
+        self.reserved = 0
+        self._cache = cache
 
     @property
     def free(self) -> int:
-        return self.capacity - self.used
+        return self.capacity - self.taken - self.reserved
 
     def take(self, size: int) -> Allocation:
-        if size > self.free:
+        room = self.free + self.reserved - self.used  # the allocator empties its cache before it gives up
+        if size > room:
             raise torch.OutOfMemoryError(
-                f"sim out of memory: tried to allocate {size} bytes, {self.free} of {self.capacity} are free"
+                f"sim out of memory: tried to allocate {size} bytes, {room} of {self.capacity} are free"
             )
         self.used += size
         self.peak = max(self.peak, self.used)
+        self.reserved = max(self.reserved, self.used)
         return Allocation(self, size)
+
+    def give(self, size: int) -> None:
+        self.used -= size
+        if not self._cache:
+            self.reserved = self.used
+
+    def empty_cache(self) -> None:
+        self.reserved = self.used
 
 
 class Allocation:
@@ -35,4 +53,4 @@ class Allocation:
         self._size = size
 
     def __del__(self) -> None:
-        self._memory.used -= self._size
+        self._memory.give(self._size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simulated.clock import VirtualClock
@@ -28,8 +29,10 @@ class SlowCpu(TorchDispatchMode):
         if not func.is_view:
             inputs = tensors_in((args, tuple(kwargs.values())))
             work = kernel_seconds(
-                func, args, kwargs, inputs, out, flops=self.flops, flops_float64=self.flops / 2,
-                bytes_per_second=self.bytes_per_second,
-            )  # fmt: skip
+                func, args, kwargs, inputs, out, flops=self._rate, bytes_per_second=self.bytes_per_second
+            )
             self.clock.spend(self.dispatch + work)
         return out
+
+    def _rate(self, op: str, dtype: torch.dtype) -> float:
+        return self.flops / 2 if dtype == torch.float64 else self.flops

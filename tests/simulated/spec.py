@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,17 @@ class Spec:
     ``issue`` is what the host needs to hand over a kernel, ``view`` what it needs for an op that launches none,
     ``launch`` passes from there until the kernel can start, ``kernel`` is what every kernel takes besides its work.
     ``sync`` is the host's cost of waiting, beyond the wait itself, ``first_call`` what an op takes the host longer when
-    the context runs it for the first time.
+    the context runs it for the first time. ``kernels``: the number of kernels of ops that are not one, by name.
+
+    Of the rates, 0 for TF32 and bfloat16 means float32's, and 0 for float16 that its products are refused. TF32 is
+    used where torch's switches allow it.
+
+    With ``cache`` the allocator keeps what is freed until it is emptied. ``context_bytes`` are gone once there is a
+    context, ``held_by_others`` always. ``no_kernel`` is the error of a device that is listed and answers, and can run
+    nothing. With ``profiled`` the recorder sees kernels; with ``loses_kernels``, too, session k loses its first k.
     """
 
+    name: str = "sim"
     issue: float = 4e-6
     view: float = 1e-6
     launch: float = 10e-6
@@ -32,10 +42,20 @@ class Spec:
     first_call: float = 1e-4
     flops: float = 2e11
     flops_float64: float = 5e10
+    flops_tf32: float = 0.0
+    flops_bfloat16: float = 0.0
+    flops_float16: float = 0.0
     bytes_per_second: float = 4e10
     queue_depth: int = 1000
     memory: int = 256 << 20
-    copies: dict[tuple[str, str], Copy] = field(
+    cache: bool = False
+    context_bytes: int = 0
+    held_by_others: int = 0
+    no_kernel: str = ""
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    profiled: bool = False
+    loses_kernels: bool = False
+    copies: Mapping[tuple[str, str], Copy] = field(
         default_factory=lambda: {
             ("h2d", "pageable"): Copy(20e-6, 4e9),
             ("d2h", "pageable"): Copy(25e-6, 3e9),
@@ -43,6 +63,14 @@ class Spec:
             ("d2h", "pinned"): Copy(15e-6, 8e9),
         }
     )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Spec:
+        """A spec with some options, as they stand in the environment; raises ValueError for an unknown one."""
+        unknown = set(options) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"no option of the simulated device: {', '.join(sorted(unknown))}")
+        return cls(**options)
 
 
 SPEC = Spec()

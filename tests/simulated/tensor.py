@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,44 +11,70 @@ from torch.utils._mode_utils import no_dispatch
 
 from simulated import copies
 from simulated.costs import kernel_seconds, tensors_in
-from simulated.device import DEVICE
+from simulated.device import Device, device_of
+from simulated.fused_cells import FUSED_CELLS
 from simulated.memory import Allocation
+from simulated.rates import PRODUCTS, rate
 
 aten = torch.ops.aten
 #: Ops whose result's shape, or whose result on the host, is only known once the device has run.
 WAITING = frozenset(
     {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "is_nonzero"}
 )
-PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 #: Ops whose index operands may stay in host memory, as on real devices.
 HOST_INDICES = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
 
 class SimTensor(Tensor):
-    """A tensor on ``sim``: ``numbers`` is its content, in host memory, ``allocation`` its share of the device's."""
+    """A tensor on ``sim``: ``numbers`` is its content, in host memory, ``allocation`` its share of the device's.
+
+    Torch's C++ side knows one device of a Python backend only. So to it, all tensors are on the first; which one they
+    are on (``owner``) is said here.
+    """
 
     numbers: Tensor
     allocation: Allocation
+    owner: Device
 
     @staticmethod
-    def __new__(cls, inner: Tensor, allocation: Allocation) -> SimTensor:
+    def __new__(cls, inner: Tensor, allocation: Allocation, owner: Device) -> SimTensor:
         result: SimTensor = Tensor._make_wrapper_subclass(
             cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
             device=torch.device("sim", 0),
         )  # fmt: skip
         result.numbers = inner
         result.allocation = allocation
+        result.owner = owner
         return result
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("sim", self.owner.index)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """As usual; from one device to another, which torch takes for the same, through a new tensor."""
+        given = [*args, *kwargs.values()]
+        target = next((a for a in given if isinstance(a, (str, torch.device, Tensor))), None)
+        target = target.device if isinstance(target, Tensor) else target
+        if target is None or torch.device(target).type != "sim":
+            return super().to(*args, **kwargs)
+        moved = self if device_of(target) is self.owner else _Across.apply(self, device_of(target).index)
+        # What torch takes for the device of all.
+        here = torch.device("sim", 0)
+        args = tuple(here if isinstance(a, (str, torch.device)) else a for a in args)
+        return Tensor.to(moved, *args, **{**kwargs, **({"device": here} if "device" in kwargs else {})})
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     # With these two, Module.to swaps a parameter's content and keeps the Parameter object, as on built-in devices.
-    def __tensor_flatten__(self) -> tuple[list[str], Allocation]:
-        return ["numbers"], self.allocation
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Allocation, Device]]:
+        return ["numbers"], (self.allocation, self.owner)
 
     @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], allocation: Allocation, size: Any, stride: Any) -> SimTensor:
-        return SimTensor(inner["numbers"], allocation)
+    def __tensor_unflatten__(
+        inner: dict[str, Tensor], place: tuple[Allocation, Device], size: Any, stride: Any
+    ) -> SimTensor:
+        return SimTensor(inner["numbers"], *place)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"sim:{self.numbers!r}"
@@ -57,13 +84,29 @@ class SimTensor(Tensor):
         return dispatch(func, args, kwargs or {})
 
 
-def fresh(inner: Tensor) -> SimTensor:
+def fresh(inner: Tensor, owner: Device) -> SimTensor:
     """A new tensor with memory of its own."""
-    return SimTensor(inner, DEVICE.memory.take(inner.untyped_storage().nbytes()))
+    return SimTensor(inner, owner.memory.take(inner.untyped_storage().nbytes()), owner)
+
+
+class _Across(torch.autograd.Function):
+    """A copy on another device of this kind."""
+
+    @staticmethod
+    def forward(context: Any, source: SimTensor, index: int) -> SimTensor:
+        context.index = source.owner.index
+        with no_dispatch():
+            target = fresh(torch.empty_like(source.numbers), device_of(index))
+        copies.copy_into(target, source, non_blocking=True)
+        return target
+
+    @staticmethod
+    def backward(context: Any, gradient: SimTensor) -> tuple[SimTensor, None]:
+        return _Across.apply(gradient, context.index), None
 
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run one op that has a tensor of this device among its operands."""
+    """Run one op that has a tensor of these devices among its operands."""
     name = func._overloadpacket.__name__
     if func is aten.copy_.default:
         return copies.copy_into(args[0], args[1], non_blocking=bool((*args, False)[2]))
@@ -71,44 +114,52 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return copies.copy_out(args[0], kwargs)
     if torch.Tag.inplace_view in func.tags:
         return _reshape_in_place(func, args, kwargs)
-    if "device" in kwargs:
-        kwargs = {**kwargs, "device": None if kwargs["device"] is None else torch.device("cpu")}
     operands = tensors_in((args, tuple(kwargs.values())))
-    if name not in HOST_INDICES:
-        _check_devices(name, operands)
+    mine = [operand for operand in operands if isinstance(operand, SimTensor)]
+    owner = mine[0].owner
+    if "device" in kwargs:
+        given = kwargs["device"]
+        kwargs = {**kwargs, "device": None if given is None else torch.device("cpu")}
+        if given is not None and torch.device(given).index is not None and torch.device(given).type == "sim":
+            owner = device_of(given)
+    elif name not in HOST_INDICES:
+        _check_devices(name, operands, owner)
     if name in WAITING:
-        DEVICE.synchronize()
+        owner.synchronize()
     plain = _mapped(_numbers, args)
     plain_kwargs = {key: _mapped(_numbers, value) for key, value in kwargs.items()}
-    out = _computed(func, name, plain, plain_kwargs)
-    _pay(func, plain, plain_kwargs, operands, out)
-    mine = [operand for operand in operands if isinstance(operand, SimTensor)]
-    return _mapped(lambda leaf: _wrapped(leaf, mine) if isinstance(leaf, Tensor) else leaf, out)
+    out = _computed(func, name, plain, plain_kwargs, owner)
+    _pay(func, plain, plain_kwargs, operands, out, owner)
+    return _mapped(lambda leaf: _wrapped(leaf, mine, owner) if isinstance(leaf, Tensor) else leaf, out)
 
 
-def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _computed(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Device) -> Any:
     dtype = args[0].dtype if args and isinstance(args[0], Tensor) else None
+    if name in FUSED_CELLS:
+        return FUSED_CELLS[name](*args, **kwargs)
     if name not in PRODUCTS or dtype not in (torch.float16, torch.bfloat16):
         return func(*args, **kwargs)
-    if dtype == torch.float16:  # a device lacks a dtype here and there
+    if dtype == torch.float16 and not owner.spec.flops_float16:  # a device lacks a dtype here and there
         raise NotImplementedError(f"\"{name}\" not implemented for 'Half' on sim")
     # In float32, as many CPUs take a hundred times longer for narrow products.
-    return func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs).to(dtype)
+    wide = func(*(arg.float() if isinstance(arg, Tensor) else arg for arg in args), **kwargs)
+    return _mapped(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) else leaf, wide)
 
 
-def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any) -> None:
+def _pay(func: Any, args: Any, kwargs: Any, operands: list[Tensor], out: Any, owner: Device) -> None:
     """The host's time for every op, the device's for those that compute something."""
     inputs = [_numbers(t) for t in operands]
-    spec = DEVICE.spec
+    spec = owner.spec
+    if out is None and func._schema.is_mutable:  # a foreach op writes into its first operand and returns nothing
+        out = args[0]
     if func.is_view or func is aten.detach.default or func is aten._unsafe_view.default or not tensors_in(out):
-        DEVICE.touch()
-        DEVICE.clock.spend(spec.view)
+        owner.touch()
+        owner.clock.spend(spec.view)
         return
     seconds = kernel_seconds(
-        func, args, kwargs, inputs, out, flops=spec.flops, flops_float64=spec.flops_float64,
-        bytes_per_second=spec.bytes_per_second,
-    )  # fmt: skip
-    DEVICE.launch(seconds, func._overloadpacket.__name__)
+        func, args, kwargs, inputs, out, flops=partial(rate, spec), bytes_per_second=spec.bytes_per_second
+    )
+    owner.launch(seconds, func._overloadpacket.__name__)
 
 
 def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -116,11 +167,12 @@ def _reshape_in_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     func(*_mapped(_numbers, args), **kwargs)
     with no_dispatch():
         func(*args, **kwargs)
-    DEVICE.clock.spend(DEVICE.spec.view)
+    owner = args[0].owner
+    owner.clock.spend(owner.spec.view)
     return args[0]
 
 
-def _wrapped(result: Tensor, operands: list[SimTensor]) -> SimTensor:
+def _wrapped(result: Tensor, operands: list[SimTensor], owner: Device) -> SimTensor:
     """The operand itself where an op returns it, a tensor on the same memory for a view, else a new one."""
     address = result.untyped_storage().data_ptr()
     for operand in operands:
@@ -128,8 +180,8 @@ def _wrapped(result: Tensor, operands: list[SimTensor]) -> SimTensor:
             return operand
     for operand in operands:
         if address and operand.numbers.untyped_storage().data_ptr() == address:
-            return SimTensor(result, operand.allocation)
-    return fresh(result)
+            return SimTensor(result, operand.allocation, operand.owner)
+    return fresh(result, owner)
 
 
 def _mapped(function: Any, nest: Any) -> Any:
@@ -143,9 +195,11 @@ def _numbers(leaf: Any) -> Any:
     return leaf.numbers if isinstance(leaf, SimTensor) else leaf
 
 
-def _check_devices(name: str, operands: list[Tensor]) -> None:
+def _check_devices(name: str, operands: list[Tensor], owner: Device) -> None:
     for operand in operands:
-        if not isinstance(operand, SimTensor) and operand.dim() > 0:
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but {name} got one on sim and one on {operand.device}"
-            )
+        if operand.dim() == 0 or (isinstance(operand, SimTensor) and operand.owner is owner):
+            continue
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {name} got one on sim:{owner.index} and one on "
+            f"{operand.device}"
+        )

@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 
+from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.rates.copies import copy_rates
 from placer.calibration.measuring.rates.first_use import first_use
 from placer.calibration.measuring.rates.fresh_pages import FreshPages
@@ -27,12 +28,14 @@ _FRESH = "fresh_seconds_per_byte"
 def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
     """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
 
-    On an accelerator also ``memory_bytes``, and where this call was the process's first use of it ``context_seconds``
-    and ``first_call_seconds``: what the first call of an op takes longer than later ones.
+    On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
+    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``).
     """
     synchronize = synchronizer(device)
     timer = RateTimer(synchronize, seconds, clock)
     rates = {} if synchronize is None else first_use(device, synchronize, clock)
+    if synchronize is not None and clock is time.perf_counter:
+        keep_busy(device, WARM, clock)
     pages = _fresh_pages(timer) if synchronize is None else None
     for dtype in DTYPES:
         rate = flops_per_second(device, dtype, timer)
@@ -40,6 +43,10 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
             rates[f"flops/{str(dtype).removeprefix('torch.')}"] = rate
         if pages is not None:
             pages.count()
+    if synchronize is not None:
+        tf32 = flops_per_second(device, torch.float32, timer, tf32=True)
+        if tf32 is not None:
+            rates["flops/tf32"] = tf32
     rates["bytes_per_second"] = bytes_per_second(device, timer)
     if synchronize is not None:
         rates.update(measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock))

@@ -6,21 +6,27 @@ torch knows.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
 from placer.calibration.measuring.timing import Clock
 
 #: Launches in a row: enough to tell a kernel from the jitter of a wait, far fewer than any queue holds.
-BURST = 128
-#: The kernel that keeps the device busy while a burst is issued lasts this many times as long as issuing takes.
+BURST = 64
+#: The products that keep the device busy while a burst is issued last this many times as long as issuing takes.
 COVER = 4.0
-#: Elements of that kernel's operand: the first size tried, and the largest (a gigabyte of float32).
-_FIRST, _MOST = 1 << 16, 1 << 28
+#: Rows of their square matrices: the first size tried, and the largest.
+_FIRST, _MOST = 256, 4096
+#: Share of the cover that one product takes at the least, so that few launches make it.
+_LEAST_PART = 1 / 8
 _LEAST_ROUNDS, _MOST_ROUNDS = 7, 200
+#: Seconds between the starts of two kernels that no device goes below. Less is a disturbed measurement.
+_LEAST_KERNEL = 1e-7
 
 
 def measure_queue(
@@ -29,8 +35,8 @@ def measure_queue(
     """The rates of a queue (seconds), measured within about ``seconds``.
 
     ``issue_seconds``: the host's time per launch. ``launch_seconds``: from there until a kernel starts on an idle
-    device. ``dispatch_seconds``: the device's time for a kernel that does next to nothing. ``sync_seconds``: waiting
-    for a device that is idle.
+    device. ``dispatch_seconds``: the device's time for a kernel that does next to nothing, until the next one starts.
+    ``sync_seconds``: waiting for a device that is idle.
     """
     tiny = torch.ones(8, device=device)
     share = seconds / 5
@@ -40,58 +46,80 @@ def measure_queue(
             tiny.neg_()
 
     def median(fn: Callable[[], object], wait: bool = True) -> float:
-        return _median(fn, synchronize, wait, share, clock)
+        return _medians([fn], synchronize, wait, share, clock)[0]
 
     idle = median(lambda: None)
     issue = median(burst, wait=False) / BURST
     single = median(tiny.neg_)
-    large = _cover(device, COVER * BURST * issue, single, median)
+    cover = _cover(device, COVER * BURST * issue, single, median)
 
     def covered() -> None:
-        large.neg_()
+        cover()
         burst()
 
-    # Behind a long kernel the tiny ones wait in the queue and run back to back, however slowly they are issued.
-    kernel = max(median(covered) - median(large.neg_), 0.0) / BURST
+    # Behind long kernels the tiny ones wait in the queue and run back to back, however slowly they are issued. Both are
+    # timed in turns: the clock of a device rises while it works.
+    with_burst, without = _medians([covered, cover], synchronize, True, 2.0 * share, clock)
+    kernel = (with_burst - without) / BURST
+    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
+        kernel = max(issue, _LEAST_KERNEL)
     return {
         "issue_seconds": issue,
         "launch_seconds": max(single - issue - kernel - idle, 0.0),
-        "dispatch_seconds": max(kernel, 1e-8),
+        "dispatch_seconds": kernel,
         "sync_seconds": idle,
     }
 
 
-def _median(
-    fn: Callable[[], object], synchronize: Callable[[], None], wait: bool, seconds: float, clock: Clock
-) -> float:
-    """Median seconds of ``fn`` on an idle device, until it is issued or (``wait``) until it is done."""
-    fn()
-    times: list[float] = []
-    deadline = clock() + seconds
-    while len(times) < _LEAST_ROUNDS or (len(times) < _MOST_ROUNDS and clock() < deadline):
-        synchronize()
-        start = clock()
+def kernel_gap(rates: Mapping[str, float], kernel_seconds: float) -> float:
+    """Seconds between a kernel's end and the start of the next one in the queue.
+
+    ``rates`` are those of ``measure_queue``; ``kernel_seconds`` is what the event recorder says the same kernel takes,
+    0.0 where it says nothing.
+    """
+    return max(rates["dispatch_seconds"] - kernel_seconds, 0.0) if kernel_seconds > 0.0 else 0.0
+
+
+def _medians(
+    functions: Sequence[Callable[[], object]], synchronize: Callable[[], None], wait: bool, seconds: float, clock: Clock
+) -> list[float]:
+    """Median seconds of each function on an idle device, until it is issued or (``wait``) until it is done.
+
+    They are run in turns for ``seconds`` in all.
+    """
+    times: list[list[float]] = [[] for _ in functions]
+    for fn in functions:
         fn()
-        if wait:
+    deadline = clock() + seconds
+    while len(times[0]) < _LEAST_ROUNDS or (len(times[0]) < _MOST_ROUNDS and clock() < deadline):
+        for fn, own in zip(functions, times, strict=True):
             synchronize()
-        times.append(clock() - start)
+            start = clock()
+            fn()
+            if wait:
+                synchronize()
+            own.append(clock() - start)
     synchronize()
-    return statistics.median(times)
+    return [statistics.median(own) for own in times]
 
 
-def _cover(device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]) -> torch.Tensor:
-    """A tensor whose negation in place keeps the device busy for ``wanted`` seconds, or the largest with room."""
-    elements = _FIRST
-    tensor = torch.ones(elements, device=device)
-    while elements < _MOST:
-        took = median(tensor.neg_) - single
-        if took >= wanted:
+def _cover(
+    device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]
+) -> Callable[[], None]:
+    """Issues a few matrix products that keep the device busy for ``wanted`` seconds."""
+    rows = _FIRST
+    while True:
+        square = torch.ones(rows, rows, device=device)
+        product = torch.empty_like(square)
+        multiply = partial(torch.mm, square, square, out=product)
+        took = max(median(multiply) - single, 0.0)
+        if took >= _LEAST_PART * wanted or rows >= _MOST:
             break
-        # Twice what the last size suggests to be enough, because small sizes hide in the launch.
-        factor = 2.0 * wanted / took if took > 0.1 * wanted else 16.0
-        elements = min(int(elements * min(max(factor, 2.0), 16.0)), _MOST)
-        try:
-            tensor = torch.ones(elements, device=device)
-        except RuntimeError:  # no room: a shorter cover makes the answer coarser, not wrong
-            break
-    return tensor
+        rows *= 2
+    count = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
+
+    def cover() -> None:
+        for _ in range(count):
+            multiply()
+
+    return cover

@@ -53,5 +53,6 @@ FAMILY = Family(
         "dropout": "scores are dropped at random",
     },
     read=_read,
-    amounts={"scores": _scores, "rows": _rows, "dropped_scores": _dropped_scores},
+    amounts={"scores": _scores, "rows": _rows},
+    cpu_amounts={"dropped_scores": _dropped_scores},
 )

@@ -125,7 +125,7 @@ def _variant(work: Work) -> str:
     return "dilated_depthwise" if dilated else "depthwise"
 
 
-_AMOUNTS: Mapping[str, Callable[[Work], float]] = {
+_CPU_AMOUNTS: Mapping[str, Callable[[Work], float]] = {
     "filling_flops": _filling_flops,
     "unfolded_bytes": _unfolded_bytes,
     "activations": _activations,
@@ -138,7 +138,7 @@ FORWARD = Family(
     sizes=_SIZES,
     flags=_FLAGS,
     read=_read_forward,
-    amounts=_AMOUNTS,
+    cpu_amounts=_CPU_AMOUNTS,
     earlier=_EARLIER,
     variant=_variant,
 )
@@ -148,7 +148,7 @@ BACKWARD = Family(
     sizes=_SIZES,
     flags={**_FLAGS, "to_input": "the gradient of the image is asked for, besides that of the weight"},
     read=_read_backward,
-    amounts=_AMOUNTS,
+    cpu_amounts=_CPU_AMOUNTS,
     earlier=_EARLIER,
     variant=_variant,
 )

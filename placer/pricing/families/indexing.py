@@ -94,7 +94,8 @@ def _added_in_turns(work: Work) -> float:
     Shared among cores, gradients of ``x[index]`` take three times as long per element as on one
     (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
     """
-    return work.sizes[0] if work.op == "aten::index_put" and work.sizes[0] >= GRAIN else 0.0
+    added = work.op in ("aten::index_put", "aten::index_put.accumulate")
+    return work.sizes[0] if added and work.sizes[0] >= GRAIN else 0.0
 
 
 FAMILY = Family(
@@ -126,6 +127,6 @@ FAMILY = Family(
         "renewed": _renewed,
         "table": _table,
         "indices": _indices,
-        "added_in_turns": _added_in_turns,
     },
+    cpu_amounts={"added_in_turns": _added_in_turns},
 )

@@ -72,6 +72,5 @@ FAMILY = Family(
         "ragged": "rows of the result end within a vector register: a tenth slower, however few numbers are missing",
     },
     read=_read,
-    amounts={"padding_flops": _padding_flops},
-    cpu_amounts={"rows": _rows, "depth": _depth, "further": _further},
+    cpu_amounts={"padding_flops": _padding_flops, "rows": _rows, "depth": _depth, "further": _further},
 )

@@ -12,17 +12,21 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
-import torch
 
 from placer.pricing.gpu.network import networks
 from placer.pricing.gpu.physics import LAUNCH, Array, inputs
 from placer.pricing.gpu.rows import Row, rows_of
+from placer.pricing.precision import TF32, Switch, allows_tf32
 from placer.pricing.prediction import Source
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu
 
 #: Standard deviation of log(seconds) where only physics are known.
 _PHYSICS_SIGMA = 0.5
+#: The switch of TF32 that each kind of row obeys.
+_SWITCHES: dict[str, Switch] = {
+    "product": "matmul", "convolution": "conv", "depthwise": "conv", "recurrent": "rnn"
+}  # fmt: skip
 
 
 class DeviceModel:
@@ -65,11 +69,8 @@ class DeviceModel:
         """The row's dtype, or ``tf32`` where this process lets tensor cores multiply float32."""
         if row.dtype != "float32" or not self.sheet.tensor_tf32_tflops or self.sheet.vendor != "nvidia":
             return row.dtype
-        if row.kind in ("convolution", "depthwise", "recurrent"):
-            return "tf32" if torch.backends.cudnn.allow_tf32 else row.dtype
-        if row.kind == "product":
-            return "tf32" if torch.get_float32_matmul_precision() != "highest" else row.dtype
-        return row.dtype
+        switch = _SWITCHES.get(row.kind)
+        return TF32 if switch is not None and allows_tf32(switch) else row.dtype
 
 
 @lru_cache(maxsize=16)

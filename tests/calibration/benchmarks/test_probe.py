@@ -91,6 +91,17 @@ def test_arithmetic_and_traffic_share_one_limit() -> None:
     assert limit.share(0.5) == Limit(50.0, 5.0)
 
 
+def test_one_branch_keeps_within_its_own_limit() -> None:
+    limit = Limit(1e6, 1e6, branch=50.0)
+    for seed in range(20):
+        drawn = block("x", Random(seed), limit, lambda r: _moving(r.choice([7.0, 70.0])))
+        assert set(drawn.name.split(", ")) == {"7"}
+
+
+def _moving(moved: float) -> Branch:
+    return Branch(f"{moved:g}", nn.Identity, lambda grad: tensor(2, grad=grad), 0.0, moved)
+
+
 def test_values_are_normal_numbers() -> None:
     x = tensor(100, 100, grad=True, dtype=torch.bfloat16)
     assert (x.dtype, x.requires_grad) == (torch.bfloat16, True)

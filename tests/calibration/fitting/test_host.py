@@ -1,4 +1,4 @@
-"""The host's time to issue the updates of an optimizer."""
+"""The host's time to issue ops and updates, and the kernels they run in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.fitting.host import LEAST_UPDATES, issue_seconds
+from placer.calibration.fitting.host import LEAST_UPDATES, issue_seconds, kernel_counts
 from placer.calibration.measuring.observation import OpObservation, StepObservation
 from placer.pricing.describe import feature_names
 
@@ -32,3 +32,31 @@ def test_an_update_takes_the_host_a_time_of_its_own_and_one_per_tensor() -> None
 def test_a_network_says_nothing_of_its_update_whose_tensors_differ() -> None:
     network = replace(updated("optimizer::Adam", 5, 9e-5, 2e-6), family="network")
     assert issue_seconds([network]) == {}
+
+
+def ran(op: str, host: float, device: float, step: float, kernels: float = 1.0) -> StepObservation:
+    """A step of one op."""
+    features = (0.0,) * (2 + len(feature_names("indexing")))
+    one = OpObservation("indexing", op, "float32", features, device, host, 0.0, 1, kernels)
+    return StepObservation("made-up", 2, "indexing", op, step, 0.0, {}, (one,))
+
+
+def test_a_wait_inside_an_op_is_no_issue() -> None:
+    """Pricing adds the wait; what issuing such an op takes is what its family's do."""
+    gathers = [ran("aten::gather", 5e-6, 1e-6, 1e-4)] * 3
+    reads = [ran(op, 9e-4, 1e-6, 1e-3) for op in ("aten::nonzero", "aten::masked_select", "aten::index.mask")]
+    assert issue_seconds([*gathers, *reads]) == issue_seconds(gathers)
+
+
+def test_steps_that_wait_for_the_host_tell_what_issuing_takes() -> None:
+    """Under the device's shadow, what recording adds does not show and is taken off all the same."""
+    hidden = [ran("aten::gather", 1e-6, 9e-5, 1e-4), ran("aten::take", 2e-6, 9e-5, 1e-4)] * 3
+    shown = [ran("aten::gather", 5e-6, 1e-6, 1e-4)]
+    found = issue_seconds([*hidden, *shown])
+    assert found["host/aten::gather"] == found["host"] == 5e-6
+    assert found["host/aten::take"] == 2e-6  # seen in no other steps
+
+
+def test_kernels_are_counted_where_they_were_recorded() -> None:
+    steps = [ran("aten::gather", 5e-6, 1e-6, 1e-4, kernels) for kernels in (2.0, 0.0, 2.0, 3.0)]
+    assert kernel_counts([*steps, ran("aten::take", 5e-6, 1e-6, 1e-4, 0.0)]) == {"kernels/aten::gather": 2.0}

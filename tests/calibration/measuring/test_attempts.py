@@ -13,12 +13,14 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring import attempts
 from placer.calibration.measuring.attempts import attempt
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.failures import HUNG, TOO_LARGE, infeasible
+from placer.calibration.measuring.failures import HUNG, KERNELS_LOST, NOT_MATCHED, TOO_LARGE, Failure, infeasible
+from placer.calibration.measuring.health import BrokenDeviceError
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
-from placer.errors import TimerError
+from placer.errors import TimerError, TraceError
 
 OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}, ())
 
@@ -89,10 +91,60 @@ def test_every_way_of_saying_it(error: Exception, journal: Journal) -> None:
     assert infeasible(journal.failures) == ("1 probe of matmul on cpu left out: it did not fit in memory",)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("not implemented for 'Half'"), ValueError("no kernel")])
-def test_what_does_not_exist_here_is_no_failure(error: Exception, journal: Journal) -> None:
+MISSING = [
+    RuntimeError("not implemented for 'Half'"), NotImplementedError("no kernel\nwith a stack"), ValueError("no kernel"),
+    TypeError("Cannot convert a MPS Tensor to float64"), TraceError("not followed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", MISSING)
+def test_what_does_not_exist_here_is_written_down_with_its_reason(error: Exception, journal: Journal) -> None:
     assert attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal) is None
-    assert journal.failures == []
+    (failure,) = Journal(journal.path, {}).failures
+    assert failure.reason == f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def test_a_probe_whose_ops_were_not_found_is_written_down(journal: Journal) -> None:
+    assert attempt(Stub(lambda: None), probe(), seconds=1.0, journal=journal) is None
+    assert [f.reason for f in journal.failures] == [NOT_MATCHED]
+
+
+def test_a_family_that_lacks_many_probes_is_told_with_the_most_frequent_reason() -> None:
+    def failures(family: str, reason: str, count: int) -> list[Failure]:
+        return [Failure("cuda", 2, family, "p", reason)] * count
+
+    some = [
+        *failures("indexing", "RuntimeError: two devices", 12), *failures("indexing", "TypeError: float64", 1),
+        *failures("matmul", "RuntimeError: no Half", 2), *failures("matmul", KERNELS_LOST, 1),
+    ]  # fmt: skip
+    assert infeasible(some, {("cuda", "indexing"): 30, ("cuda", "matmul"): 40}) == (
+        f"1 probe of matmul on cuda left out: {KERNELS_LOST}",
+        "13 probes of indexing on cuda left out: RuntimeError: two devices (and 1 other reason)",
+    )
+
+
+def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a sticky error every later probe would fail, to the end of the budget."""
+
+    class OnGPU(Stub):
+        device = "cuda"
+
+    asked: list[str] = []
+    monkeypatch.setattr(attempts, "check", asked.append)
+    monkeypatch.setattr(attempts, "release", lambda device: None)
+    bench = OnGPU(raising(RuntimeError("CUDA error: an illegal memory access was encountered")))
+    assert attempt(bench, probe(), seconds=1.0, journal=journal) is None
+    assert asked == ["cuda"]
+
+    def broken(device: str) -> None:
+        raise BrokenDeviceError("AcceleratorError: an illegal memory access was encountered")
+
+    monkeypatch.setattr(attempts, "check", broken)
+    with pytest.raises(BrokenDeviceError, match="illegal memory access"):
+        attempt(bench, probe(), seconds=1.0, journal=journal)
+    assert len(journal.failures) == 2
 
 
 FATAL = [TimerError("the clock stands still"), KeyboardInterrupt(), AssertionError("a defect")]

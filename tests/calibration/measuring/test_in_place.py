@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from placer.calibration.measuring import stopwatch as stopwatches
+from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.phases import Ends
-from placer.calibration.measuring.recording import Event, Recorded
+from placer.calibration.measuring.recording import Recorded
 from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.speed_probe.readings import binned
 from placer.calibration.measuring.stopwatch import Stopwatch, Whole

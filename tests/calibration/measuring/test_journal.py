@@ -151,6 +151,29 @@ def test_failures_come_back(path: Path) -> None:
     assert again.attempts("cpu", 2) == 2
 
 
+def test_a_device_that_broke_and_the_timer_of_another_come_back(path: Path) -> None:
+    journal = Journal(path, HERE)
+    journal.use_timer("cuda", 2, "recorder")
+    journal.add(observation("a", "cuda"), 0.25, {"sm_mhz": 1980.0})
+    journal.use_timer("cuda", 2, "recorder")
+    journal.add_broken("cuda", "RuntimeError: an illegal memory access was encountered")
+    again = Journal(path, HERE)
+    assert again.observations == [observation("a", "cuda")]
+    assert again.timers == {("cuda", 2): "recorder"}
+    assert again.broken == {"cuda": "RuntimeError: an illegal memory access was encountered"}
+
+
+def test_what_another_timer_showed_is_forgotten(path: Path) -> None:
+    journal = Journal(path, HERE)
+    for name, device in (("a", "cpu"), ("b", "cuda")):
+        journal.add(observation(name, device), 0.25)
+    journal.use_timer("cuda", 2, "waiting")
+    journal.add(observation("c", "cuda"), 0.25)
+    for found in (journal, Journal(path, HERE)):
+        assert [o.name for o in found.observations] == ["a", "c"]
+        assert found.seconds == {("cpu", 2): 0.25, ("cuda", 2): 0.5}
+
+
 def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(path, HERE)
 

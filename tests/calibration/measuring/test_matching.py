@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.matching import BACKWARD_NODE, match
-from placer.calibration.measuring.recording import Event
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((4,), (1,), "float32")

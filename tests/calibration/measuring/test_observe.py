@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,3 +82,29 @@ def test_a_block_that_is_mapped_anew_every_time_is_fresh(monkeypatch: pytest.Mon
     bench.measure(Probe("elementwise", "large", lambda: Apply(torch.neg), lambda: (torch.ones(large),), "infer"),
                   seconds=0.01)  # fmt: skip
     assert asked["fresh_seconds"] == {}
+
+
+def launched(host: float, device: float, kernels: int) -> Any:
+    """A timed op of one call; ``seconds`` on the host and on the device."""
+    call = op("exp")
+    return SimpleNamespace(
+        call=call, host_seconds=host, inside=0, device_seconds=device, kernels=kernels, corrected=lambda recorder: host
+    )
+
+
+def on_gpu(seconds: float, timed: Any, per_launch: float) -> StepObservation:
+    timing = StepTiming(seconds, 0.0, seconds, 1, (timed,), 1.0)
+    return observe(Trace((timed.call,), "infer", (), (), (), ()), timing, device="cuda", threads=1, family="network",
+                   name="x", recorder=RecorderCost(0.0, 0.0), per_launch=per_launch)  # fmt: skip
+
+
+def test_what_an_attached_recorder_adds_to_launches_is_no_part_of_an_op_or_of_a_step() -> None:
+    """The user's process launches without it. A step whose kernels take longer does not get shorter by it."""
+    bound_by_host = on_gpu(100e-6, launched(80e-6, 20e-6, 10), 1e-6)
+    assert bound_by_host.ops[0].host_seconds == pytest.approx(70e-6)
+    assert bound_by_host.seconds == pytest.approx(90e-6)
+    bound_by_device = on_gpu(100e-6, launched(80e-6, 98e-6, 10), 1e-6)
+    assert bound_by_device.seconds == pytest.approx(98e-6)
+    assert on_gpu(100e-6, launched(80e-6, 20e-6, 10), 0.0).seconds == 100e-6
+    # However wrong the difference is, a part of the op stays.
+    assert on_gpu(100e-6, launched(8e-6, 2e-6, 10), 1e-6).ops[0].host_seconds == pytest.approx(LEAST_OWN * 8e-6)

@@ -79,3 +79,20 @@ def test_what_recording_cost_in_one_step_is_not_far_from_the_average() -> None:
     step, average = loop_of_many_events(5e-3), RecorderCost(0.0, 0.45e-6)
     assert step.recording(average).per_event <= step_timing.MOST_UNLIKE * average.per_event
     assert step.recording(RecorderCost(0.0, 0.0)) == RecorderCost(0.0, 0.0)
+
+
+def test_what_recording_adds_to_a_launch_is_taken_off() -> None:
+    timing = OpTiming(call("aten::lstm"), 1e-4, 0, 0.0, 20.0)
+    cost = RecorderCost(0.0, 0.0, 2e-6)
+    assert timing.corrected(cost) == pytest.approx(6e-5)
+    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1e-3 + 4e-5, events=1, ops=(timing,), matched=1.0)
+    assert step.undisturbed_share(cost) == pytest.approx(1.0)
+
+
+def test_recording_is_hidden_where_the_device_takes_longer() -> None:
+    """What recording adds on the host does not lengthen such a step: the ratio of the two says nothing of the speed."""
+    busy = OpTiming(call("aten::mm"), 1e-5, 0, 9e-4)
+    step = StepTiming(seconds=1e-3, spread=0.01, recorded_seconds=1e-3, events=400, ops=(busy,), matched=1.0)
+    cost = RecorderCost(1e-4, 1e-6)
+    assert step.undisturbed_share(cost) == 1.0
+    assert replace(step, ops=(replace(busy, device_seconds=1e-5),)).undisturbed_share(cost) > 1.05

@@ -58,7 +58,7 @@ def test_a_step_teaches_an_op_that_nobody_published_alone() -> None:
     seen, _ = world()
     trainer = trained([*seen, *large], range(len(seen)), epochs=100)
     mul, add = trainer.predicted([len(seen), len(seen) + 1], known=True)
-    assert mul < 0.6 * add
+    assert mul < 0.7 * add
     assert mul == pytest.approx(truth(row(elementwise("mul", 2**24)), "Tesla T4"), rel=0.3)
 
 

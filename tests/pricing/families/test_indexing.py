@@ -74,7 +74,7 @@ def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() 
                 return self.table[index]
 
         found = trace(make_workload(Picked(), None, example=(torch.randint(0, 100, (rows,)),), mode="train"))
-        (put,) = [work for work in describe_step(found) if work.op == "aten::index_put"]
+        (put,) = [work for work in describe_step(found) if work.op == "aten::index_put.accumulate"]
         return amounts(put)["added_in_turns"]
 
     assert added(512) == 512 * 64 == GRAIN
