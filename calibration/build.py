@@ -14,6 +14,7 @@ from placer.calibration.measuring.bench import WAITING
 from placer.calibration.measuring.failures import infeasible
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.measuring.speed_probe import USUAL_READING, is_alike, usual_reading
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
@@ -83,6 +84,8 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         "p90_spread": statistics.quantiles(spreads, n=10)[-1],
         "left_out": left_out / (left_out + len(spreads)),
     }
+    if SESSIONS.launches:
+        noise["lost_kernels"] = SESSIONS.lost_share
     return Profile(
         schema=profile.SCHEMA,
         created=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),

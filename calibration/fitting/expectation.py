@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.pricing import ARITHMETIC_BY_FLOOR, CONTEXT_SIZES, FAMILIES, LOOPS_BY_FLOOR, VARIANT, CostModel, Work
+from placer.pricing import (
+    ARITHMETIC_BY_FLOOR,
+    CONTEXT_SIZES,
+    FAMILIES,
+    LOOPS_BY_FLOOR,
+    PUBLISHED,
+    VARIANT,
+    CostModel,
+    Work,
+)
 from placer.profile import DeviceFit, FamilyFit
 
 Array = NDArray[np.float64]
@@ -66,7 +75,7 @@ class Expectation:
         return {
             parameter: cost * self._factor(parameter, rates, pace)
             for parameter, cost in self.families[name].parameters.items()
-            if parameter not in (ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR)
+            if parameter not in (ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR, PUBLISHED)
         }
 
     def _factor(self, parameter: str, rates: Mapping[str, float], pace: float) -> float:

@@ -12,7 +12,17 @@ from placer.calibration.fitting.kernel import Hyperparameters
 from placer.calibration.fitting.measured_ops import MeasuredOp, OpTimes, op_times, regression_inputs, timing_variance
 from placer.calibration.fitting.points import SCATTER, Points, condensed, merged, without_outliers
 from placer.calibration.fitting.tuning import likeliest_hyperparameters
-from placer.pricing import ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR, fitted_features, floor_parts, op_label, with_weights
+from placer.pricing import (
+    ARITHMETIC_BY_FLOOR,
+    LOOPS_BY_FLOOR,
+    PUBLISHED,
+    device_model,
+    fitted_features,
+    floor_parts,
+    op_label,
+    with_weights,
+)
+from placer.pricing.gpu import LAUNCH, edition
 from placer.profile import DeviceFit, FamilyFit
 
 #: Points the residual of one family is kept as, at most: reading and pricing cost time proportional to them, and a
@@ -57,12 +67,17 @@ def fit_op_times(
     """
     works, seconds = times.works, times.seconds
     on_cpu = empty.device == "cpu"
-    parameters = fit_floor(
-        works, seconds, empty.rates, threads=empty.threads if on_cpu else 1, cpu=on_cpu, expected=costs
-    )
-    if on_cpu:  # an accelerator evaluates any function while it waits for memory
-        parameters[ARITHMETIC_BY_FLOOR] = parameters[LOOPS_BY_FLOOR] = 1.0
-    floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T
+    if empty.gpu:
+        # A few samples of a GPU that the catalog knows say how it differs from what is known: far less than all of it.
+        parameters = {"latency": LAUNCH, PUBLISHED: edition()}
+        floor, share = np.array(device_model(empty.gpu).price(works)[0]), np.ones(len(works))
+    else:
+        parameters = fit_floor(
+            works, seconds, empty.rates, threads=empty.threads if on_cpu else 1, cpu=on_cpu, expected=costs
+        )
+        if on_cpu:  # an accelerator evaluates any function while it waits for memory
+            parameters[ARITHMETIC_BY_FLOOR] = parameters[LOOPS_BY_FLOOR] = 1.0
+        floor, share = np.array([floor_parts(work, empty, parameters) for work in works]).T
     labels = tuple(sorted({op_label(work) for work in works}))
     noise = timing_variance(floor) + times.noise
     missed = Points(*regression_inputs(works, labels), np.log(seconds / floor), noise)

@@ -17,6 +17,7 @@ from placer.pricing.families import FAMILIES, PER_CORE
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     LOOPS_BY_FLOOR,
+    PUBLISHED,
     floor_amounts,
     floor_parts,
     peak,
@@ -95,6 +96,7 @@ __all__ = [
     "floor_parts",
     "ARITHMETIC_BY_FLOOR",
     "LOOPS_BY_FLOOR",
+    "PUBLISHED",
     "op_label",
     "VARIANT",
     "inputs_of",

@@ -2,15 +2,15 @@
 
     seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
 
-The floor is in ``floors``; the residual is learnt from samples (``gaussian_process``). Where a family has no samples
-the published knowledge of the GPU prices it (``gpu.device_model``), and where there is none the roofline stands alone.
+The floor is in ``floors``, or is what the published knowledge of a GPU expects; the residual is learnt from samples
+(``gaussian_process``). Where a family has no samples, the published knowledge of the GPU prices it alone (``gpu.device_model``), and where there is none the roofline stands alone.
 The price says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ import numpy as np
 from placer.errors import ProfileError
 from placer.machine import HeapState
 from placer.pricing.describe import describe_step
-from placer.pricing.floors import floor_parts, roofline_seconds
+from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
 from placer.pricing.host_time import host_seconds, kernels_of, pause_seconds
@@ -61,6 +61,12 @@ class CostModel:
                 "calibrate, or load a profile of this version"
             )
         self.fit = fit
+        built_on = {family.parameters[PUBLISHED] for family in fit.families.values() if PUBLISHED in family.parameters}
+        if built_on and (self._gpu is None or built_on != {self._edition}):
+            raise ProfileError(
+                f"the profile was fitted on other published times of {fit.gpu or 'its GPU'} than this version of "
+                "placer has: run placer calibrate"
+            )
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -77,6 +83,12 @@ class CostModel:
         from placer.pricing.gpu.device_model import device_model
 
         return device_model(self.fit.gpu)
+
+    @property
+    def _edition(self) -> float:
+        from placer.pricing.gpu.network import edition
+
+        return edition()
 
     @cached_property
     def _residuals(self) -> dict[str, Residual]:
@@ -147,13 +159,20 @@ class CostModel:
             mean, variance = residual.predict(x, ops)
             covered = residual.covers(x, ops)
             parameters, usual = residual.fit.parameters, residual.fit.mean
+            floors = self._floors([seen[i] for i in members], parameters)
             for j, i in enumerate(members):
-                floor, share = floor_parts(seen[i], self.fit, parameters)
+                floor, share = floors[j]
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
                 sources[i] = "calibrated" if covered[j] else "extrapolated"
         return seconds, sigma, sources
+
+    def _floors(self, works: Sequence[Work], parameters: Mapping[str, float]) -> list[tuple[float, float]]:
+        """The floor of each work, and the share of it that the residual applies to."""
+        if PUBLISHED in parameters and self._gpu is not None:
+            return [(seconds, 1.0) for seconds in self._gpu.price(works)[0]]
+        return [floor_parts(work, self.fit, parameters) for work in works]
 
     def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:
         """Seconds spent on fresh pages, by call number."""

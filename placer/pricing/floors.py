@@ -23,6 +23,9 @@ _ARITHMETIC = ("flops", f"{PER_CORE}flops")
 _LOOPS = frozenset(("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks"))
 #: Parameters that a fit has where its residual leaves these amounts to the floor.
 ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR = "arithmetic_told", "loops_told"
+#: Parameter of a fit whose residual is learnt over the published price of its GPU (``gpu.device_model``): the edition
+#: of those prices.
+PUBLISHED = "published"
 #: The least share of an op's time that is left to the residual.
 LEAST_SHARE = 0.05
 

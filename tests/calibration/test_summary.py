@@ -59,6 +59,7 @@ def test_everything_has_all_threads_all_costs_and_the_noise(profile: Profile) ->
     assert not any("per updated tensor" in line for line in lines)
     assert "  first use      1.00 s in all, 1.00 ms for each new op" in lines
     assert "noise: repeated steps spread by 3.4% (median), 21.0% (90th percentile)" in lines
+    assert not any(line.startswith("lost:") for line in lines)
     assert "left out: 12.5% of the steps, since the machine's speed had changed meanwhile" in lines
     assert not any("--all" in line for line in lines)
 

@@ -68,7 +68,7 @@ def _product(work: Work) -> tuple[float, ...]:
 
 
 def _attention(work: Work) -> tuple[float, ...]:
-    return (*work.sizes[:4], *work.flags[:3], float(work.op.endswith("_backward")))
+    return (*work.sizes[:4], *work.flags[:3], float(op_of(work.op).endswith("_backward")))
 
 
 def _recurrent(work: Work) -> tuple[float, ...]:

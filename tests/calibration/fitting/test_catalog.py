@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placer.calibration.fitting.accelerator import fit_accelerator
 from placer.calibration.fitting.catalog import catalog_gpu, contradictions
+from placer.calibration.fitting.family import fit_op_times
+from placer.calibration.fitting.measured_ops import OpTimes
 from placer.calibration.measuring.observation import StepObservation
-from placer.pricing import device_model
+from placer.calibration.published.ops import read_ops
+from placer.calibration.published.samples import fold
+from placer.errors import ProfileError
+from placer.pricing import PUBLISHED, Context, CostModel, Work, describe, device_model, on_accelerator, with_weights
+from placer.pricing.gpu import rows_of
+from placer.profile import DeviceFit, find_gpu
 
 from .made_up import RATES, steps
+
+#: Published measurements; they are no part of the project.
+DATA = Path(__file__).resolve().parents[4] / "shared" / "gpu-data"
+A6000 = "NVIDIA RTX A6000"
 
 
 def on_gpu(factor: float) -> list[StepObservation]:
@@ -54,3 +68,60 @@ def test_small_ops_and_few_contradict_nothing() -> None:
 def test_the_fit_names_the_gpu() -> None:
     rates = {**RATES, "launch_seconds": 4e-6, "sync_seconds": 6e-6, "issue_seconds": 2e-6}
     assert fit_accelerator(steps(20, 5), rates, device="cuda", threads=2, gpu="Tesla T4").gpu == "Tesla T4"
+
+
+def errors(gpu: str, taught: list[tuple[Work, float]], unseen: list[tuple[Work, float]]) -> np.ndarray:
+    """|log(predicted / measured)| of products on an RTX A6000; ``gpu`` "" fits without the catalog."""
+    sheet = find_gpu(A6000)
+    rates = {
+        "dispatch_seconds": 2e-6, "flops/float32": 0.9e12 * sheet.float32_tflops,
+        "flops/bfloat16": 0.9e12 * sheet.tensor_bfloat16_tflops, "flops/float16": 0.9e12 * sheet.tensor_float16_tflops,
+        "bytes_per_second": 0.9e9 * sheet.bandwidth_gbps,
+    }  # fmt: skip
+    empty = DeviceFit("cuda", 1, rates, {}, {}, {}, gpu=gpu)
+    seconds = np.array([seconds for _, seconds in taught])
+    times = OpTimes(tuple(on_accelerator(work) for work, _ in taught), seconds, np.full(len(taught), 1e-4))
+    fit, _ = fit_op_times("matmul", times, empty, None)
+    model = CostModel(replace(empty, families={"matmul": with_weights(fit)}))
+    found, _, sources = model.price_works([work for work, _ in unseen])
+    assert set(sources) <= {"calibrated", "extrapolated"}
+    return np.abs(np.log(np.array(found) / [seconds for _, seconds in unseen]))
+
+
+@pytest.mark.skipif(not (DATA / "ops.csv.gz").is_file(), reason="published measurements are not beside the checkout")
+def test_few_samples_of_a_known_gpu_price_other_shapes_by_what_is_published(tmp_path: Path) -> None:
+    """Shapes that no published fit saw: 40 of them are samples, all others are priced."""
+    with gzip.open(DATA / "ops.csv.gz", "rt") as file, gzip.open(tmp_path / "ops.csv.gz", "wt") as some:
+        some.writelines(line for i, line in enumerate(file) if i == 0 or "A6000" in line)
+    ops, _ = read_ops(tmp_path)
+    single = [(describe(op.calls[0], Context(0, False)), op.seconds) for op in ops
+              if len(op.calls) == 1 and not op.includes_host and find_gpu(op.gpu).name == A6000]  # fmt: skip
+    unpublished = [
+        (work, seconds) for work, seconds in single
+        if work.family == "matmul" and fold(repr([row.columns for row in rows_of(work)])) == 0
+    ]  # fmt: skip
+    order = np.random.default_rng(0).permutation(len(unpublished))
+    taught, unseen = ([unpublished[i] for i in some] for some in (order[:40], order[40:]))
+    alone, built_on = errors("", taught, unseen), errors(A6000, taught, unseen)
+    assert len(unseen) > 200
+    assert np.median(built_on) < 0.06
+    assert np.median(built_on) < 0.8 * np.median(alone)
+    assert np.quantile(built_on, 0.9) < 0.8 * np.quantile(alone, 0.9)
+
+
+def test_a_gpu_that_differs_from_what_is_published_is_priced_as_it_was_measured() -> None:
+    slow = on_gpu(1.4)
+    fit = fit_accelerator(slow[:30], RATES, device="cuda", threads=2, gpu="Tesla T4")
+    unseen = [op for step in slow[30:] for op in step.ops]
+    found, _, _ = CostModel(fit).price_works([op.work() for op in unseen])
+    assert np.median(np.abs(np.log(np.array(found) / [op.seconds for op in unseen]))) < 0.03
+
+
+def test_a_fit_built_on_other_published_times_is_refused() -> None:
+    fit = fit_accelerator(on_gpu(1.0), RATES, device="cuda", threads=2, gpu="Tesla T4")
+    family = fit.families["matmul"]
+    assert PUBLISHED in family.parameters
+    other = replace(family, parameters={**family.parameters, PUBLISHED: 1.0})
+    for wrong in (replace(fit, families={"matmul": other}), replace(fit, gpu="")):
+        with pytest.raises(ProfileError, match="other published times .* run placer calibrate"):
+            CostModel(wrong)

@@ -1,0 +1,63 @@
+"""Calibrates the device for most of the time, then the CPU. The raw observations stay in ``profile.journal``.
+
+The CPU needs less: profiles that are shipped know most of it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from placer import machine, profile
+from placer.calibration.build import build
+from placer.calibration.gpu_run.job import Job
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.progress import silent
+from placer.calibration.runner import measure_all
+from placer.calibration.target import Target
+from placer.errors import ProfileError
+
+#: Where the profile is kept, in the folder of a record.
+PROFILE = "profile.json"
+#: Shares of the time: of the device, and of the CPU. The rest is for fitting.
+DEVICE, CPU = 0.68, 0.09
+#: Share of the time that measuring may take longer, at the expense of fitting.
+SLACK = 0.08
+
+
+def run(job: Job) -> None:
+    """Measure, fit and save the profile, unless there is one. What an earlier run measured counts."""
+    path = job.folder / PROFILE
+    facts = machine.fingerprint()
+    if _is_there(job, facts):
+        job.say(f"{path} is there: nothing is left to measure")
+        return
+    threads, measuring = torch.get_num_threads(), DEVICE + CPU
+    targets = [Target(job.device, threads, DEVICE / measuring), Target("cpu", threads, CPU / measuring)]
+    journal = Journal(path.with_suffix(".journal"), facts)
+    interrupted = not _measured(targets, measuring * job.left, journal, job)
+    profile.save(build(journal, facts, interrupted=interrupted, unaided=False), path)
+
+
+def _measured(targets: Sequence[Target], seconds: float, journal: Journal, job: Job) -> bool:
+    """Measure for ``seconds``; False where that had to be ended. A slow device may take four times as long."""
+    end = threading.Timer(seconds + SLACK * job.left, _thread.interrupt_main)
+    end.start()
+    try:
+        measure_all(targets, seconds, journal, silent(), job.clock)
+    except KeyboardInterrupt:
+        job.say("calibration was ended: its time is used")
+        return False
+    finally:
+        end.cancel()
+    return True
+
+
+def _is_there(job: Job, facts: dict[str, object]) -> bool:
+    try:
+        return not profile.stale_fields(profile.load(job.folder / PROFILE), facts)
+    except ProfileError:
+        return False

@@ -1,0 +1,36 @@
+"""Predicts and measures networks into ``measurements.json``, which ``placer validate --against`` replays.
+
+The process has never used the recorder, whose library makes every later launch slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer import profile
+from placer.calibration.gpu_run.calibrating import PROFILE
+from placer.calibration.gpu_run.job import Job
+from placer.calibration.suite import Entry
+from placer.calibration.validation.run import validate
+from placer.errors import ProfileError
+from placer.profile import Profile
+
+#: Seconds that measuring one cell takes: the step repeats itself well on an accelerator, and there are many networks.
+SECONDS_PER_CELL = 0.2
+
+
+def measure(job: Job, networks: Sequence[Entry], device: str) -> None:
+    """Measure these networks on one device until the job's time is used; what the record has is kept."""
+    validate(
+        networks, known_profile(job), (device,), progress=job.say, output=job.folder / "measurements.json",
+        rounds=3, time_limit_per_cell=SECONDS_PER_CELL, deadline=job.deadline, clock=job.clock, isolated=False,
+    )  # fmt: skip
+
+
+def known_profile(job: Job) -> Profile:
+    """What was calibrated here; where that failed, any profile will do: the record is predicted anew when replayed."""
+    try:
+        return profile.load(job.folder / PROFILE)
+    except ProfileError as error:
+        job.say(f"not calibrated ({error}): predictions are of another machine")
+        return profile.load(profile.shipped()[0])

@@ -1,0 +1,80 @@
+"""The machine, its software, and the seconds that a first context takes in a process that has done nothing else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+import placer
+from placer import machine
+from placer.calibration.gpu_run.cupti import cupti_version
+from placer.calibration.gpu_run.job import Job
+from placer.calibration.measuring.watchdog import run_limited
+from placer.errors import CalibrationError
+from placer.profile import replace_file
+
+#: Times the first touch of an accelerator.
+_CONTEXT = """
+import sys, time, torch
+start = time.perf_counter()
+torch.ones(1, device=sys.argv[1])
+torch.get_device_module(torch.device(sys.argv[1])).synchronize()
+print(time.perf_counter() - start)
+"""
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
+#: Seconds that ``nvidia-smi`` may take.
+_SMI_SECONDS = 10.0
+
+
+def run(job: Job) -> None:
+    """Write ``environment.json`` and, where there is such a program, what ``nvidia-smi -q`` says."""
+    facts = {
+        "placer": placer.__version__,
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in PACKAGES},
+        "torch": torch_facts(job.kind),
+        "fingerprint": machine.fingerprint(),
+    }
+    _write(job, facts)
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        job.say("nvidia-smi: not here")
+    else:
+        said = subprocess.run([smi, "-q"], capture_output=True, timeout=_SMI_SECONDS, check=False).stdout
+        replace_file(job.folder / "nvidia-smi.txt", said)
+    try:
+        seconds = float(run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0)))
+        _write(job, {**facts, "context_seconds": {job.device: seconds}})
+    except CalibrationError as error:  # a device that hangs costs this number, not the run
+        _write(job, {**facts, "context_failures": {job.device: str(error)}})
+
+
+def torch_facts(kind: str) -> dict[str, Any]:
+    """What torch was built with and finds, without a context."""
+    cudnn = torch.backends.cudnn
+    return {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": cudnn.version() if kind == "cuda" and cudnn.is_available() else None,
+        "cupti": cupti_version() if kind == "cuda" else None,
+        "architectures": torch.cuda.get_arch_list() if kind == "cuda" else [],
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _write(job: Job, facts: dict[str, Any]) -> None:
+    replace_file(job.folder / "environment.json", json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")

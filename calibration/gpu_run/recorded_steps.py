@@ -1,0 +1,78 @@
+"""The ops of one recorded step of each network, with kernels and launches: enough to replay it without the device.
+
+It comes after the networks were timed, in a process of its own: using the recorder makes every later launch slower.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from placer.calibration.gpu_run import networks
+from placer.calibration.gpu_run.job import Job
+from placer.calibration.gpu_run.lines import Lines, Question
+from placer.calibration.measuring.health import cause, release
+from placer.calibration.measuring.recording import Recorded, kind_shown, record
+from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.suite import Entry
+from placer.calibration.validation.cells import build_model, cell_workload, cells_of
+from placer.calibration.validation.record import Cell
+from placer.placement import synchronize
+
+#: Steps before one is recorded, and recorded steps, of which the last is kept.
+WARM_UP, RECORDED = 2, 2
+
+
+def run(job: Job) -> None:
+    """A line in ``steps.jsonl`` for each network: its largest batch, in training where it trains."""
+    lines = Lines(job.folder / "steps.jsonl")
+    for entry in (*networks.on_device(job), *networks.in_bfloat16(job)):
+        if not job.left:
+            break
+        if entry.missing():
+            continue
+        cell = max(cells_of(entry, [(job.device, torch.get_num_threads())]), key=lambda c: (c.mode == "train", c.batch))
+        question = {"network": entry.name, "batch": cell.batch, "mode": cell.mode, "device": job.device}
+        if question not in lines:
+            _one(job, lines, question, entry, cell)
+
+
+def _one(job: Job, lines: Lines, question: Question, entry: Entry, cell: Cell) -> None:
+    error = None
+    try:
+        step = _step(job.device, entry, cell)
+        whole = _recorded(job.device, step)
+        ops = [
+            [event.name, event.kernels, round(event.device_seconds * 1e6, 3), round((event.end - event.start) * 1e6, 3)]
+            for event in whole.events
+        ]
+        lines.add(
+            question, seconds=whole.seconds, kernels_shown=kind_shown() == job.kind, launches=whole.launches,
+            lost=whole.lost, fields=["op", "kernels", "device_us", "host_us"], ops=ops,
+        )  # fmt: skip
+    except Exception as raised:  # noqa: BLE001  one network that fails must not cost the others
+        error = cause(raised)
+    if error is not None:
+        lines.fail(question, error)
+    release(job.device)
+
+
+def _step(device: str, entry: Entry, cell: Cell) -> Step:
+    model = build_model(entry).to(device)
+    optimizer = make_optimizer(model, entry.optimizer) if cell.mode == "train" else None
+    step = Step(cell_workload(entry, model, cell, entry.data or "host"), device, optimizer)
+    step.prepare()
+    for _ in range(WARM_UP):
+        step()
+    return step
+
+
+def _recorded(device: str, step: Step) -> Recorded:
+    def timed() -> float:
+        start = time.perf_counter()
+        step()
+        synchronize(device)
+        return time.perf_counter() - start
+
+    return record(timed, RECORDED, accelerated=True)[-1][0]

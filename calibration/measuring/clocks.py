@@ -1,0 +1,81 @@
+"""Keeps an accelerator's clock up, and notices where it was not.
+
+A device that idles lowers its clock: an H200's falls from 1980 MHz to 345 MHz, and is back after some tens of
+milliseconds of work. Real training keeps it up, so what is timed must run at that clock too.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import torch
+
+from placer import machine
+from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.waiting import synchronizer
+
+#: Seconds of work that bring any clock back, and of idling that do no harm.
+WARM, HARMLESS = 0.15, 2e-3
+#: Rows of the matrices whose products are that work, and products between two looks at the clock: less than 10 ms of
+#: work on the slowest device.
+ROWS, PRODUCTS = 1024, 4
+#: Share of the usual clock below which a measurement is slow, and readings before any is.
+SLOW, LEAST_READINGS = 0.9, 5
+#: NVML's bit for a clock that the power limit holds down. Large products run into it in training too: that is no fault.
+POWER_LIMIT = 0x4
+
+
+def keep_busy(device: str, seconds: float, clock: Clock) -> None:
+    """Let an accelerator multiply matrices for ``seconds``, and wait for it."""
+    synchronize = synchronizer(device)
+    assert synchronize is not None
+    square = torch.ones(ROWS, ROWS, device=device)
+    product = torch.empty_like(square)
+    end = clock() + seconds
+    while clock() < end:
+        for _ in range(PRODUCTS):
+            torch.mm(square, square, out=product)
+        synchronize()
+
+
+class ClockWatch:
+    """Warms one accelerator up after it idled, and tells whether it ran at its usual clock.
+
+    ``read`` replaces the question to NVML, which only NVIDIA's devices answer.
+    """
+
+    def __init__(self, device: str, clock: Clock, read: Callable[[], Mapping[str, float] | None] | None = None) -> None:
+        self._device = device
+        self._clock = clock
+        kind, index = machine.split_device(device)
+        known = (lambda: machine.gpu_clocks(index)) if kind == "cuda" else (lambda: None)
+        self._read = read or cast("Callable[[], Mapping[str, float] | None]", known)
+        self._busy_until = clock()
+        self._seen: list[float] = []
+
+    def warm(self) -> None:
+        """Work for as long as the device idled, at most ``WARM`` seconds: so warming takes half of the time at most."""
+        idle = self._clock() - self._busy_until
+        if idle > HARMLESS:
+            keep_busy(self._device, min(idle, WARM), self._clock)
+        self.worked()
+
+    def worked(self) -> None:
+        """The device was busy until now."""
+        self._busy_until = self._clock()
+
+    def look(self) -> tuple[dict[str, float], bool]:
+        """(what is known of the clock and the power now, whether the clock is far below the usual one).
+
+        A clock that the power limit holds down is not called slow.
+        """
+        known = dict(self._read() or {})
+        megahertz = known.get("sm_mhz", 0.0)
+        if not megahertz:
+            return known, False
+        self._seen.append(megahertz)
+        held_by_power = int(known.get("throttle", 0.0)) & POWER_LIMIT
+        slow = len(self._seen) >= LEAST_READINGS and megahertz < SLOW * statistics.median(self._seen)
+        return known, slow and not held_by_power

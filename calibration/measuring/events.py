@@ -1,0 +1,211 @@
+"""What a profiler records, whether it runs in this process or wrote a file: host events, and the device's work.
+
+A host event is an op, a range that somebody named (an annotation), or a call of the GPU's runtime library. The device's
+work is kernels, copies and fills. This module finds out which op launched what, and how events nest.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["op", "annotation", "runtime", "kernel", "memcpy", "memset"]
+#: Kinds of the device's work.
+ON_DEVICE = ("kernel", "memcpy", "memset")
+#: Names of the runtime libraries' functions; those of ops begin in another way ("aten::cumsum", "cudnn_rnn").
+_RUNTIME = re.compile(r"(?:cuda|cu|hip)[A-Z]")
+#: Functions that put one kernel or one copy into a queue. A graph's launch is none: it puts many. A fill is none: that
+#: of no bytes puts nothing.
+_LAUNCH = re.compile(r"(?:cuda|cu|hip)(?:(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel|Memcpy)")
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """One recorded interval, in nanoseconds.
+
+    ``number`` is an op's own, and of all else that of the runtime call that launched it (a runtime call's own). ``op``
+    is the number of the op around the call where the profiler noted it, else 0. ``sequence`` is autograd's, -1 where
+    there is none. ``thread`` is the host's, 0 where unknown; ``stream`` the device's.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    sequence: int
+    thread: int
+    number: int
+    kind: Kind = "op"
+    op: int = 0
+    stream: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One recorded interval on the host, in seconds since its step's first event; ``inside``: events nested in it.
+
+    ``device_seconds`` is the time of the ``kernels`` (copies and fills included) that it and the events in it launched.
+    """
+
+    name: str
+    start: float
+    end: float
+    sequence: int
+    inside: int
+    device_seconds: float
+    kernels: int = 0
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Who launched what: the device's work and the runtime's calls by the number of the host event around them.
+
+    ``stray`` is work whose launch no host event encloses, or was not recorded.
+    """
+
+    host: list[RawEvent]
+    work: Mapping[int, list[RawEvent]]
+    calls: Mapping[int, list[RawEvent]] = field(default_factory=dict)
+    stray: list[RawEvent] = field(default_factory=list)
+
+    def device(self) -> list[RawEvent]:
+        """All the device's work."""
+        return [*self.stray, *(event for work in self.work.values() for event in work)]
+
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        """Seconds in which each host event's own work ran. Kernels side by side on several streams count once."""
+        return {number: union(work) for number, work in self.work.items()}
+
+    def step(self, begin: int, end: int, *, without: str = "") -> list[Event]:
+        """The host events that start between two moments (nanoseconds), nested; none that is called ``without``."""
+        within = [event for event in self._starting(begin, end) if event.name != without]
+        counts = {number: len(work) for number, work in self.work.items()}
+        return nest(within, self._seconds, counts)
+
+    def launches(self, begin: int, end: int) -> tuple[int, int]:
+        """(kernels and copies that were launched between two moments, how many of them the profiler lost).
+
+        The runtime's calls are complete where records of the device are not. A graph's kernels cannot be counted so.
+        """
+        launched = lost = 0
+        for event in self._starting(begin, end):
+            calls = self.calls.get(event.number, ())
+            count = sum(is_launch(call.name) for call in calls)
+            seen = sum(work.kind != "memset" for work in self.work.get(event.number, ()))
+            launched += count
+            lost += max(count - seen, 0)
+        return launched, lost
+
+    def _starting(self, begin: int, end: int) -> list[RawEvent]:
+        """The host events that start between two moments."""
+        return self.host[bisect_left(self._starts, begin) : bisect_left(self._starts, end)]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [event.start_ns for event in self.host]
+
+
+def is_runtime_call(name: str) -> bool:
+    """Whether a name is a function of CUDA's or HIP's runtime or driver."""
+    return _RUNTIME.match(name) is not None
+
+
+def is_launch(name: str) -> bool:
+    """Whether a function of the runtime puts one kernel or copy into a queue."""
+    return _LAUNCH.match(name) is not None
+
+
+def device_kind(name: str) -> Kind:
+    """The kind of the device's work, by the name that the profiler gives it."""
+    return "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
+
+
+def assign(events: Iterable[RawEvent]) -> Assigned:
+    """Assign the device's work to the host event that launched it.
+
+    Work knows the event where the profiler noted it. Otherwise the runtime call of the same number leads to it: the
+    innermost event around the call on its thread.
+    """
+    host: list[RawEvent] = []
+    calls: list[RawEvent] = []
+    device: list[RawEvent] = []
+    for event in events:
+        (calls if event.kind == "runtime" else device if event.kind in ON_DEVICE else host).append(event)
+    host.sort(key=lambda e: (e.start_ns, -e.end_ns))
+    owner = _owners(host, calls)
+    work: dict[int, list[RawEvent]] = defaultdict(list)
+    stray: list[RawEvent] = []
+    for event in device:
+        number = event.op or (owner.get(event.number, 0) if event.number else 0)
+        (work[number] if number else stray).append(event)
+    made: dict[int, list[RawEvent]] = defaultdict(list)
+    for call in calls:
+        made[owner.get(call.number, 0)].append(call)
+    return Assigned(host, work, made, stray)
+
+
+def _owners(host: Sequence[RawEvent], calls: Sequence[RawEvent]) -> dict[int, int]:
+    """The number of the host event around each runtime call, by the call's number; 0 where there is none."""
+    owner = {call.number: call.op for call in calls if call.op}
+    open_events: dict[int, list[RawEvent]] = defaultdict(list)
+    unknown = [call for call in calls if not call.op]
+    for event in sorted((*host, *unknown), key=lambda e: (e.start_ns, -e.end_ns, e.kind == "runtime")):
+        stack = open_events[event.thread]
+        while stack and stack[-1].end_ns <= event.start_ns:
+            stack.pop()
+        if event.kind == "runtime":
+            owner[event.number] = _innermost(stack)
+        else:
+            stack.append(event)
+    return owner
+
+
+def _innermost(around: Sequence[RawEvent]) -> int:
+    """The number of the innermost op; of the innermost annotation where there is no op around; else 0."""
+    numbers = [event.number for event in reversed(around)]
+    return next((event.number for event in reversed(around) if event.kind == "op"), (numbers or [0])[0])
+
+
+def union(events: Sequence[RawEvent]) -> float:
+    """Seconds in which at least one of the events runs."""
+    total, horizon = 0, 0
+    for event in sorted(events, key=lambda e: e.start_ns):
+        total += max(event.end_ns - max(event.start_ns, horizon), 0)
+        horizon = max(horizon, event.end_ns)
+    return total * 1e-9
+
+
+def nest(
+    events: Sequence[RawEvent],
+    seconds: Mapping[int, float],
+    kernels: Mapping[int, int] | None = None,
+) -> list[Event]:
+    """Count what is nested in each host event; sum its device seconds and its kernels (given by event number).
+
+    ``events`` are in order of their start. Nesting is kept per thread: on accelerators backward has a thread of its
+    own, and the two interleave. The first event's time is subtracted in whole nanoseconds: a float holds seconds since
+    1970 to 0.2 microseconds only.
+    """
+    origin = events[0].start_ns if events else 0
+    inside = [0] * len(events)
+    device = [seconds.get(e.number, 0.0) for e in events]
+    ran = [kernels.get(e.number, 0) for e in events] if kernels else [0] * len(events)
+    open_events: dict[int, list[int]] = defaultdict(list)
+    for i, event in enumerate(events):
+        stack = open_events[event.thread]
+        while stack and events[stack[-1]].end_ns <= event.start_ns:
+            stack.pop()
+        for parent in stack:
+            inside[parent] += 1
+            device[parent] += device[i]
+            ran[parent] += ran[i]
+        stack.append(i)
+    return [
+        Event(e.name, (e.start_ns - origin) * 1e-9, (e.end_ns - origin) * 1e-9, e.sequence, n, seconds_of, k)
+        for e, n, seconds_of, k in zip(events, inside, device, ran, strict=True)
+    ]

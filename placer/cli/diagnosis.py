@@ -1,0 +1,228 @@
+"""What ``placer doctor`` finds: torch, the driver, every device, the profile, and what to run next."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+#: Version of the JSON; keys may be added to it.
+SCHEMA = 1
+#: Variables that change what is found. Their values are shown: they hold device numbers, paths and switches.
+_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PLACER_HOME", "PLACER_DEVICE", "PLACER_STRICT",
+)  # fmt: skip
+_CALIBRATE = "placer calibrate"
+
+
+def diagnose(
+    try_device: Callable[[str], dict[str, Any]] | None = None, only: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything that is found, as plain values for JSON (``docs/commands/doctor.md`` lists the keys).
+
+    Creates no device context. ``try_device`` tries one device and says what came back; None tries none, and with
+    ``only`` it tries these. ``broken`` lists what keeps placer from working, ``next`` what to do about what was found.
+    Raises ValueError for a name in ``only`` that is no device.
+    """
+    from placer import __version__, machine
+
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "placer": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+    try:
+        torch = _torch()
+    except Exception as error:  # noqa: BLE001  a broken installation may raise anything; that is what is looked for
+        broken = f"torch cannot be imported: {_line(error)}"
+        return {**found, "torch": None, "broken": [broken], "next": ["reinstall torch"]}
+    driver, profile = machine.describe_driver(), _profile()
+    devices = [_device(facts, profile["read"], stale=profile["state"] == "stale") for facts in _present()]
+    if try_device is not None:
+        wanted = {machine.normal_device(name) for name in only} or {device["device"] for device in devices}
+        if unknown := wanted - {device["device"] for device in devices}:
+            there = ", ".join(device["device"] for device in devices)
+            raise ValueError(f"torch lists no device {unknown.pop()!r} here; there is {there}")
+        for device in devices:
+            if device["device"] in wanted:
+                _tried(device, try_device(device["device"]))
+    found |= {
+        "torch": torch, "nvml": driver, "fingerprint": machine.fingerprint(), "devices": devices,
+        "profile": {key: value for key, value in profile.items() if key != "read"},
+    }  # fmt: skip
+    return {**found, "broken": _broken(found), "next": _next(found, tried=try_device is not None)}
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+
+    return {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": _cudnn() if torch.version.cuda else None,
+        "profiler": bool(torch.profiler.kineto_available()),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _cudnn() -> int | None:
+    """The version torch was built with; None where its library does not load."""
+    import torch
+
+    try:
+        version: int | None = torch.backends.cudnn.version()
+    except RuntimeError:
+        return None
+    return version
+
+
+def _profile() -> dict[str, Any]:
+    """This machine's profile; ``read`` is the Profile itself, or None."""
+    from placer import profile
+    from placer.errors import ProfileError, ProfileMissing
+
+    path = profile.default_path()
+    facts: dict[str, Any] = {"path": str(path), "state": "usable", "writable": _writable(path), "read": None}
+    try:
+        read = profile.load(samples=False)
+    except ProfileMissing:
+        return {**facts, "state": "missing"}
+    except ProfileError as error:
+        return {**facts, "state": "unreadable", "error": str(error)}
+    stale = profile.changed_fields(read)
+    return {
+        **facts, "state": "stale" if stale else "usable", "read": read, "created": read.created,
+        "age_days": _age_days(read.created), "complete": read.complete, "stale": list(stale),
+        "warnings": list(read.warnings), "unusable": dict(read.unusable),
+    }  # fmt: skip
+
+
+def _writable(path: Path) -> bool:
+    """Whether a profile can be written there: its folder, or the first one above that exists."""
+    folder = next((parent for parent in path.parents if parent.exists()), path.parent)
+    return os.access(path if path.exists() else folder, os.W_OK) and os.access(folder, os.W_OK)
+
+
+def _age_days(created: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(created.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return (datetime.now(timezone.utc) - moment).total_seconds() / 86400.0
+
+
+def _present() -> list[dict[str, Any]]:
+    """The CPU and every accelerator that torch lists, as a fingerprint describes them."""
+    from placer import machine
+
+    cpu = {"device": "cpu", "name": machine.cpu_model(), "memory_bytes": machine.memory("cpu")[1]}
+    return [cpu, *machine.describe_accelerators()]
+
+
+def _device(facts: dict[str, Any], profile: Any, *, stale: bool) -> dict[str, Any]:
+    from placer import machine
+
+    name = facts["device"]
+    return {
+        **facts,
+        "free_bytes": machine.known_free_memory(name),
+        "utilization": machine.utilization(name),
+        **_knowledge(name, profile, stale=stale),
+        "catalog": _catalog(str(facts.get("name") or "")) if name != "cpu" else None,
+        "tried": None,
+    }
+
+
+def _knowledge(device: str, profile: Any, *, stale: bool) -> dict[str, Any]:
+    """``usable`` (None: nothing speaks against it), ``reason``, and the ``knowledge`` that an answer would rest on.
+
+    ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's perhaps), or ``convention``.
+    ``completed_by`` is the GPU of the catalog whose published numbers stand where calibration measured nothing.
+    """
+    from placer import decision
+    from placer.errors import ProfileError
+
+    nothing = {"usable": None, "reason": None, "knowledge": "convention", "calibrated_as": None,
+               "completed_by": None}  # fmt: skip
+    refused = decision.unusable(device, profile)
+    if refused is not None:
+        return {**nothing, "usable": False, "reason": refused}
+    if profile is None or stale:
+        return nothing
+    try:
+        compared = decision.compare(profile, devices=(device,))
+    except ProfileError:
+        return nothing
+    fitted = compared.fitted_as.get(device, device)
+    completed_by = profile.fit(fitted).gpu or None
+    return {**nothing, "knowledge": "calibrated", "calibrated_as": fitted, "completed_by": completed_by}
+
+
+def _catalog(name: str) -> str | None:
+    """What the catalog knows of a GPU by its driver's name: ``published (N rows)`` or ``data sheet``."""
+    from placer import profile
+    from placer.errors import UnknownGPU
+
+    try:
+        return profile.knowledge(profile.find_gpu(name).name)
+    except UnknownGPU:
+        return None
+
+
+def _tried(device: dict[str, Any], answer: dict[str, Any]) -> None:
+    device["tried"] = answer
+    device["usable"] = answer.get("error") is None
+    device["reason"] = answer.get("error") or None
+
+
+def _broken(found: dict[str, Any]) -> list[str]:
+    profile, cpu = found["profile"], found["devices"][0]
+    broken = [profile["error"]] if profile["state"] == "unreadable" else []
+    if not profile["writable"]:
+        broken.append(f"no profile can be written to {profile['path']}: set PLACER_HOME to a folder of yours")
+    if cpu["usable"] is False:
+        broken.append(f"torch does not run on the CPU: {cpu['reason']}")
+    return broken
+
+
+def _next(found: dict[str, Any], *, tried: bool) -> list[str]:
+    profile, devices = found["profile"], found["devices"]
+    advice: list[str] = []
+    hidden = len(found["nvml"].get("gpus", ())) if not any(d["device"].startswith("cuda") for d in devices) else 0
+    if hidden and not (found["torch"]["cuda"] or found["torch"]["hip"]):
+        advice.append("install a build of torch for CUDA: this one is for the CPU alone, and the driver sees a GPU")
+    elif hidden:
+        advice.append("see why torch lists no GPU: the driver does; CUDA_VISIBLE_DEVICES may hide it")
+    advice += [
+        f"to use {device['device']}: {_remedy(device)}; without it, placer chooses among the others"
+        for device in devices
+        if device["usable"] is False and device["device"] != "cpu"
+    ]
+    usable = [d for d in devices if d["usable"] is not False]
+    if profile["state"] != "usable" or not profile["complete"] or any(d["knowledge"] != "calibrated" for d in usable):
+        advice.append(_CALIBRATE)
+    if not tried and any(d["device"] != "cpu" and d["usable"] is None for d in devices):
+        advice.append("placer doctor --try: runs a small op on every device")
+    return advice
+
+
+def _remedy(device: dict[str, Any]) -> str:
+    reason = str(device["reason"])
+    if "driver" in reason:
+        return "update its driver, or install a torch for an older CUDA"
+    if "kernel" in reason or "capability" in reason:
+        return "install a torch that is built for its compute capability"
+    return "see the reason above"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

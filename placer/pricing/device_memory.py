@@ -1,0 +1,89 @@
+"""What a step needs of a device's memory, and what it could have of it, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placer import machine
+from placer.pricing import parameter_updates
+from placer.profile import DeviceFit, Profile, memory_of
+from placer.tracing import OpCall, Trace
+
+#: What a CUDA context takes of a device that this process does not use yet: 0.3 to 0.6 GB with PyTorch's kernels.
+CONTEXT_BYTES = {"cuda": 500_000_000}
+#: Share by which an accelerator's allocator and the workspaces of its libraries exceed what tensors need: 5 to 10 %.
+ALLOCATOR_SHARE = 0.07
+#: Optimizers without a ``foreach`` form.
+_ONE_BY_ONE = frozenset({"LBFGS", "SparseAdam", "Muon"})
+
+
+@dataclass(frozen=True)
+class Residence:
+    """Where a workload is, and whose devices are asked about.
+
+    ``here``: those of this machine. ``home`` is the one device that all its weights are on, the CPU where they differ.
+    ``held`` is what it holds of each device: bytes of parameters, buffers, gradients and optimizer state that its steps
+    use. ``fitted_as`` maps devices to their twins, under whose names the profile has their fit.
+    """
+
+    here: bool = True
+    home: str = "cpu"
+    held: Mapping[str, int] = field(default_factory=dict)
+    fitted_as: Mapping[str, str] = field(default_factory=dict)
+
+
+def needed_bytes(trace: Trace, device: str) -> int:
+    """The most memory that a step has in use at one time.
+
+    On an accelerator the optimizer updates all tensors at once, which takes one more copy of those it updates when the
+    activations are gone; and its allocator and libraries take more than the tensors need.
+    """
+    if device == "cpu":
+        return trace.peak_bytes
+    beyond = max(_update_bytes(trace) - trace.peak_activation_bytes, 0)
+    return int((trace.peak_bytes + beyond) * (1.0 + ALLOCATOR_SHARE))
+
+
+def available_bytes(device: str, fit: DeviceFit, residence: Residence) -> int | None:
+    """What a workload could have of a device of this machine: what is free, and what it holds there already.
+
+    Where only a device context could tell what is free, all of the device's memory, as calibration recorded it. None
+    where nothing is known, as of a device that is not here (but for a GPU of the catalog: all it has).
+    """
+    total = int(fit.rates["memory_bytes"]) if "memory_bytes" in fit.rates else None
+    if device not in machine.available_devices():
+        return total if fit.gpu else None
+    free = machine.known_free_memory(device)
+    if free is None:
+        free = total
+    if free is None:
+        return None
+    if not machine.has_context(device):
+        free -= CONTEXT_BYTES.get(machine.split_device(device)[0], 0)
+    mine = free + residence.held.get(device, 0)
+    # Less than the driver says where the process gets a part of the device only.
+    return mine if total is None or device == "cpu" else min(mine, total)
+
+
+def memory_elsewhere(profile: Profile, fit: DeviceFit) -> int | None:
+    """What a workload could have of another machine's device, were nothing else on it; None where that is not known."""
+    total = memory_of(profile, fit.device)
+    if total is None or fit.gpu:  # the catalog counts what a context leaves
+        return total
+    return total - CONTEXT_BYTES.get(machine.split_device(fit.device)[0], 0)
+
+
+def _update_bytes(trace: Trace) -> int:
+    """Bytes of intermediates of an update of all tensors at once."""
+    return sum(
+        call.inputs[0].stored_bytes for call in trace.calls if parameter_updates.is_update(call) and _has_copy(call)
+    )
+
+
+def _has_copy(call: OpCall) -> bool:
+    """Whether an update of all tensors at once keeps an intermediate as large as each of them."""
+    name, settings = call.op.removeprefix(parameter_updates.PREFIX), parameter_updates.settings(call)
+    if name in _ONE_BY_ONE or settings.get("fused") or settings.get("foreach") is False:
+        return False
+    return name != "SGD" or bool(settings.get("weight_decay"))  # which else adds the gradients in place

@@ -1,0 +1,141 @@
+"""Rates of accelerators, on made-up ones: their queue, their dtypes, and what their first use takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from placer.calibration.measuring.rates import first_use, kernel_gap, queueing
+from placer.calibration.measuring.rates.peaks import flops_per_second, products_in_tf32
+from placer.pricing.precision import allows_tf32
+
+ISSUE, KERNEL, LAUNCH, SYNC = 4e-6, 1.5e-6, 6e-6, 8e-6
+
+
+class Queue:
+    """A device with a queue; the tensors are a CPU's, and cost what ``per_flop`` and ``KERNEL`` say."""
+
+    def __init__(self, per_flop: float, kernel: float = KERNEL) -> None:
+        self.now, self.free, self.per_flop, self.kernel = 0.0, 0.0, per_flop, kernel
+        self.longest = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def launch(self, seconds: float) -> None:
+        self.now += ISSUE
+        self.free = max(self.free, self.now + LAUNCH) + self.kernel + seconds
+        self.longest = max(self.longest, seconds)
+
+    def synchronize(self) -> None:
+        self.now = max(self.now, self.free) + SYNC
+
+
+@pytest.fixture
+def on_queue(monkeypatch: pytest.MonkeyPatch) -> Callable[[Queue], dict[str, float]]:
+    """Measures the rates of such a queue."""
+
+    def measured(queue: Queue) -> dict[str, float]:
+        class Tiny:
+            def neg_(self) -> None:
+                queue.launch(0.0)
+
+        class Square:
+            def __init__(self, rows: int) -> None:
+                self.rows = rows
+
+        def ones(*shape: int, device: str) -> Any:
+            return Tiny() if len(shape) == 1 else Square(shape[0])
+
+        def mm(a: Square, b: Square, out: Square) -> None:
+            queue.launch(queue.per_flop * 2.0 * a.rows**3)
+
+        monkeypatch.setattr(queueing.torch, "ones", ones)
+        monkeypatch.setattr(queueing.torch, "empty_like", lambda like: like)
+        monkeypatch.setattr(queueing.torch, "mm", mm)
+        return queueing.measure_queue("made-up", queue.synchronize, seconds=0.5, clock=queue.clock)
+
+    return measured
+
+
+@pytest.mark.parametrize("flops_per_second", [1e10, 1e12, 5e13, 1e15])
+def test_the_kernels_are_hidden_behind_products_on_slow_and_on_fast_devices(
+    flops_per_second: float, on_queue: Callable[[Queue], dict[str, float]]
+) -> None:
+    rates = on_queue(Queue(1.0 / flops_per_second))
+    assert rates == {
+        "issue_seconds": pytest.approx(ISSUE, rel=0.02), "launch_seconds": pytest.approx(LAUNCH, rel=0.1),
+        "dispatch_seconds": pytest.approx(KERNEL, rel=0.02), "sync_seconds": pytest.approx(SYNC, rel=0.02),
+    }  # fmt: skip
+
+
+def test_a_kernel_always_takes_time(on_queue: Callable[[Queue], dict[str, float]]) -> None:
+    class Disturbed(Queue):
+        """Its clock starts low: whatever runs second runs faster."""
+
+        def launch(self, seconds: float) -> None:
+            super().launch(seconds if self.now < 0.1 else 0.5 * seconds)
+
+    assert on_queue(Disturbed(1e-12, kernel=0.0))["dispatch_seconds"] >= 1e-7
+
+
+def test_the_gap_is_what_the_recorder_does_not_see() -> None:
+    assert kernel_gap({"dispatch_seconds": 2.5e-6}, 1.5e-6) == pytest.approx(1e-6)
+    assert kernel_gap({"dispatch_seconds": 1e-6}, 1.5e-6) == 0.0
+    assert kernel_gap({"dispatch_seconds": 2.5e-6}, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("error", [TypeError, RuntimeError, NotImplementedError])
+def test_a_dtype_that_the_device_refuses_has_no_rate(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise error("Cannot convert a MPS Tensor to float64 dtype")
+
+    monkeypatch.setattr(torch.Tensor, "to", refused)
+    assert flops_per_second("cpu", torch.float64, lambda *_, **__: 1.0) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("before", ["highest", "high"])
+def test_the_switch_of_products_is_left_as_it_was(before: str) -> None:
+    torch.set_float32_matmul_precision(before)
+    try:
+        for on in (True, False):
+            with products_in_tf32(on):
+                assert allows_tf32("matmul") is on
+            assert torch.get_float32_matmul_precision() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_libraries_are_loaded_once_and_shapes_of_convolutions_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a library takes a second, that of another shape ten milliseconds."""
+    now, loaded = [0.0], set[object]()
+
+    def slow(name: str, key: object, seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            now[0] += 1e-6
+            for what, cost in ((name, seconds), ((name, key and args[0].shape), 0.01 if key else 0.0)):
+                if what not in loaded:
+                    loaded.add(what)
+                    now[0] += cost
+            return call(*args, **kwargs)
+
+        return called
+
+    monkeypatch.setattr(first_use.F, "conv2d", slow("cudnn", True, 1.0, torch.conv2d))
+    monkeypatch.setattr(first_use.torch, "addmm", slow("cublas", False, 0.2, torch.addmm))
+    monkeypatch.setattr(first_use.torch.fft, "rfft", slow("cufft", False, 0.3, torch.fft.rfft))
+
+    def no_solver(*_: object) -> None:
+        raise NotImplementedError("no solver on this device")
+
+    monkeypatch.setattr(first_use.torch.linalg, "solve", no_solver)
+    monkeypatch.setattr(first_use.machine, "has_context", lambda device: False)
+    monkeypatch.setattr(first_use.machine, "memory", lambda device: (1, 2))
+    found = first_use.first_use("cpu", lambda: None, lambda: now[0])
+    assert {name: cost for name, cost in found.items() if name.startswith("first_use/")} == {
+        "first_use/convolution": pytest.approx(1.01), "first_use/product": pytest.approx(0.2),
+        "first_use/fourier": pytest.approx(0.3), "first_use/shape": pytest.approx(0.01),
+    }  # fmt: skip

@@ -1,0 +1,219 @@
+"""placer doctor without an accelerator, and on machines that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from placer import machine, profile
+from placer.cli import diagnosis, main, trial
+from placer.cli.diagnosis_text import render
+from placer.profile import Profile
+
+Run = Callable[..., Result]
+
+CUDA = {
+    "device": "cuda", "name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 42 * 10**9, "driver": "580.65",
+    "compute_capability": "8.0",
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "describe_accelerators", list)
+
+
+@pytest.fixture
+def a100(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU that torch lists and nobody has calibrated."""
+    monkeypatch.setattr(machine, "describe_accelerators", lambda: [dict(CUDA)])
+    monkeypatch.setattr(machine, "known_free_memory", lambda _: None)
+
+
+def report(run: Run, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("doctor", "--format", "json", *arguments).stdout)
+    return found
+
+
+def test_a_machine_that_was_never_calibrated(run: Run, home: Path) -> None:
+    text = run("doctor").stdout
+    assert "there is none" in text
+    assert text.endswith("Next\n- placer calibrate\n")
+    assert max(map(len, text.splitlines())) <= 100
+    assert "\x1b" not in text
+    found = report(run)
+    assert found["schema"] == 1
+    assert found["profile"]["state"] == "missing"
+    assert found["profile"]["path"] == str(profile.default_path())
+    assert found["broken"] == []
+    (cpu,) = found["devices"]
+    assert (cpu["device"], cpu["knowledge"], cpu["tried"], cpu["usable"]) == ("cpu", "convention", None, None)
+    assert set(found["fingerprint"]) == set(machine.fingerprint())
+
+
+def test_a_calibrated_machine_misses_nothing(run: Run, calibrated: Profile) -> None:
+    found = report(run)
+    assert found["profile"]["state"] == "usable"
+    assert found["devices"][0]["knowledge"] == "calibrated"
+    assert found["next"] == []
+    text = run("doctor").stdout
+    assert "calibrated\n" in text
+    assert "- nothing is missing" in text
+
+
+def test_a_machine_that_changed(run: Run, calibrated: Profile) -> None:
+    old = dataclasses.replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"})
+    profile.save(old)
+    found = report(run)
+    assert found["profile"]["state"] == "stale"
+    assert found["profile"]["stale"][0].startswith("torch: 1.0 -> ")
+    assert found["devices"][0]["knowledge"] == "convention"
+    assert found["next"] == ["placer calibrate"]
+    text = run("doctor").stdout
+    assert "its calibration is stale" in text
+    assert "torch: 1.0 -> " in text
+
+
+def test_a_profile_that_cannot_be_read_is_broken(home: Path) -> None:
+    path = profile.default_path()
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    result = CliRunner().invoke(main, ["doctor"], prog_name="placer")
+    assert result.exit_code == 1
+    assert "cannot be used" in result.stdout
+    assert "Broken" in result.stdout
+    assert result.stderr.startswith("placer: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_folder_without_permission_is_broken(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis.os, "access", lambda *_: False)  # root may write everywhere
+    (broken,) = diagnosis.diagnose()["broken"]
+    assert "set PLACER_HOME" in broken
+
+
+def test_torch_that_does_not_load_is_broken(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    def fails() -> None:
+        raise OSError("libcudart.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(diagnosis, "_torch", fails)
+    found = diagnosis.diagnose()
+    assert found["torch"] is None
+    assert found["broken"] == ["torch cannot be imported: OSError: libcudart.so.13: cannot open shared object file"]
+    assert "libcudart" in render(found)
+
+
+def test_a_gpu_that_nobody_calibrated(run: Run, calibrated: Profile, a100: None) -> None:
+    profile.save(dataclasses.replace(calibrated, fits=tuple(f for f in calibrated.fits if f.device == "cpu")))
+    gpu = report(run)["devices"][1]
+    assert (gpu["device"], gpu["usable"], gpu["knowledge"]) == ("cuda", None, "convention")
+    assert gpu["catalog"].startswith("published (")
+    text = run("doctor").stdout
+    assert "NVIDIA A100-SXM4-40GB (8.0): 42.0 GB of memory" in text
+    assert 'placer explain --profile "NVIDIA A100-SXM4-40GB"' in " ".join(text.split())
+
+
+def test_a_gpu_that_calibration_could_not_use(run: Run, calibrated: Profile, a100: None) -> None:
+    reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    profile.save(dataclasses.replace(
+        calibrated, unusable={"cuda": reason}, fingerprint={**calibrated.fingerprint, "accelerators": [CUDA]}
+    ))  # fmt: skip
+    found = report(run)
+    gpu = found["devices"][1]
+    assert (gpu["usable"], gpu["reason"]) == (False, reason)
+    assert found["broken"] == []
+    assert any("to use cuda: install a torch that is built for its compute capability" in n for n in found["next"])
+    assert "placer calibrate" not in found["next"]
+    assert f"cannot be used: {reason}" in " ".join(run("doctor").stdout.split())
+
+
+def test_a_gpu_that_only_the_driver_sees(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {"driver": "580.65", "cuda": "13.0", "gpus": [{"name": "Tesla T4", "memory_bytes": 0,
+                                                         "compute_capability": "7.5"}]}  # fmt: skip
+    monkeypatch.setattr(machine, "describe_driver", lambda: seen)
+    found = report(run)
+    assert found["nvml"] == seen
+    assert any("install a build of torch for CUDA" in line for line in found["next"])
+    assert "NVIDIA 580.65, up to CUDA 13.0; NVML sees Tesla T4" in run("doctor").stdout
+
+
+def test_names_cannot_steer_the_terminal(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
+    assert "\x1b" not in run("doctor").stdout
+
+
+def test_trying_runs_in_a_process_of_its_own(run: Run, home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    run("doctor", "--try", "--device", "cpu", "--format", "json", "--output", str(file))
+    (cpu,) = json.loads(file.read_text())["devices"]
+    assert cpu["usable"] is True
+    tried = cpu["tried"]
+    assert tried["error"] is None
+    assert tried["first_op_seconds"] > 0.0
+    assert (tried["launched"], tried["ops_seen"], tried["kernels_seen"]) == (trial.CHAIN, trial.CHAIN, None)
+
+
+@pytest.mark.parametrize(("done", "error"), [
+    (subprocess.TimeoutExpired("python", 120), "it did not answer within 120 s"),
+    (OSError(8, "Exec format error"), "no process could be started: Exec format error"),
+    (subprocess.CompletedProcess([], -11, "", ""), "the process that tried it ended by signal 11"),
+    (subprocess.CompletedProcess([], 1, "noise\n", "a\nfatal"),
+     "the process that tried it ended with exit code 1: fatal"),
+    (subprocess.CompletedProcess([], 0, 'noise\nplacer trial: {"error": "RuntimeError: busy"}\n', ""),
+     "RuntimeError: busy"),
+])  # fmt: skip
+def test_whatever_becomes_of_the_process_is_reported(
+    done: Any, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ran(*_: Any, **__: Any) -> Any:
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    monkeypatch.setattr(trial.subprocess, "run", ran)
+    assert trial.try_device("cuda") == {"error": error}
+
+
+def test_what_the_profiler_lost_is_said(home: Path, a100: None) -> None:
+    answers = {
+        "cpu": {"error": None, "first_op_seconds": 1e-3, "launched": 64, "ops_seen": 64, "kernels_seen": None},
+        "cuda": {"error": None, "first_op_seconds": 0.5, "launched": 64, "ops_seen": 64, "kernels_seen": 60},
+    }
+    text = " ".join(render(diagnosis.diagnose(answers.__getitem__)).split())
+    assert "the profiler saw 64 of 64 ops, 60 kernels (some are lost)" in text
+    answers["cuda"] = {"error": None, "first_op_seconds": 0.5, "profiler_error": "RuntimeError: CUPTI"}
+    text = " ".join(render(diagnosis.diagnose(answers.__getitem__)).split())
+    assert "the profiler does not work: RuntimeError: CUPTI" in text
+    answers["cpu"] = {"error": "it computed 0 where 56 is right"}
+    assert diagnosis.diagnose(answers.__getitem__)["broken"] == [
+        "torch does not run on the CPU: it computed 0 where 56 is right"
+    ]
+
+
+def test_wrong_usage(run: Run, home: Path) -> None:
+    assert "give --try, too" in run("doctor", "--device", "cpu", code=2).stderr
+    assert "there is cpu" in run("doctor", "--try", "--device", "cuda", code=2).stderr
+    assert "not a device" in run("doctor", "--try", "--device", "Cuda!", code=2).stderr
+
+
+def test_a_trial_of_a_device_that_is_not_there_says_why() -> None:
+    command = [sys.executable, "-m", "placer.cli.trial", "cuda"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("placer trial: ")]
+    assert "Error" in json.loads(line.removeprefix("placer trial: "))["error"]

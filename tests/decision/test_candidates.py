@@ -1,0 +1,166 @@
+"""Which devices are compared: what is calibrated and can be used, one of each kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from placer import machine
+from placer.decision.candidates import Candidates, candidates, lacks, of_twins, unusable
+from placer.decision.comparison import compare
+from placer.decision.planning import decided
+from placer.errors import ProfileError
+from placer.profile import DeviceFit, Profile
+from placer.tracing import trace
+from placer.workload import make_workload
+
+SMALL = {"name": "Small", "memory_bytes": 8 * 2**30, "driver": "1"}
+LARGE = {"name": "Large", "memory_bytes": 80 * 2**30, "driver": "1"}
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+
+
+class Machine:
+    """The accelerators that are here, and what is known of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.kinds: tuple[dict[str, Any], ...] = ()
+        self.free: dict[str, int] = {}
+        self.reserved: dict[str, int] = {}
+        self.current: str | None = None  # None: the process uses no accelerator
+        patch.setattr(machine, "available_devices", lambda: ("cpu", *self.names))
+        patch.setattr(machine, "describe_accelerators", self.described)
+        patch.setattr(machine, "known_free_memory", lambda name: self.free.get(name, 10**9))
+        patch.setattr(machine, "reserved_memory", lambda name: self.reserved.get(name, 0))
+        patch.setattr(machine, "has_context", lambda name: name == self.current or name in self.reserved)
+        patch.setattr(machine, "current_device", lambda kind: self.current or kind)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"cuda:{i}" if i else "cuda" for i in range(len(self.kinds)))
+
+    def described(self) -> list[dict[str, Any]]:
+        return [{"device": name, **facts} for name, facts in zip(self.names, self.kinds, strict=True)]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def calibrated(here: Machine, handmade: Profile, *devices: str, **values: Any) -> Profile:
+    """The hand-made profile, calibrated on the present accelerators with fits of ``devices``."""
+    cpu, cuda = handmade.fits
+    fits = (cpu, *(replace(cuda, device=name) for name in devices))
+    fingerprint = {**handmade.fingerprint, "accelerators": here.described()}
+    return replace(handmade, fits=fits, fingerprint=fingerprint, **values)
+
+
+def test_of_twins_one_is_priced_with_the_fit_of_the_first(here: Machine, handmade_profile: Profile) -> None:
+    here.kinds = (SMALL, SMALL, LARGE, SMALL)
+    profile = calibrated(here, handmade_profile, "cuda", "cuda:2")
+    found = candidates(None, profile, here=True)
+    assert found.devices == ("cpu", "cuda", "cuda:2")
+    here.current = "cuda:3"
+    found = candidates(None, profile, here=True)
+    assert found.devices == ("cpu", "cuda:3", "cuda:2")
+    assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda", "cuda:2": "cuda:2", "cuda:3": "cuda"}
+    assert candidates(("cuda:1",), profile, here=True).devices == ("cuda:1",)
+
+
+def test_which_of_twins(here: Machine) -> None:
+    twins = ("cuda", "cuda:1", "cuda:2")
+    assert of_twins(twins, "cpu") == "cuda"
+    assert of_twins(twins, "cuda:2") == "cuda:2"  # where the model is
+    here.free = {"cuda": 4 * 10**8, "cuda:1": 9 * 10**8, "cuda:2": 10**9}
+    assert of_twins(twins, "cpu") == "cuda:1"  # another job has filled the first
+    here.current, here.reserved = "cuda", {"cuda:2": 5}
+    assert of_twins(twins, "cpu") == "cuda:2"  # where this process works
+    here.current = "cuda:1"
+    assert of_twins(twins, "cpu") == "cuda:1"  # set by the process
+
+
+def test_hiding_and_showing_devices_finds_their_fits(here: Machine, handmade_profile: Profile) -> None:
+    here.kinds = (SMALL, LARGE)
+    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    here.kinds = (LARGE,)  # CUDA_VISIBLE_DEVICES=1
+    found = candidates(None, profile, here=True)
+    assert (found.devices, found.fitted_as["cuda"]) == (("cpu", "cuda"), "cuda:1")
+    here.kinds = (SMALL, SMALL)
+    assert candidates(None, profile, here=True).fitted_as["cuda:1"] == "cuda"
+
+
+def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(
+    here: Machine, handmade_profile: Profile
+) -> None:
+    here.kinds = (LARGE, SMALL)
+    profile = calibrated(here, handmade_profile, "cuda:1")
+    with pytest.raises(ProfileError, match=r"cuda is not calibrated \(calibrated: cpu, cuda:1\); run"):
+        candidates(None, profile, here=True)
+    assert candidates(("cpu", "cuda:1"), profile, here=True).devices == ("cpu", "cuda:1")
+    only = calibrated(here, handmade_profile, "cuda")
+    assert candidates(None, only, here=True).devices == ("cpu", "cuda")
+
+
+def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
+    here: Machine, handmade_profile: Profile
+) -> None:
+    here.kinds = (SMALL, LARGE)
+    profile = calibrated(here, handmade_profile, "cuda:1", unusable={"cuda": NO_KERNEL})
+    found = candidates(None, profile, here=True)
+    assert (found.devices, found.left_out) == (("cpu", "cuda:1"), {"cuda": NO_KERNEL})
+    with pytest.raises(ProfileError, match=r"cuda cannot be used here \(RuntimeError: CUDA error: no kernel"):
+        candidates(("cuda",), profile, here=True)
+    workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
+    comparison = compare(profile, devices=None)
+    traced = trace(workload)
+    plan = decided(workload, traced, comparison, comparison.price(traced, workload))
+    told = f"cuda is left out: {NO_KERNEL}"
+    assert plan.decision.reason.endswith(f"; {told}")
+    assert told in plan.notes
+
+
+def test_what_cannot_be_used_is_known_by_its_kind(here: Machine, handmade_profile: Profile) -> None:
+    here.kinds = (SMALL, LARGE)
+    profile = calibrated(here, handmade_profile, "cuda", unusable={"cuda:1": NO_KERNEL})
+    here.kinds = (LARGE,)
+    assert unusable("cuda", profile) == NO_KERNEL
+    here.kinds = (SMALL,)
+    assert unusable("cuda", profile) is None
+    assert unusable("cpu", profile) is None
+    assert unusable("cuda", None) is None
+
+
+def test_versions_tell_before_any_calibration(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.kinds = (SMALL,)
+    monkeypatch.setattr(machine, "unsupported", lambda facts: f"no kernels for {facts['name']}")
+    assert unusable("cuda", None) == "no kernels for Small"
+
+
+def test_gpus_of_several_kinds_may_be_numbered_otherwise(
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.kinds = (SMALL, LARGE)
+    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    monkeypatch.setattr(machine, "order_is_known", lambda: False)
+    (note,) = compare(profile, devices=None).notes
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in note
+    assert Candidates(("cpu", "cuda")).notes == ()
+
+
+def test_a_step_in_float64_is_not_for_mps(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), example=torch.ones(3, 4, dtype=torch.float64))
+    traced = trace(workload)
+    assert lacks("mps", traced) == "mps has no float64"
+    assert lacks("cuda", traced) is None
+    assert lacks("mps", trace(make_workload(nn.Linear(4, 2), (3, 4)))) is None
+    cpu, cuda = handmade_profile.fits
+    mps: DeviceFit = replace(cuda, device="mps")
+    comparison = compare(replace(handmade_profile, fits=(cpu, mps)), devices=None, here=False)
+    assert comparison.devices == ("cpu", "mps")
+    plan = decided(workload, traced, comparison, comparison.price(traced, workload))
+    assert set(plan.predictions) == {"cpu"}
+    assert "mps is left out: mps has no float64" in plan.decision.reason

@@ -1,0 +1,98 @@
+"""Switches of torch: part of the question, and a note where they make a prediction less sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import placer
+from placer.decision import settings
+from placer.decision.observed import workload_key
+from placer.profile import Profile
+from placer.tracing import trace
+from placer.workload import make_workload
+
+CUDNN = torch.backends.cudnn
+SWITCHES: dict[str, Callable[[], object]] = {
+    "benchmark": lambda: setattr(CUDNN, "benchmark", True),
+    "deterministic": lambda: setattr(CUDNN, "deterministic", True),
+    "no cudnn": lambda: setattr(CUDNN, "enabled", False),
+    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "precision": lambda: torch.set_float32_matmul_precision("high"),
+    "tf32": lambda: setattr(CUDNN, "allow_tf32", False),
+}
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    kept = (CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled, CUDNN.allow_tf32)
+    yield
+    CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled, CUDNN.allow_tf32 = kept
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_what_was_decided_does_not_outlive_a_switch(name: str, calibrated: Profile) -> None:
+    model = nn.Linear(4, 2)
+
+    def ask() -> placer.Placement:
+        return placer.choose(model, (3, 4), mode="train", devices="cpu", move=False)
+
+    first = ask()
+    assert ask().predictions["cpu"] is first.predictions["cpu"]
+    SWITCHES[name]()
+    assert ask().predictions["cpu"] is not first.predictions["cpu"]
+
+
+def test_autocast_around_the_question_counts(calibrated: Profile) -> None:
+    before = settings.switches()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert settings.switches() != before
+    assert settings.switches() == before
+
+
+def test_step_times_seen_with_other_switches_are_not_taken() -> None:
+    workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
+    traced = trace(workload)
+    usual = workload_key(traced, workload)
+    assert settings.unusual() == ()
+    CUDNN.benchmark = True
+    assert settings.unusual() == ("cudnn.benchmark",)
+    assert workload_key(traced, workload) != usual
+    CUDNN.benchmark = False
+    assert workload_key(traced, workload) == usual
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("benchmark", "cudnn.benchmark is on"), ("deterministic", "cudnn.deterministic is on"),
+        ("no cudnn", "cuDNN is off"),
+    ],
+)  # fmt: skip
+def test_what_changes_cudnns_kernels_is_said_beside_a_gpu(name: str, said: str, handmade_profile: Profile) -> None:
+    assert settings.notes(handmade_profile, ("cpu", "cuda")) == ()
+    SWITCHES[name]()
+    (note,) = settings.notes(handmade_profile, ("cpu", "cuda:1"))
+    assert note.startswith(said)
+    assert settings.notes(handmade_profile, ("cpu",)) == ()
+
+
+def test_deterministic_algorithms_are_said_anywhere(handmade_profile: Profile) -> None:
+    torch.use_deterministic_algorithms(True)
+    (note,) = settings.notes(handmade_profile, ("cpu",))
+    assert note.startswith("deterministic algorithms are on")
+
+
+def test_a_precision_that_changes_a_cpus_dtype_is_said(handmade_profile: Profile) -> None:
+    torch.set_float32_matmul_precision("high")
+    assert settings.notes(handmade_profile, ("cpu", "cuda")) == ()
+    torch.set_float32_matmul_precision("medium")
+    (note,) = settings.notes(handmade_profile, ("cpu", "cuda"))
+    assert "calibrated with float32 matmul precision 'highest' and is now asked with 'medium'" in note
+    same = replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, "matmul_precision": "medium"})
+    assert settings.notes(same, ("cpu",)) == ()

@@ -1,0 +1,218 @@
+"""A model that is on the device already: its memory, its one-time costs, and several equal devices."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from simulated.clock import VirtualClock
+from simulated.device import DEVICE, Device, machine_with
+from simulated.spec import SPEC
+from torch import nn
+
+import placer
+from placer import PlacerWarning, machine
+from placer.decision import race as racing
+from placer.decision import real_times
+from placer.workload import make_workload
+
+pytestmark = pytest.mark.usefixtures("no_plans")
+Assemble = Callable[..., Sequence[Device]]
+#: Bytes of one float32 weight of ``wide``.
+WEIGHT = 4 * 2000**2
+
+
+@pytest.fixture
+def assemble() -> Iterator[Assemble]:
+    """Makes the devices of the process, one of each spec, on a virtual clock."""
+    with ExitStack() as stack:
+        stack.enter_context(DEVICE.on(VirtualClock()))
+        yield lambda *specs: stack.enter_context(machine_with(*specs))
+        gc.collect()
+
+
+def wide() -> nn.Module:
+    return nn.Linear(2000, 2000)
+
+
+def deep() -> nn.Module:
+    """As large, in many tensors: the intermediates of an update are those of all of them, or of one at a time."""
+    return nn.Sequential(nn.Linear(2000, 500), *(nn.Linear(500, 500) for _ in range(8)), nn.Linear(500, 2000))
+
+
+def ask(model: nn.Module, profile: Path, **options: object) -> placer.Placement:
+    return placer.choose(model, (512, 2000), **{"mode": "train", "profile": profile, "move": False, **options})  # type: ignore[arg-type]
+
+
+def trained(model: nn.Module, device: str) -> torch.optim.Optimizer:
+    """An optimizer that has stepped there: gradients and state are on the device."""
+    model.to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(4, 2000, device=device)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+def devices_of(model: nn.Module) -> set[str]:
+    return {machine.normal_device(str(p.device)) for p in model.parameters()}
+
+
+def test_a_model_that_trains_on_the_device_fits_there(assemble: Assemble, profile_file: Path) -> None:
+    """Weights, gradients and state are four times the weight; what is free is less."""
+    (device,) = assemble(replace(SPEC, memory=7 * WEIGHT))
+    model = wide()
+    optimizer = trained(model, "sim")
+    gc.collect()
+    assert device.memory.free < 4 * WEIGHT
+    placement = ask(model, profile_file, optimizer=optimizer)
+    predicted = placement.predictions["sim"]
+    assert placement.device == "sim"
+    assert predicted.peak_memory_bytes > device.memory.free
+    assert predicted.available_memory_bytes == device.memory.free + device.memory.used
+    # Another model of that size has no room beside it.
+    other = ask(wide(), profile_file)
+    assert not other.predictions["sim"].fits
+    assert "does not fit: it needs " in other.reason
+    assert other.reason.endswith(" MB")
+
+
+def test_what_the_allocator_keeps_is_free_for_this_process(assemble: Assemble, profile_file: Path) -> None:
+    (device,) = assemble(replace(SPEC, memory=8 * WEIGHT, cache=True))
+    held = torch.empty(7 * WEIGHT, dtype=torch.uint8, device="sim")
+    del held
+    gc.collect()
+    assert device.memory.free < 2 * WEIGHT
+    placement = ask(wide(), profile_file)
+    assert placement.predictions["sim"].fits
+    assert placement.device == "sim"
+
+
+def test_what_is_predicted_to_be_needed_covers_what_a_step_needs(assemble: Assemble, profile_file: Path) -> None:
+    (device,) = assemble(SPEC)
+    model = deep()
+    needed = ask(model, profile_file).predictions["sim"].peak_memory_bytes
+    optimizer = trained(model, "sim")
+    gc.collect()
+    device.memory.peak = device.memory.used
+    x = torch.ones(512, 2000, device="sim")
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    assert device.memory.peak <= needed <= 1.5 * device.memory.peak
+
+
+def test_a_short_run_is_charged_what_is_still_to_be_paid(assemble: Assemble, profile_file: Path) -> None:
+    assemble(SPEC)
+    model = wide()
+    first = ask(model, profile_file, steps=3)
+    assert first.predictions["sim"].one_time_seconds > SPEC.context
+    assert first.predictions["cpu"].one_time_seconds == 0.0
+    model.to("sim")
+    second = ask(model, profile_file, steps=3)  # not what was decided before: the model has moved
+    assert second.predictions["sim"].one_time_seconds < 0.1 * SPEC.context
+    copies = SPEC.copies["d2h", "pageable"]
+    way_back = WEIGHT / copies.bytes_per_second + 2 * copies.seconds_per_tensor
+    assert second.predictions["cpu"].one_time_seconds == pytest.approx(way_back, rel=0.2)
+    assert ask(model, profile_file, steps=3).predictions["sim"] is second.predictions["sim"]
+    model.to("cpu")
+    third = ask(model, profile_file, steps=3)
+    assert third.predictions["cpu"].one_time_seconds == 0.0
+    assert 0.0 < third.predictions["sim"].one_time_seconds < SPEC.context  # the context is there by now
+
+
+def test_of_equal_devices_one_is_priced_and_the_choice_is_between_kinds(
+    assemble: Assemble, profile_file: Path
+) -> None:
+    devices = assemble(SPEC, SPEC, SPEC, SPEC)
+    model = wide()
+    placement = ask(model, profile_file, move=True)
+    assert set(placement.predictions) == {"cpu", "sim"}
+    assert placement.device == "sim"
+    assert placement.confidence is not None
+    assert placement.confidence > 0.9  # not a toss between twins
+    assert devices_of(model) == {"sim"}
+    assert [device.contexts for device in devices] == [1, 0, 0, 0]
+
+
+def test_the_current_device_is_taken_and_everything_goes_there(assemble: Assemble, profile_file: Path) -> None:
+    devices = assemble(SPEC, SPEC, SPEC)
+    module = torch.get_device_module("sim")
+    module.set_device(2)
+    torch.ones(1, device="sim")  # a context, on the current device
+    model = wide()
+    placement = ask(model, profile_file, move=True)
+    assert placement.device == "sim:2"
+    assert devices_of(model) == {"sim:2"}
+    assert placement.to(torch.ones(1)).device == torch.device("sim:2")
+    assert [batch.device for batch in placement.batches([torch.ones(1)])] == [torch.device("sim:2")]
+    module.set_device(1)
+    assert ask(model, profile_file, mode="infer").device == "sim:2"  # where the model is
+    assert [device.contexts for device in devices] == [0, 0, 1]
+
+
+def test_number_0_is_meant_by_its_name_whatever_is_current(assemble: Assemble, profile_file: Path) -> None:
+    assemble(SPEC, SPEC)
+    torch.get_device_module("sim").set_device(1)
+    model = wide()
+    placement = ask(model, profile_file, devices="sim:0", move=True)
+    assert placement.device == "sim"
+    assert devices_of(model) == {"sim"}
+    assert placement.to(torch.ones(1)).device == torch.device("sim:0")
+
+
+def test_the_rule_without_a_profile_creates_no_context(assemble: Assemble) -> None:
+    (device,) = assemble(SPEC)
+    with pytest.warns(PlacerWarning, match="run: placer calibrate"):
+        assert placer.choose(wide(), (8, 2000), mode="train", move=False).device == "sim"
+    assert device.contexts == 0
+
+
+def test_the_rule_without_a_profile_leaves_a_device_that_cannot_be_used(
+    assemble: Assemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assemble(replace(SPEC, no_kernel="no kernel image is available for execution on the device"))
+    monkeypatch.setattr(machine, "unsupported", lambda facts: "this torch has no kernels for compute capability 6.1")
+    with pytest.warns(PlacerWarning, match=r"run: placer calibrate"):
+        placement = placer.choose(wide(), (8, 2000), mode="train")
+    assert placement.device == "cpu"
+    assert "sim cannot be used: this torch has no kernels for compute capability 6.1" in placement.reason
+
+
+def test_a_race_copies_through_the_cpu(assemble: Assemble) -> None:
+    """The model, its gradients and state are on the device; a copy for the race is there once, not twice."""
+    (device,) = assemble(SPEC)
+    model = wide()
+    optimizer = trained(model, "sim")
+    gc.collect()
+    work = make_workload(model, (4, 2000), mode="train", optimizer=optimizer)
+    device.memory.peak = device.memory.used
+    copied, state = racing._copied(model, optimizer)
+    assert device.memory.peak == device.memory.used
+    assert devices_of(copied) == {"cpu"}
+    assert state is not None
+    assert {id(p) for group in state.param_groups for p in group["params"]} == {id(p) for p in copied.parameters()}
+    assert {v.device.type for values in state.state.values() for v in values.values()} == {"cpu"}
+    racing.race(work, ("cpu", "sim"), limit_seconds=1e-3, clock=DEVICE.clock)
+    assert devices_of(model) == {"sim"}
+
+
+def test_a_race_without_memory_is_the_answer_that_was_priced(
+    assemble: Assemble, profile_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (device,) = assemble(replace(SPEC, memory=7 * WEIGHT))
+    model = wide()
+    optimizer = trained(model, "sim")
+    monkeypatch.setattr(real_times, "race", lambda *given: racing.race(*given, clock=DEVICE.clock))
+    placement = ask(model, profile_file, optimizer=optimizer, measure="always")
+    assert placement.device == "sim"
+    assert placement.confidence is not None
+    (note,) = (n for n in placement.explain().notes if "was not timed" in n)
+    assert "sim out of memory" in note
+    gc.collect()
+    assert device.memory.used < 4.5 * WEIGHT

@@ -1,0 +1,131 @@
+"""Calibration survives a device that cannot be used, or breaks, and says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from simulated.backend import Backend
+from simulated.device import DEVICE, Device
+from torch import nn
+
+from placer import profile
+from placer.calibration import runner
+from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.measuring.bench import Bench
+from placer.calibration.progress import Progress
+from placer.calibration.runner import calibrate
+from placer.errors import CalibrationError
+
+TOO_OLD = "RuntimeError: The driver on your system is too old"
+
+
+class Notes(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("The driver on your system is too old\nsee the manual")
+
+
+def test_a_device_that_cannot_be_used_is_left_out_with_the_reason(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "touch", refuse)
+    monkeypatch.setattr(runner, "QUICK_BUDGET", 3.0)
+    shown, path = Notes(), tmp_path / "p.json"
+    calibrate(devices=("cpu", "sim"), path=path, progress=shown, quick=True)
+    found = profile.load(path)
+    assert found.devices() == ("cpu",)
+    assert found.unusable == {"sim": TOO_OLD}
+    assert f"sim cannot be used here and is left out: {TOO_OLD}" in found.warnings
+    assert f"sim cannot be used here and is left out: {TOO_OLD}" in shown.notes
+    assert found.complete
+
+
+def test_nothing_but_a_device_that_cannot_be_used_is_one_error_with_the_reason(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "touch", refuse)
+    with pytest.raises(CalibrationError, match=rf"sim cannot be used here and is left out: {TOO_OLD}; run"):
+        calibrate(devices=("sim",), path=tmp_path / "p.json", progress=False, clock=DEVICE.clock)
+
+
+class Breaking:
+    """Makes every launch fail once the device has measured ``limit`` probes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.limit = self.done = 0
+        measure, launch = Bench.measure, Device.launch
+
+        def counted(bench: Bench, probe: Probe, *, seconds: float) -> Any:
+            found = measure(bench, probe, seconds=seconds)
+            self.done += found is not None
+            return found
+
+        def failing(device: Device, seconds: float, op: str) -> None:
+            if self.done >= self.limit:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            launch(device, seconds, op)
+
+        monkeypatch.setattr(Bench, "measure", counted)
+        monkeypatch.setattr(Device, "launch", failing)
+
+
+@pytest.fixture
+def breaking(monkeypatch: pytest.MonkeyPatch) -> Breaking:
+    return Breaking(monkeypatch)
+
+
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
+    device: Device, tmp_path: Path, breaking: Breaking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time it breaks too early; the next run, in a process of its own as a rule, tries it again."""
+    emptied: list[None] = []
+    monkeypatch.setattr(Backend, "empty_cache", lambda self: emptied.append(None))
+    used, path = device.memory.used, tmp_path / "p.json"
+    breaking.limit = 2
+    with pytest.raises(CalibrationError, match=r"too little was measured.*illegal"):
+        calibrate(budget=30.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+    assert breaking.done == 2
+    breaking.limit = 12
+    found = calibrate(budget=30.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+    assert breaking.done == 12
+    assert found.devices() == ("sim",)
+    assert f"sim worked no more after 12 probes, which are kept: {ILLEGAL}" in found.warnings
+    assert found.unusable == {}
+    assert emptied
+    assert device.memory.used <= used
+
+
+def test_a_probe_is_built_on_the_device_and_nothing_of_it_is_copied_there(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def build() -> nn.Module:
+        layer = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+        made.extend(t.device.type for t in (*layer.parameters(), *layer.buffers()))
+        return layer
+
+    def example() -> tuple[torch.Tensor]:
+        made.append(torch.randn(2).device.type)
+        return (torch.randn(4, 8, requires_grad=True),)
+
+    bench = Bench("sim", 2, rates={"launch_seconds": 1e-6, "sync_seconds": 1e-6}, clock=DEVICE.clock)
+    seen = bench.measure(Probe("matmul", "p", build, example, "train", "adam"), seconds=0.01)
+    assert seen is not None
+    assert set(made) == {"sim"}
+    timed = {op.op for op in seen.ops if op.seconds}
+    assert timed >= {"aten::addmm", "aten::native_batch_norm.rows", "optimizer::Adam"}

@@ -1,0 +1,217 @@
+"""Regions of torch.autocast inside a step take effect on the kind of device they name, which need not be here."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.amp.autocast_mode import autocast
+from torch.utils.checkpoint import checkpoint
+
+from placer.errors import TraceError
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+
+class Regions(nn.Module):
+    """A layer in every kind of region; the name of each layer says what its product runs in on CUDA."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("outside", "inside", "inner", "off", "deprecated"):
+            self.add_module(name, nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.outside(x)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            x = self.inside(x)
+            with torch.autocast("cuda", dtype=torch.float16):
+                x = self.inner(x)
+            with torch.autocast("cuda", enabled=False):
+                x = self.off(x.float())
+        with torch.cuda.amp.autocast(dtype=torch.float16):
+            return self.deprecated(x)
+
+
+def products(traced: Trace) -> dict[str, str]:
+    """The dtype of each layer's product in forward."""
+    return {c.layer: c.outputs[0].dtype for c in traced.calls if c.op == "aten::addmm" and c.phase == "forward"}
+
+
+def test_regions_for_cuda_count_on_cuda_alone() -> None:
+    traced = trace(make_workload(Regions(), (3, 4), mode="train", optimizer="sgd"))
+    assert set(products(traced).values()) == {"float32"}
+    assert traced.on("cpu") is traced.on("xpu") is traced
+    on_cuda = traced.on("cuda")
+    assert on_cuda is traced.on("cuda:1")
+    assert products(on_cuda) == {
+        "outside": "float32", "inside": "bfloat16", "inner": "float16", "off": "float32", "deprecated": "float16",
+    }  # fmt: skip
+    gradients = {c.layer: c.inputs[0].dtype for c in on_cuda.calls if c.op == "aten::mm" and c.phase == "backward"}
+    assert gradients == products(on_cuda)
+    assert "regions of torch.autocast for cuda take effect on cuda only" in on_cuda.notes
+
+
+def test_a_step_without_regions_is_traced_once() -> None:
+    assert trace(make_workload(nn.Linear(4, 4), (3, 4), autocast=True)).others == {}
+
+
+def test_in_a_step_under_autocast_a_region_can_switch_it_off() -> None:
+    traced = trace(make_workload(Regions(), (3, 4), mode="infer", autocast=torch.bfloat16))
+    assert set(products(traced).values()) == {"bfloat16"}
+    assert products(traced.on("cuda"))["off"] == "float32"
+    assert products(traced.on("cuda"))["outside"] == "bfloat16"
+
+
+class Follows(nn.Module):
+    def __init__(self, enabled: bool) -> None:
+        super().__init__()
+        self.inside, self.enabled = nn.Linear(4, 4), enabled
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.enabled):
+            return self.inside(x)
+
+
+@pytest.mark.parametrize(("enabled", "around", "expected"), [
+    (True, None, "bfloat16"), (False, None, "float32"), (False, torch.bfloat16, "float32"),
+])  # fmt: skip
+def test_a_region_named_after_the_tensors_counts_everywhere(enabled: bool, around: Any, expected: str) -> None:
+    traced = trace(make_workload(Follows(enabled), (3, 4), autocast=around))
+    assert traced.others == {}
+    assert not any("real run" in note for note in traced.notes)
+    assert products(traced) == {"inside": expected}
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, region: bool) -> None:
+        super().__init__()
+        self.region = region
+        self.inside = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.LSTM(4, 4), First(), nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16) if self.region else contextlib.nullcontext():
+            result: torch.Tensor = checkpoint(self.inside, x, use_reentrant=False)
+        return result
+
+
+class First(nn.Module):
+    def forward(self, outputs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return outputs[0]
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+@pytest.mark.parametrize("region", [True, False])
+def test_activation_checkpointing_runs_the_same_ops_again(region: bool, as_function: bool) -> None:
+    model = Checkpointed(region)
+    target = (lambda x: model(x).sum().backward()) if as_function else model
+    workload = make_workload(
+        target, (3, 4), mode=None if as_function else "train", autocast=None if region else torch.bfloat16
+    )
+    traced = trace(workload).on("cuda")
+    for op, runs in (("aten::addmm", 3), ("aten::dropout", 2), ("aten::lstm", 2), ("aten::lstm_backward", 1)):
+        ran = [c.inputs[0].dtype for c in traced.calls if c.op == op]
+        assert ran == ["bfloat16"] * runs, op  # the last product is not needed again
+
+
+def loop(scaler: Any) -> tuple[Any, nn.Module]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step, model
+
+
+def test_the_usual_loop_with_a_gradient_scaler() -> None:
+    scaler = torch.amp.GradScaler("cpu")  # one for cuda would switch itself off here
+    before = dict(scaler.__dict__)
+    step, model = loop(scaler)
+    weights = [p.clone() for p in model.parameters()]
+    traced = trace(make_workload(step, (5, 4)))
+    on_cuda = traced.on("cuda")
+    assert set(products(traced).values()) == {"float32"}
+    assert set(products(on_cuda).values()) == {"float16"}
+    unscaled = [c for c in on_cuda.calls if c.op == "aten::_amp_foreach_non_finite_check_and_unscale_"]
+    assert len(unscaled) == 1
+    assert len(unscaled[0].inputs) >= 4
+    reads = [c.syncs for c in on_cuda.calls if c.op == "aten::_local_scalar_dense"]
+    assert reads == [1]
+    assert on_cuda.syncs == 1
+    assert scaler.__dict__ == before
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+
+
+def test_torch_applies_regions_for_the_cpu_to_a_real_run_itself() -> None:
+    model = nn.Linear(4, 4)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = model(x)
+        return y.float().sum() if y.dtype == torch.bfloat16 else y
+
+    traced = trace(make_workload(step, (3, 4)))
+    assert traced.others == {}
+    assert set(products(traced).values()) == {"bfloat16"}
+    assert traced.outputs[0].shape == ()
+
+
+class Raises(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.inside(x[:, :2])
+
+
+def test_nothing_stays_patched_and_nothing_is_warned_of() -> None:
+    methods = (autocast.__init__, autocast.__enter__, autocast.__exit__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace(make_workload(Regions(), (3, 4)))
+        with pytest.raises(TraceError):
+            trace(make_workload(Raises(), (3, 4)))
+    assert (autocast.__init__, autocast.__enter__, autocast.__exit__) == methods
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_the_callers_region_for_cuda_neither_matters_nor_ends() -> None:
+    plain = trace(make_workload(Regions(), (3, 4)))
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        assert trace(make_workload(Regions(), (3, 4))).on("cuda").calls == plain.on("cuda").calls
+        assert torch.is_autocast_enabled("cuda")
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+
+
+def test_no_device_is_asked_what_it_can_do() -> None:
+    """Asking whether CUDA knows bfloat16 would create a context."""
+    program = (
+        "import torch\nfrom torch import nn\n"
+        "from placer.tracing import trace\nfrom placer.workload import make_workload\n"
+        "def asked(*_, **__): raise AssertionError('asked')\n"
+        "torch.cuda.is_available = torch.cuda.is_bf16_supported = asked\n"
+        "torch.cuda.amp.common.amp_definitely_not_available = asked\n"
+        "class Net(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        with torch.autocast('cuda', dtype=torch.bfloat16):\n"
+        "            return super().forward(x)\n"
+        "assert trace(make_workload(Net(3, 3), (2, 3), mode='infer')).on('cuda').outputs[0].dtype == 'bfloat16'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr

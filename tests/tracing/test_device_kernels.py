@@ -1,0 +1,99 @@
+"""What is one kernel on CUDA and several ops on the CPU has a trace for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+FUSED = hasattr(torch.ops.aten, "_fused_rms_norm_backward")
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.RMSNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.norm(self.linear(x))
+        return normed
+
+
+def norms(traced: Trace) -> Iterator[tuple[str, str]]:
+    return ((c.op, c.phase) for c in traced.calls if "rms_norm" in c.op)
+
+
+@pytest.mark.skipif(not FUSED, reason="this torch has no such kernel on any device")
+def test_rms_norm_is_one_kernel_on_cuda() -> None:
+    traced = trace(make_workload(Normed(), (3, 8), mode="train", optimizer="sgd"))
+    assert not list(norms(traced))
+    assert "aten::rsqrt" in {c.op for c in traced.calls}
+    on_cuda = traced.on("cuda")
+    assert list(norms(on_cuda)) == [
+        ("aten::_fused_rms_norm", "forward"), ("aten::_fused_rms_norm_backward", "backward"),
+    ]  # fmt: skip
+    assert "aten::rsqrt" not in {c.op for c in on_cuda.calls}
+    forward, backward = (c for c in on_cuda.calls if "rms_norm" in c.op)
+    assert [t.shape for t in forward.inputs] == [(3, 8), (8,)]
+    assert [t.shape for t in backward.outputs] == [(3, 8), (8,)]
+    assert forward.layer == backward.layer == "norm"
+    assert on_cuda.notes == traced.notes
+
+
+@pytest.mark.skipif(not FUSED, reason="this torch has no such kernel on any device")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_under_autocast_cuda_normalizes_in_float32(dtype: str) -> None:
+    around = torch.bfloat16 if dtype == "bfloat16" else None
+    traced = trace(make_workload(Normed(), (3, 8), mode="infer", autocast=around)).on("cuda")
+    (norm,) = (c for c in traced.calls if "rms_norm" in c.op)
+    assert {t.dtype for t in norm.inputs} == {"float32"}
+
+
+class Other(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.how == "weight of another dtype":
+            return F.rms_norm(x, (8,), torch.ones(8, dtype=torch.bfloat16, device=x.device))
+        return F.rms_norm(x.expand(2, 4, 8, 8).contiguous(memory_format=torch.channels_last), (8,))
+
+
+@pytest.mark.parametrize("how", ["weight of another dtype", "channels last"])
+def test_where_torch_takes_it_apart_on_cuda_too_there_is_one_trace(how: str) -> None:
+    assert trace(make_workload(Other(how), (8, 8), mode="infer")).others == {}
+
+
+class Solves(nn.Module):
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(a) @ torch.linalg.cholesky(a)
+
+
+def test_checks_of_linear_algebra_wait_for_the_device() -> None:
+    traced = trace(make_workload(Solves(), (4, 4), mode="infer"))
+    waits = Counter({c.op: c.syncs for c in traced.calls if c.syncs})
+    assert waits == {"aten::_linalg_check_errors": 1}
+    assert traced.syncs == 2 == sum(c.syncs for c in traced.calls)
+
+
+class Reads(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = x[torch.arange(4) > 1]
+        picked = torch.arange(8).nonzero()
+        return chosen.sum() * int(picked.sum()) + float(x.sum())
+
+
+def test_every_wait_is_that_of_one_call() -> None:
+    traced = trace(make_workload(Reads(), (4, 4), mode="infer"))
+    waits = [(c.op.removeprefix("aten::"), c.syncs) for c in traced.calls if c.syncs]
+    assert ("_local_scalar_dense", 1) in waits
+    assert ("nonzero", 1) in waits
+    assert sum(count for _, count in waits) == traced.syncs
