@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,10 @@ MOST_LOST = 5
 
 @dataclass
 class Probing:
-    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used; ``clocks`` are an accelerator's."""
+    """Measures what ``planner`` draws on ``bench`` until ``seconds`` are used; ``clocks`` are an accelerator's.
+
+    No probe is begun once ``clock()`` has passed ``deadline``, however few there are.
+    """
 
     bench: Bench
     planner: Planner
@@ -37,11 +41,12 @@ class Probing:
     clock: Clock
     clocks: ClockWatch | None = None
     disturbed: int = 0
+    deadline: float = math.inf
 
     def run(self) -> None:
         """Measure; raises BrokenDeviceError where an accelerator runs nothing any more."""
         key = self._key
-        while (spent := self.journal.seconds.get(key, 0.0)) < self._allowed():
+        while (spent := self.journal.seconds.get(key, 0.0)) < self._allowed() and self.clock() < self.deadline:
             if self.bench.lost >= MOST_LOST and not self._without_recorder():
                 return
             probe = self.planner.next()

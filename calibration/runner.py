@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,9 +94,13 @@ def _calibrate(
 
 
 def measure_all(
-    wanted: Sequence[Target], seconds: float, journal: Journal, shown: Progress, clock: Clock
-) -> None:
-    """Start the accelerators, then measure every target that works, in ``seconds`` for all together."""
+    wanted: Sequence[Target], seconds: float, journal: Journal, shown: Progress, clock: Clock, *,
+    deadline: float = math.inf,
+) -> None:  # fmt: skip
+    """Start the accelerators, then measure every target that works, in ``seconds`` for all together.
+
+    On a slow machine that may take longer, until ``deadline`` on ``clock``.
+    """
     recorders: dict[tuple[str, int], KernelRecorder | None] = {}
     for target in wanted:
         if target.device != "cpu":
@@ -105,7 +110,10 @@ def measure_all(
                 recorders[target.key] = start(target, seconds * target.share, journal, shown, clock)
     for target in shared_out([t for t in wanted if t.device == "cpu" or t.key in recorders]):
         with _survived(target, journal, shown):
-            measure(target, seconds * target.share, journal, shown, clock, recorder=recorders.get(target.key))
+            measure(
+                target, seconds * target.share, journal, shown, clock, recorder=recorders.get(target.key),
+                deadline=deadline,
+            )  # fmt: skip
 
 
 @contextmanager

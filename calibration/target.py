@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -108,13 +109,13 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
 
 def measure(
     target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None,
-    drawn: int = 0, recorder: KernelRecorder | None = None,
+    drawn: int = 0, recorder: KernelRecorder | None = None, deadline: float = math.inf,
 ) -> None:  # fmt: skip
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
     ``usual``: the reading (seconds) to wait for and to keep to; None takes the machine's usual one. ``drawn``: the
     number of journals before this one, whose probes need not be drawn again. ``recorder`` is what ``start`` returned,
-    if it was called.
+    if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
     """
     with running_with(target.threads):
         malloc.settle()  # else probes of all sizes do it in time, and the same op costs more before than after
@@ -131,7 +132,7 @@ def measure(
             target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe,
             kernels=recorder, clocks=clocks,
         )  # fmt: skip
-        Probing(bench, planner, journal, shown, seconds, clock, clocks).run()
+        Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
         if target.device == "cpu":
             begun = clock()
             rates = recount_fresh_pages(journal.rates[target.key], seconds=seconds * RATES_SHARE, clock=clock)

@@ -31,7 +31,8 @@ ORDER = (
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
-    ("collect", "make_reference"),
+    ("gpu_run",),
+    ("make_reference",),
     ("runner",),
     ("target",),
     ("probing",),

@@ -5,10 +5,6 @@ The CPU needs less: profiles that are shipped know most of it.
 
 from __future__ import annotations
 
-import _thread
-import threading
-from collections.abc import Sequence
-
 import torch
 
 from placer import machine, profile
@@ -38,22 +34,9 @@ def run(job: Job) -> None:
     threads, measuring = torch.get_num_threads(), DEVICE + CPU
     targets = [Target(job.device, threads, DEVICE / measuring), Target("cpu", threads, CPU / measuring)]
     journal = Journal(path.with_suffix(".journal"), facts)
-    interrupted = not _measured(targets, measuring * job.left, journal, job)
-    profile.save(build(journal, facts, interrupted=interrupted, unaided=False), path)
-
-
-def _measured(targets: Sequence[Target], seconds: float, journal: Journal, job: Job) -> bool:
-    """Measure for ``seconds``; False where that had to be ended. A slow device may take four times as long."""
-    end = threading.Timer(seconds + SLACK * job.left, _thread.interrupt_main)
-    end.start()
-    try:
-        measure_all(targets, seconds, journal, silent(), job.clock)
-    except KeyboardInterrupt:
-        job.say("calibration was ended: its time is used")
-        return False
-    finally:
-        end.cancel()
-    return True
+    end = job.clock() + (measuring + SLACK) * job.left
+    measure_all(targets, measuring * job.left, journal, silent(), job.clock, deadline=end)
+    profile.save(build(journal, facts, interrupted=False, unaided=False), path)
 
 
 def _is_there(job: Job, facts: dict[str, object]) -> bool:

@@ -17,6 +17,8 @@ from placer.calibration.measuring.stopwatch import Stopwatch
 
 #: Layers of the chains, and the rounds in which each is timed.
 CHAINS, COST_ROUNDS = (2, 8, 24), 4
+#: Seconds after which no round is begun: on a slow machine fewer rounds do.
+MOST_SECONDS = 2.0
 #: Undisturbed steps on both sides of the recorded ones, and recorded steps.
 UNDISTURBED, RECORDED = 10, 6
 #: Ops of the chains that tell launches from events: fewer than a queue holds.
@@ -47,7 +49,10 @@ def recorder_cost(
     per_launch = 0.0 if synchronize is None else _per_launch(device, synchronize, clock, speed_probe)
     points: list[tuple[float, float]] = []
     slopes: list[float] = []
-    for _ in range(COST_ROUNDS):
+    end = clock() + MOST_SECONDS
+    for number in range(COST_ROUNDS):
+        if number and clock() >= end:
+            break
         found = [(events, added - per_launch * launches) for events, launches, added in map(_added, chains)]
         points += found
         slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]

@@ -2,9 +2,9 @@
 
     seconds = (latency + cost x FLOPs + cost x bytes + ...) * exp(residual)
 
-The floor is in ``floors``, or is what the published knowledge of a GPU expects; the residual is learnt from samples
-(``gaussian_process``). Where a family has no samples, the published knowledge of the GPU prices it alone (``gpu.device_model``), and where there is none the roofline stands alone.
-The price says so.
+The floor is in ``floors``, or is what the published knowledge of a GPU expects (``gpu.device_model``); the residual is
+learnt from samples (``gaussian_process``). A family without samples is priced by the published knowledge alone, and
+where there is none by the roofline. The price says so.
 """
 
 from __future__ import annotations

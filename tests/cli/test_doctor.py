@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from placer import machine, profile
@@ -143,13 +144,20 @@ def test_a_gpu_that_calibration_could_not_use(run: Run, calibrated: Profile, a10
     assert f"cannot be used: {reason}" in " ".join(run("doctor").stdout.split())
 
 
-def test_a_gpu_that_only_the_driver_sees(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("built_for", "advice"), [
+    (None, "install a build of torch for CUDA"), ("13.0", "CUDA_VISIBLE_DEVICES may hide it"),
+])  # fmt: skip
+def test_a_gpu_that_only_the_driver_sees(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, built_for: str | None, advice: str
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(torch.version, "hip", None)
     seen = {"driver": "580.65", "cuda": "13.0", "gpus": [{"name": "Tesla T4", "memory_bytes": 0,
                                                          "compute_capability": "7.5"}]}  # fmt: skip
     monkeypatch.setattr(machine, "describe_driver", lambda: seen)
     found = report(run)
     assert found["nvml"] == seen
-    assert any("install a build of torch for CUDA" in line for line in found["next"])
+    assert any(advice in line for line in found["next"])
     assert "NVIDIA 580.65, up to CUDA 13.0; NVML sees Tesla T4" in run("doctor").stdout
 
 

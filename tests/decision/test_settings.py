@@ -96,3 +96,15 @@ def test_a_precision_that_changes_a_cpus_dtype_is_said(handmade_profile: Profile
     assert "calibrated with float32 matmul precision 'highest' and is now asked with 'medium'" in note
     same = replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, "matmul_precision": "medium"})
     assert settings.notes(same, ("cpu",)) == ()
+
+
+def test_channels_last_weights_are_another_question(calibrated: Profile) -> None:
+    model = nn.Conv2d(4, 4, 3)
+
+    def ask() -> placer.Placement:
+        return placer.choose(model, (2, 4, 8, 8), mode="train", devices="cpu", move=False)
+
+    first = ask()
+    assert ask().predictions["cpu"] is first.predictions["cpu"]
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert ask().predictions["cpu"] is not first.predictions["cpu"]

@@ -126,7 +126,8 @@ def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, mon
         placement = placer.choose(model, (512, 256), mode="train")
     assert len(seen) == 1
     assert placement.device == "cpu"
-    assert placement.reason.startswith("cpu: the move to sim failed (RuntimeError: The driver on your system is too old)")
+    refused = "cpu: the move to sim failed (RuntimeError: The driver on your system is too old)"
+    assert placement.reason.startswith(refused)
     assert devices_of(model) == {"cpu"}
 
 

@@ -123,5 +123,5 @@ def test_a_fit_built_on_other_published_times_is_refused() -> None:
     assert PUBLISHED in family.parameters
     other = replace(family, parameters={**family.parameters, PUBLISHED: 1.0})
     for wrong in (replace(fit, families={"matmul": other}), replace(fit, gpu="")):
-        with pytest.raises(ProfileError, match="other published times .* run placer calibrate"):
+        with pytest.raises(ProfileError, match=r"other published times .* run placer calibrate"):
             CostModel(wrong)

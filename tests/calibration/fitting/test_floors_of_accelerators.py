@@ -23,8 +23,8 @@ from .made_up import RATES as MADE_UP
 from .made_up import steps
 
 RATES = {
-    "dispatch_seconds": 2e-6, "flops/float32": 2e13, "flops/tf32": 8e13, "flops/bfloat16": 16e13, "flops/float16": 16e13,
-    "bytes_per_second": 1e12,
+    "dispatch_seconds": 2e-6, "bytes_per_second": 1e12,
+    "flops/float32": 2e13, "flops/tf32": 8e13, "flops/bfloat16": 16e13, "flops/float16": 16e13,
 }  # fmt: skip
 GPU = DeviceFit("cuda", 1, RATES, {}, {}, {})
 LATENCY = 4e-6
