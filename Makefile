@@ -111,7 +111,7 @@ tree:
 
 gpu: export PYTHONPATH := $(TREE)
 gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
-gpu: tree ## on a machine with an accelerator: what it can and takes, into calibration/records/, in 8 and a half minutes
+gpu: tree ## on a machine with an accelerator: measure what it alone can tell, in 8.5 minutes, into calibration/records/
 	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.gpu_run --folder $(CURDIR)/calibration/records $(GPU_ARGS)
 
 gpu-rehearsal: export PYTHONPATH := $(TREE)

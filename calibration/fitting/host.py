@@ -17,7 +17,16 @@ from placer.calibration.fitting.framework import (
 )
 from placer.calibration.measuring.observation import OpObservation, StepObservation
 from placer.calibration.measuring.step_timing import HOST_BOUND
-from placer.pricing import HOST, HOST_UPDATE, KERNELS, CostModel, host_seconds, waits_for_device
+from placer.pricing import (
+    HOST,
+    HOST_UPDATE,
+    KERNELS,
+    CostModel,
+    host_seconds,
+    issued_as,
+    parameter_updates,
+    waits_for_device,
+)
 from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
@@ -25,7 +34,7 @@ Array = NDArray[np.float64]
 #: Relative difference of what a count costs the host of an accelerator, and the CPU when it runs the ops itself: their
 #: operands go through its caches then.
 HOST_SPREAD = 0.8
-#: Fewer probes of an optimizer than this do not tell its own times from those of all optimizers.
+#: Of an optimizer that was seen with fewer numbers of tensors than this, all optimizers tell more, by their ops.
 LEAST_UPDATES = 4
 
 
@@ -36,7 +45,8 @@ def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
     Where the host waits inside an op, the wait is no issue: pricing adds it, and takes the family's median for the op.
     """
     waited = [s for s in observations if sum((op.seconds or 0.0) * op.count for op in s.ops) < HOST_BOUND * s.seconds]
-    return {**_medians(observations), **_medians(waited)}
+    updates = _updates(observations)
+    return {**_medians(observations), **_medians(waited), **_update_costs({**updates, **_telling(_updates(waited))})}
 
 
 def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
@@ -45,42 +55,67 @@ def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
     for step in observations:
         for op in step.ops:
             if op.kernels > 0.0 and (op.family != "optimizer" or step.family == "optimizer"):
-                seen.setdefault(f"{KERNELS}/{op.op}", []).append(op.kernels)
+                seen.setdefault(f"{KERNELS}/{issued_as(op.work())}", []).append(op.kernels)
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
 def _medians(observations: Sequence[StepObservation]) -> dict[str, float]:
     seen: dict[str, list[float]] = {}
-    updates: dict[str, list[OpObservation]] = {}
     for step in observations:
         for op in step.ops:
-            if op.host_seconds <= 0.0 or waits_for_device(op.op):
-                continue
-            if op.family != "optimizer":
+            if op.host_seconds > 0.0 and not waits_for_device(op.op) and op.family != "optimizer":
                 for name in (f"{HOST}/{op.op}", f"{HOST}/{op.family}", HOST):
                     seen.setdefault(name, []).append(op.host_seconds)
-            elif step.family == "optimizer":  # divided among its calls, which is right where all tensors are equal
-                for name in (op.op, op.family):
-                    updates.setdefault(name, []).append(op)
-    medians = {name: statistics.median(values) for name, values in seen.items()}
-    return medians | {
-        name: seconds
-        for op, probes in updates.items()
-        if len(probes) >= LEAST_UPDATES or op == "optimizer"
-        for name, seconds in _update_seconds(op, probes).items()
-    }
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def _updates(observations: Sequence[StepObservation]) -> dict[str, list[OpObservation]]:
+    """The updates by the name that each is issued as, and all but the fused ones as their family's.
+
+    Of probes only: what is divided among its calls is right where all tensors are equal.
+    """
+    found: dict[str, list[OpObservation]] = {}
+    for op in (op for step in observations if step.family == "optimizer" for op in step.ops):
+        if op.family == "optimizer" and op.host_seconds > 0.0:
+            name = issued_as(op.work())
+            for known_as in (name, op.family) if name == op.op else (name,):
+                found.setdefault(known_as, []).append(op)
+    return found
+
+
+def _telling(updates: Mapping[str, list[OpObservation]]) -> dict[str, list[OpObservation]]:
+    """Those of enough numbers of tensors to tell what a tensor adds."""
+    return {name: ops for name, ops in updates.items() if len({op.count for op in ops}) >= LEAST_UPDATES}
+
+
+def _update_costs(updates: Mapping[str, list[OpObservation]]) -> dict[str, float]:
+    everyone = updates.get("optimizer")
+    costs = {} if everyone is None else _update_seconds("optimizer", everyone)
+    own = _telling(updates)
+    # What is left is known by the ops that its update is: those of all optimizers take the host much the same.
+    others = dict.fromkeys(parameter_updates.KNOWN, everyone) if everyone is not None else {}
+    for name, probes in {**others, **own}.items():
+        costs |= _update_seconds(name, probes)
+    return costs
 
 
 def _update_seconds(name: str, probes: Sequence[OpObservation]) -> dict[str, float]:
     """What an update takes the host whatever it updates, and what each tensor adds.
 
     On a GPU one call updates all of them (``foreach``): a time per tensor alone is right for one number of tensors.
+    Probes of other optimizers count by their number of ops.
     """
     tensors = np.array([float(op.count) for op in probes])
-    seconds = np.array([op.host_seconds for op in probes]) * tensors
+    ops = np.array([1.0 if name == "optimizer" else _ops(name) / _ops(op.op) for op in probes])
+    seconds = np.array([op.host_seconds for op in probes]) * tensors * ops
     counts = np.column_stack([np.ones(len(probes)), tensors])
     whole, each = positive_costs(counts, seconds, 1.0 / seconds, np.zeros(2), HOST_SPREAD).tolist()
     return {f"{HOST_UPDATE}/{name}": whole, f"{HOST}/{name}": each}
+
+
+def _ops(optimizer: str) -> int:
+    """Ops over all tensors that an update is; a fused one is compared with fused ones only."""
+    return parameter_updates.foreach(optimizer, momentum=False, weight_decay=False)[0]
 
 
 def issued_seconds(step: StepObservation, issue: Mapping[str, float]) -> float:

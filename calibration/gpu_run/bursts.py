@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from placer import machine
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, Question
-from placer.calibration.measuring.health import cause
+from placer.calibration.measuring.health import cause, release
 from placer.placement import synchronize
 
 #: Seconds of a burst, its calls at most, and bursts of a question.
@@ -85,8 +82,7 @@ class Rates:
         if error is not None:
             # Outside of the except clause, whose traceback holds the operands.
             self._lines.fail(question, error)
-            gc.collect()
-            torch.get_device_module(torch.device(self.job.device)).empty_cache()
+            release(self.job.device)
             return False
         self._lines.add(
             question, seconds=found.seconds, median=found.median, issue_seconds=found.issue_seconds, calls=found.calls

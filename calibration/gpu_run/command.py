@@ -32,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     end = time.perf_counter() + options.seconds
     found = machine.accelerators()
-    device = options.device or (found[0] if found else None)
-    if device not in found:
-        known = f"; there is {', '.join(found)}" if found else ""
-        print(f"no accelerator {device or ''} that torch sees here{known}", file=sys.stderr)
+    device = options.device or next(iter(found), None)
+    if device is None or device not in found:
+        there = f"there is no {device} here: there is {', '.join(found)}"
+        print(there if found else "torch sees no accelerator here", file=sys.stderr)
         return 1
     job = Job(options.folder.absolute() / folder_name(device), device, end, tuple(options.only))
     good = run_parts(job)

@@ -43,7 +43,8 @@ def _maker(
 
     def make() -> Callable[[], object]:
         layer = nn.Conv2d(ins, outs, kernel, padding=kernel // 2, groups=groups, bias=False)
-        layer = layer.to(device=device, dtype=dtype, memory_format=layout)
+        layer = layer.to(device=device, dtype=dtype)
+        layer.weight.data = layer.weight.data.to(memory_format=layout)
         x = torch.randn(n, ins, size, size, device=device).to(dtype=dtype, memory_format=layout)
         x.requires_grad_(backward)
         if not backward:

@@ -20,13 +20,16 @@ from placer.calibration.measuring.watchdog import run_limited
 from placer.errors import CalibrationError
 from placer.profile import replace_file
 
-#: Times the first touch of an accelerator.
+#: Times the first touch of an accelerator, then asks what torch knows of it.
 _CONTEXT = """
-import sys, time, torch
+import json, sys, time, torch
 start = time.perf_counter()
 torch.ones(1, device=sys.argv[1])
-torch.get_device_module(torch.device(sys.argv[1])).synchronize()
-print(time.perf_counter() - start)
+module = torch.get_device_module(torch.device(sys.argv[1]))
+module.synchronize()
+seconds = time.perf_counter() - start
+asked = getattr(module, "get_device_properties", None)
+print(json.dumps({"context_seconds": seconds, "properties": str(asked(sys.argv[1]) if asked else None)}))
 """
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
 #: Seconds that ``nvidia-smi`` may take.
@@ -47,13 +50,13 @@ def run(job: Job) -> None:
     if smi is None:
         job.say("nvidia-smi: not here")
     else:
-        said = subprocess.run([smi, "-q"], capture_output=True, timeout=_SMI_SECONDS, check=False).stdout
-        replace_file(job.folder / "nvidia-smi.txt", said)
+        listed = subprocess.run([smi, "-q"], capture_output=True, timeout=_SMI_SECONDS, check=False).stdout
+        replace_file(job.folder / "nvidia-smi.txt", listed)
     try:
-        seconds = float(run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0)))
-        _write(job, {**facts, "context_seconds": {job.device: seconds}})
+        said = run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0))
+        _write(job, {**facts, "device": {job.device: json.loads(said)}})
     except CalibrationError as error:  # a device that hangs costs this number, not the run
-        _write(job, {**facts, "context_failures": {job.device: str(error)}})
+        _write(job, {**facts, "device": {job.device: {"error": str(error)}}})
 
 
 def torch_facts(kind: str) -> dict[str, Any]:

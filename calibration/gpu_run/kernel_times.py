@@ -12,7 +12,8 @@ from placer import machine
 from placer.calibration.gpu_run.bursts import MEMORY_SHARE, burst
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines
-from placer.calibration.measuring.recording import STEP_MARK, activities, kind_shown, read_steps, recorder_of
+from placer.calibration.gpu_run.sessions import steps_of
+from placer.calibration.measuring.recording import STEP_MARK, activities, kind_shown, recorder_of
 from placer.placement import synchronize
 
 #: Elements of the operand: 8 to 2^24.
@@ -78,6 +79,6 @@ def _recorded_seconds(x: torch.Tensor, device: str) -> float | None:
             for _ in range(BURST):
                 x.neg_()
             synchronize(device)
-    steps = list(read_steps(session.profiler.kineto_results.events()))
+    steps = steps_of(session)
     found = [e.device_seconds for e in (steps[0][0] if steps else ()) if e.name == "aten::neg_" and e.device_seconds]
     return statistics.median(found) if found else None

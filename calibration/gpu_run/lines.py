@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Question = Mapping[str, str | int | float | bool]
+#: What was asked: values that JSON has.
+Question = Mapping[str, object]
 
 
 class Lines:

@@ -30,10 +30,11 @@ PARTS = (
     Part("recorder_truth", 45.0, "kernels that torch's recorder loses, and what it costs"),
     Part("device_rates", 60.0, "rates by dtype, backend and size"),
     Part("calibrating", 165.0, "a calibration, its raw observations kept"),
-    Part("cells_on_device", 90.0, "networks on the device, predicted and measured"),
+    Part("cells_on_device", 80.0, "networks on the device, predicted and measured"),
     Part("cells_on_cpu", 25.0, "the same on the CPU"),
     Part("cells_in_bfloat16", 25.0, "networks in bfloat16 on the device"),
     Part("recorded_steps", 30.0, "the ops of one step of each network, with their kernels"),
+    Part("choose_cost", 5.0, "what a first and a repeated choose() cost"),
     Part("failures", 5.0, "probes that failed, by family and error"),
 )
 

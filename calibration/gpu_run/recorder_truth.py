@@ -14,8 +14,10 @@ from placer.calibration.measuring.health import cause
 from placer.calibration.measuring.recording import kind_shown
 from placer.calibration.measuring.watchdog import time_limit
 
-#: In this order, with the share of the time of each.
-PIECES: tuple[tuple[Callable[[Job, Lines], None], float], ...] = ((sessions.run, 0.5), (kernel_times.run, 0.25))
+#: In this order, with the share of the time of each. What may break the recorder comes last.
+PIECES: tuple[tuple[Callable[[Job, Lines], None], float], ...] = (
+    (sessions.run, 0.5), (kernel_times.run, 0.2), (sessions.run_empty, 0.1),
+)  # fmt: skip
 
 #: Seconds more that a piece may take: it looks at the time between two measurements only.
 SLACK = 2.0
@@ -29,7 +31,7 @@ def run(job: Job) -> None:
         lines.fail({"what": "recorder"}, f"torch's recorder shows no kernels of {job.kind} here")
     whole = job.left
     pieces = PIECES if shown else ()
-    for piece, share in (*pieces, (clock_ramp.run, 0.25)):
+    for piece, share in (*pieces, (clock_ramp.run, 0.2)):
         limited = job.within(share * whole)
         try:
             with time_limit(limited.left + SLACK, piece.__module__):

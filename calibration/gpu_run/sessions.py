@@ -6,10 +6,11 @@ import statistics
 import time
 
 import torch
-from torch.profiler import record_function
+from torch.profiler import profile, record_function
 
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines
+from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.recording import STEP_MARK, activities, kind_shown, read_steps, recorder_of
 from placer.placement import synchronize
 
@@ -17,6 +18,9 @@ from placer.placement import synchronize
 CHAIN, SESSIONS, CHAINS = 50, 40, 50
 #: Kernels before the chain, besides one for every session before, in sessions that have some.
 PREFIX = 32
+#: Sessions after the empty one.
+AFTER_EMPTY = 5
+AFTER = "after all sessions"
 
 
 class Chain:
@@ -43,18 +47,27 @@ class Chain:
 
 
 def run(job: Job, lines: Lines) -> None:
-    """The chain before any session; sessions as they are, an empty one, sessions with a prefix; the chain after."""
+    """The chain before any session; sessions as they are; sessions with others before the chain; the chain after."""
+    if {"what": "chain", "when": AFTER} in lines:
+        return
     chain = Chain(job.device)
     _outside(chain, lines, "before the first session")
-    for number in range(SESSIONS):
+    for number in range(2 * SESSIONS):
         if job.left:
-            _session(chain, lines, number, 0)
-    _empty(lines)
-    _outside(chain, lines, "after sessions")
-    for number in range(SESSIONS + 1, 2 * SESSIONS + 1):
-        if job.left:
-            _session(chain, lines, number, number + PREFIX)
-    _outside(chain, lines, "after all sessions")
+            _session(chain, lines, number, number + PREFIX if number >= SESSIONS else 0)
+    _outside(chain, lines, AFTER)
+
+
+def run_empty(job: Job, lines: Lines) -> None:
+    """A session in which nothing is launched, and some after it: it may end the recording of kernels for good."""
+    if {"what": "empty session"} in lines:
+        return
+    chain = Chain(job.device)
+    with recorder_of(activities(kind_shown())):
+        pass
+    lines.add({"what": "empty session"})
+    for number in range(2 * SESSIONS, 2 * SESSIONS + AFTER_EMPTY):
+        _session(chain, lines, number, number + PREFIX)
 
 
 def _outside(chain: Chain, lines: Lines, when: str) -> None:
@@ -76,7 +89,7 @@ def _session(chain: Chain, lines: Lines, number: int, prefix: int) -> None:
         stopping = time.perf_counter()
     taken["stop_seconds"] = time.perf_counter() - stopping
     reading = time.perf_counter()
-    steps = list(read_steps(session.profiler.kineto_results.events()))
+    steps = steps_of(session)
     taken["read_seconds"] = time.perf_counter() - reading
     launches, lost = steps[0][1:] if steps else (0, 0)
     lines.add(
@@ -85,8 +98,8 @@ def _session(chain: Chain, lines: Lines, number: int, prefix: int) -> None:
     )  # fmt: skip
 
 
-def _empty(lines: Lines) -> None:
-    """A session in which nothing is launched."""
-    with recorder_of(activities(kind_shown())):
-        pass
-    lines.add({"what": "empty session"})
+def steps_of(session: profile) -> list[tuple[list[Event], int, int]]:
+    """(events, launches, launches whose kernels were lost) of each marked step of a session that has ended."""
+    assert session.profiler is not None
+    assert session.profiler.kineto_results is not None
+    return list(read_steps(session.profiler.kineto_results.events()))

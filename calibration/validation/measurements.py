@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from placer.calibration.measuring.health import release
 from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
 from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
@@ -48,6 +49,9 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
         return _measured(entry, cells, device, effort)
     except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
         return [with_measurement(cell, error) for cell in cells]
+    finally:
+        if device != "cpu":
+            release(device)  # else the next network finds the memory of this one taken
 
 
 def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from placer.pricing.families import FAMILIES
 from placer.pricing.kernels import op_of
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
@@ -14,6 +15,9 @@ from placer.tracing import CHECKS, COUNTS, READS
 HOST, HOST_UPDATE = "host", "host_update"
 #: The same of the number of kernels that an op runs in; ``/`` and an op follow.
 KERNELS = "kernels"
+#: What follows the name of an update in one kernel.
+FUSED = ".fused"
+_FUSED_FLAG = list(FAMILIES["optimizer"].flags).index("fused")
 
 
 def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
@@ -30,7 +34,7 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
 
 def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
     """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
-    return framework.get(f"{KERNELS}/{work.op}", 1.0)
+    return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
 
 
 def pause_seconds(kernels: float, fit: DeviceFit) -> float:
@@ -49,5 +53,10 @@ def waits_for_device(kernel: str) -> bool:
     return kernel.endswith(".mask") and "index" in name
 
 
+def issued_as(work: Work) -> str:
+    """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
+    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[_FUSED_FLAG] else work.op
+
+
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
-    return framework.get(f"{what}/{work.op}", framework.get(f"{what}/{work.family}", otherwise))
+    return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))

@@ -21,6 +21,8 @@ _OTHER = 7
 #: included (``_multi_tensor_*`` in torch/optim, the same from torch 2.6 to 2.13).
 _FOREACH = {"SGD": (1, 3), "Adam": (7, 18), "AdamW": (8, 20), "RMSprop": (5, 13), "Adagrad": (5, 13),
             "Adadelta": (11, 27), "Adamax": (6, 16), "NAdam": (8, 22), "RAdam": (9, 22)}  # fmt: skip
+#: The updates that are listed.
+KNOWN = tuple(f"{PREFIX}{name}" for name in _FOREACH)
 #: The same of an optimizer that is not listed, and what momentum and weight decay add where they are an option.
 _FOREACH_OTHER, _MOMENTUM, _WEIGHT_DECAY = (7, 18), (2, 5), (1, 3)
 #: Tensors that one launch of such a kernel takes at the most, with five lists of operands (``depth_to_max_tensors`` in

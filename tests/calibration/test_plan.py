@@ -11,7 +11,7 @@ from torch import nn
 
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
-from placer.calibration.benchmarks.probe import Limit, Probe
+from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe
 from placer.calibration.measuring.observation import OpObservation, StepObservation
 from placer.calibration.plan import Planner, too_few
 
@@ -98,12 +98,14 @@ def test_a_few_probes_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_accelerators_probes_have_room_in_its_memory() -> None:
-    fast = {"dispatch_seconds": 2e-6, "flops/float32": 5e13, "bytes_per_second": 3e12}
+    fast = {"dispatch_seconds": 2e-6, "flops/float32": 5e13, "flops/float16": 4e14, "bytes_per_second": 3e12}
     planner = Planner(fast, seed=0, longest_step=0.02, rarely=0.06, memory=8e9)
-    assert planner.limit == Limit(0.3 * 0.02 * 5e13, 2e9, plan.MOST_OF_BRANCH)
+    known = Accelerator({"float16": 1 / 8}, int(8e9 / plan.BYTES_PER_ELEMENT))
+    assert planner.limit == Limit(0.3 * 0.02 * 5e13, 2e9, plan.MOST_OF_BRANCH, known)
     assert planner.limit.share(0.1).branch == plan.MOST_OF_BRANCH
     roomy = Planner(fast, seed=0, longest_step=0.02, memory=8e10)
     assert roomy.limit.bytes == pytest.approx(0.3 * 0.02 * 3e12)
+    assert roomy.limit.most_elements == 1 << 27
     # A CPU's memory is large beside what a step moves there.
     assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf
 

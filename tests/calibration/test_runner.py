@@ -46,7 +46,7 @@ def test_an_accelerators_error_ends_its_own_target_only(
             raise error
         return KernelRecorder(sees=True)
 
-    def measure(target: Target, seconds: float, *_: object, recorder: KernelRecorder | None) -> None:
+    def measure(target: Target, seconds: float, *_: object, recorder: KernelRecorder | None, **__: object) -> None:
         measured.append((target.device, seconds))
         if target.device == "cuda:1":
             raise error

@@ -37,7 +37,7 @@ def server(handmade_profile: Profile, tmp_path: Path) -> str:
 
 def test_text(run: Run, nets: str, server: str) -> None:
     result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
-    assert result.stdout.splitlines()[0].startswith("cpu: ")
+    assert result.stdout.splitlines()[0].startswith("cuda: ")
     assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
     assert "\x1b" not in result.output
     assert result.stderr == ""
@@ -142,7 +142,7 @@ def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) ->
 def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, server: str) -> None:
     result = run("explain", f"{nets}:normed", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:4")
     assert "batch 1: " in result.stdout  # batch norm cannot train on one row
-    rows = [line for line in result.stdout.splitlines() if line.strip()[:1].isdigit() and "cpu" in line]
+    rows = [line for line in result.stdout.splitlines() if line.strip()[:1].isdigit() and "cuda" in line]
     assert [line.split()[0] for line in rows] == ["2", "4"]
 
 

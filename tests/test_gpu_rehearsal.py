@@ -1,0 +1,58 @@
+"""Rehearses ``make gpu`` on the simulated accelerator, as ``make gpu-rehearsal`` does, and reads what it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulated import backend
+
+from placer import profile
+from placer.calibration.gpu_run.lines import read
+from placer.calibration.gpu_run.parts import PARTS
+from placer.calibration.measuring.journal import Journal
+from placer.calibration.validation import record
+
+SCRIPT = Path(__file__).parent / "simulated" / "rehearsal.py"
+
+
+@pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
+@pytest.mark.timeout(180)
+def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=170, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (folder,) = (tmp_path / "records").iterdir()
+    log = list(read(folder / "run.jsonl"))
+    assert [line["of"]["part"] for line in log] == [part.name for part in PARTS]
+    assert [line["error"] for line in log if "error" in line] == []
+
+    # The recorder lost one kernel more in every session, but for those that began with others.
+    sessions = [line for line in read(folder / "recorder.jsonl") if line["of"]["what"] == "session"]
+    bare = [line["lost"] for line in sessions if not line["of"]["prefix"]]
+    assert bare[:3] == [0, 1, 2]
+    assert {line["lost"] for line in sessions if line["of"]["prefix"]} <= {0}
+    asked = {line["of"]["what"] for line in read(folder / "rates.jsonl") if "error" not in line}
+    assert {"mm", "conv2d", "copy", "update", "device_copy"} <= asked
+
+    found = profile.load(folder / "profile.json")
+    assert "sim" in found.devices()
+    journal = Journal(folder / "profile.journal", found.fingerprint, existing=True)
+    assert journal.timers["sim", 1] == "recorder"
+    assert any(op.seconds for o in journal.of("sim", 1) for op in o.ops)
+    assert json.loads((folder / "failures.json").read_text())["measured"]
+    cells = record.load(folder / "measurements.json").cells
+    assert {(c.network, c.device) for c in cells} == {
+        ("actor_critic", "sim"), ("actor_critic", "cpu"), ("mlp_tabular_bfloat16", "sim"),
+        ("mlp_tabular_large_batch", "sim"),
+    }  # fmt: skip
+    assert all(cell.measured for cell in cells)
+    assert all(cell.predicted for cell in cells if cell.device == "sim")
+    steps = {line["of"]["network"]: line for line in read(folder / "steps.jsonl")}
+    assert all(line["launches"] and not line["lost"] for line in steps.values())
+    assert "sim" in done.stdout  # the tables of the replay
+    assert "The 10 worst predictions" in done.stdout
