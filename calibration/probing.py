@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
 from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.bench import MOST_LOST, Bench
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
@@ -22,8 +22,6 @@ from placer.calibration.progress import Progress
 OVERTIME = 4.0
 #: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
 MOST_DISTURBED = 0.5
-#: Probes in a row whose kernels the event recorder may lose before it is given up.
-MOST_LOST = 5
 
 
 @dataclass
@@ -64,7 +62,7 @@ class Probing:
                     observation = _doubted(observation, self.disturbed, len(self.journal.observations))
             self.planner.learn(probe.family, observation, took)
             if observation is None:
-                self.journal.seconds[key] = spent + took
+                self.journal.seconds[key] = self.journal.seconds.get(key, 0.0) + took
             else:
                 self.journal.add(observation, took, known)
 
@@ -83,7 +81,6 @@ class Probing:
         """
         if self.clocks is None:
             return {}, Load.now().disturbed_since(before)
-        self.clocks.worked()
         return self.clocks.look()
 
     def _without_recorder(self) -> bool:

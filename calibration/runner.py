@@ -84,6 +84,8 @@ def _calibrate(
         if not journal.observations:
             why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
             raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
+        if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
+            fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
         shown.finish("fitting the cost model", budget * FIT_SHARE)
         result = build(journal, fingerprint, interrupted, unaided)
     profile.save(result, target_path)

@@ -78,7 +78,11 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else "no message"
 
 
+#: What torch says of it: its allocators on each system, and those of cuBLAS and cuDNN.
+_OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch had no memory left, on any device: most have no class of error of their own for that."""
-    text = str(error)
-    return "out of memory" in text or "can't allocate memory" in text
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's own
+    return named or any(words in str(error) for words in _OUT_OF_MEMORY)

@@ -74,10 +74,11 @@ def _draw(random: Random, limit: Limit) -> Branch:
     bias, transposed = random.random() < 0.7, random.random() < 0.5
     if kind == "bmm":
         return Branch(f"bmm {batch}x{m}x{k}x{n} {dtype}", lambda: Product(batch, k, n, transposed, dtype),
-                      lambda grad: tensor(batch, m, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
+                      lambda grad: tensor(batch, m, k, grad=grad, dtype=dtype), flops, moved,
+                      slower=slower)  # fmt: skip
     if kind == "single":
         return Branch(f"mv {n}x{k} {dtype}", lambda: MatrixVector(n, k, dtype),
-                      lambda grad: tensor(k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
+                      lambda grad: tensor(k, grad=grad, dtype=dtype), flops, moved, slower=slower)  # fmt: skip
     rows = (max(m // 8, 1), 8) if kind == "linear_3d" else (m,)
     return Branch(f"{kind} {m}x{k}x{n} {dtype}", lambda: nn.Linear(k, n, bias=bias, dtype=dtype),
-                  lambda grad: tensor(*rows, k, grad=grad, dtype=dtype), flops, moved)  # fmt: skip
+                  lambda grad: tensor(*rows, k, grad=grad, dtype=dtype), flops, moved, slower=slower)  # fmt: skip

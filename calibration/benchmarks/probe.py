@@ -95,7 +95,8 @@ class Probe:
 class Branch:
     """One op of a block at one shape: ``build`` makes its module, ``example(needs_gradient)`` its input.
 
-    ``flops`` and ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient.
+    ``flops`` and ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient. ``slower``: how many
+    times as long as in float32 a FLOP takes in its dtype, where ``flops`` counts that.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Branch:
     flops: float
     bytes: float
     trains: bool = True
+    slower: float = 1.0
 
 
 class Parallel(nn.Module):
@@ -246,7 +248,7 @@ def in_dtype(branch: Branch, dtype: torch.dtype, slower: float) -> Branch:
 
     return replace(
         branch, name=f"{branch.name} {name_of(dtype)}", build=lambda: branch.build().to(dtype), example=example,
-        flops=branch.flops * slower, bytes=branch.bytes / 2,
+        flops=branch.flops / branch.slower * slower, bytes=branch.bytes / 2, slower=slower,
     )  # fmt: skip
 
 

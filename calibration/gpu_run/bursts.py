@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from placer import machine
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, Question
-from placer.calibration.measuring.health import cause, release
+from placer.calibration.measuring.health import cause, check, release
 from placer.placement import synchronize
 
 #: Seconds of a burst, its calls at most, and bursts of a question.
@@ -64,7 +64,8 @@ class Rates:
     def ask(self, question: Question, make: Maker, *, needs: float = 0.0) -> bool:
         """Time what ``make`` returns, unless it is known; False where larger ones of its kind are not worth asking.
 
-        ``needs``: bytes of its operands. What fails is written down.
+        ``needs``: bytes of its operands. What fails is written down. Raises BrokenDeviceError where the device runs
+        nothing any more.
         """
         if not self.job.left:
             return False
@@ -83,6 +84,7 @@ class Rates:
             # Outside of the except clause, whose traceback holds the operands.
             self._lines.fail(question, error)
             release(self.job.device)
+            check(self.job.device)
             return False
         self._lines.add(
             question, seconds=found.seconds, median=found.median, issue_seconds=found.issue_seconds, calls=found.calls

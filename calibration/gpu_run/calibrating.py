@@ -40,7 +40,9 @@ def run(job: Job) -> None:
 
 
 def _is_there(job: Job, facts: dict[str, object]) -> bool:
+    """Whether there is a complete profile of this machine that has the device."""
     try:
-        return not profile.stale_fields(profile.load(job.folder / PROFILE), facts)
+        found = profile.load(job.folder / PROFILE)
     except ProfileError:
         return False
+    return job.device in found.devices() and found.complete and not profile.stale_fields(found, facts)

@@ -1,4 +1,4 @@
-r"""Networks on the device, in the order of \`\`networks.on_device\`\`."""
+"""Networks on the device, in the order of ``networks.on_device``."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from placer import machine
 from placer.calibration.gpu_run.job import Job
@@ -38,9 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(there if found else "torch sees no accelerator here", file=sys.stderr)
         return 1
     job = Job(options.folder.absolute() / folder_name(device), device, end, tuple(options.only))
-    good = run_parts(job)
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        good = run_parts(job)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(job.folder)
     return 0 if good else 1
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Leave as after an error, so that the running part is ended too."""
+    raise SystemExit(128 + number)
 
 
 def folder_name(device: str) -> str:
@@ -83,18 +93,20 @@ def _run(part: Part, job: Job, seconds: float) -> str | None:
     job.folder.mkdir(parents=True, exist_ok=True)
     said = job.folder / f"{part.name}.log"
     limit = min(STARTING + seconds + GRACE, job.left)
-    with said.open("wb") as log, subprocess.Popen(
-        command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    ) as process:
-        try:
-            code = process.wait(limit)
-        except BaseException as error:
-            # With the processes that it started.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            return f"it was ended after {limit:.0f} s"
+    with said.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        code = process.wait(limit)
+    except BaseException as error:
+        # With the processes that it started.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # What hangs in a driver does not end even then.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return f"it was ended after {limit:.0f} s"
     if code == 0:
         return None
     return f"exit code {code}: {said.read_bytes()[-TAIL:].decode(errors='replace').strip()}"

@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import platform
 import shutil
-import subprocess
 import sys
 from typing import Any
 
@@ -46,17 +45,25 @@ def run(job: Job) -> None:
         "fingerprint": machine.fingerprint(),
     }
     _write(job, facts)
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        job.say("nvidia-smi: not here")
-    else:
-        listed = subprocess.run([smi, "-q"], capture_output=True, timeout=_SMI_SECONDS, check=False).stdout
-        replace_file(job.folder / "nvidia-smi.txt", listed)
     try:
         said = run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0))
         _write(job, {**facts, "device": {job.device: json.loads(said)}})
     except CalibrationError as error:  # a device that hangs costs this number, not the run
         _write(job, {**facts, "device": {job.device: {"error": str(error)}}})
+    _list_devices(job)
+
+
+def _list_devices(job: Job) -> None:
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        job.say("nvidia-smi: not here")
+        return
+    try:
+        listed = run_limited([smi, "-q"], seconds=_SMI_SECONDS)
+    except (CalibrationError, OSError) as error:  # a driver that hangs costs this list, not the run
+        job.say(f"nvidia-smi: {error}")
+        return
+    replace_file(job.folder / "nvidia-smi.txt", listed.encode())
 
 
 def torch_facts(kind: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from placer.calibration.gpu_run import networks
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, Question
+from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.health import cause, release
 from placer.calibration.measuring.recording import Recorded, kind_shown, record
 from placer.calibration.measuring.step import Step, make_optimizer
@@ -20,7 +21,7 @@ from placer.calibration.validation.cells import build_model, cell_workload, cell
 from placer.calibration.validation.record import Cell
 from placer.placement import synchronize
 
-#: Steps before one is recorded, and recorded steps, of which the last is kept.
+#: Steps before one is recorded, and recorded steps, of which the last that lost the fewest kernels is kept.
 WARM_UP, RECORDED = 2, 2
 
 
@@ -41,16 +42,18 @@ def run(job: Job) -> None:
 def _one(job: Job, lines: Lines, question: Question, entry: Entry, cell: Cell) -> None:
     error = None
     try:
-        step = _step(job.device, entry, cell)
-        whole = _recorded(job.device, step)
+        whole = _recorded(job.device, _step(job.device, entry, cell))
         ops = [
             [event.name, event.kernels, round(event.device_seconds * 1e6, 3), round((event.end - event.start) * 1e6, 3)]
             for event in whole.events
         ]
-        lines.add(
-            question, seconds=whole.seconds, kernels_shown=kind_shown() == job.kind, launches=whole.launches,
-            lost=whole.lost, fields=["op", "kernels", "device_us", "host_us"], ops=ops,
-        )  # fmt: skip
+        if whole.lost:
+            error = f"the recorder lost the kernels of {whole.lost} of {whole.launches} launches"
+        else:
+            lines.add(
+                question, seconds=whole.seconds, kernels_shown=kind_shown() == job.kind, launches=whole.launches,
+                lost=whole.lost, fields=["op", "kernels", "device_us", "host_us"], ops=ops,
+            )  # fmt: skip
     except Exception as raised:  # noqa: BLE001  one network that fails must not cost the others
         error = cause(raised)
     if error is not None:
@@ -75,4 +78,7 @@ def _recorded(device: str, step: Step) -> Recorded:
         synchronize(device)
         return time.perf_counter() - start
 
-    return record(timed, RECORDED, accelerated=True)[-1][0]
+    if torch.device(device).type == "cuda":
+        keep_busy(device, WARM, time.perf_counter)
+    runs = [run for run, _ in record(timed, RECORDED, accelerated=True)]
+    return min(reversed(runs), key=lambda run: run.lost)

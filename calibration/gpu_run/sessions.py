@@ -47,14 +47,15 @@ class Chain:
 
 
 def run(job: Job, lines: Lines) -> None:
-    """The chain before any session; sessions as they are; sessions with others before the chain; the chain after."""
+    """The chain before any session; sessions as they are and with others before it, in turns; the chain after."""
     if {"what": "chain", "when": AFTER} in lines:
         return
     chain = Chain(job.device)
     _outside(chain, lines, "before the first session")
     for number in range(2 * SESSIONS):
-        if job.left:
-            _session(chain, lines, number, number + PREFIX if number >= SESSIONS else 0)
+        if not job.left:
+            return
+        _session(chain, lines, number, number + PREFIX if number % 2 else 0)
     _outside(chain, lines, AFTER)
 
 

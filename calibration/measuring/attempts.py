@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
-
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.failures import (
     HUNG,
@@ -20,12 +18,10 @@ from placer.calibration.measuring.health import DEVICE_ERRORS, cause, check, rel
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.watchdog import HungError, time_limit
-from placer.errors import PlacerError, TimerError
+from placer.errors import PlacerError, TimerError, is_out_of_memory
 
 #: Real seconds after which a probe is given up: a step takes milliseconds, the first kernels of a device some seconds.
 HANG_SECONDS = 30.0
-#: How torch says on the CPU that memory is short; on accelerators it has a class of its own for that.
-_SHORT_OF_MEMORY = ("allocate memory", "not enough memory", "out of memory")
 
 
 class Measuring(Protocol):
@@ -74,6 +70,4 @@ def attempt(
 
 
 def _short_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SHORT_OF_MEMORY)
+    return isinstance(error, (MemoryError, RuntimeError)) and is_out_of_memory(error)

@@ -39,6 +39,8 @@ MOST_WARM_UP = 1000
 LEAST_MATCHED = 0.5
 #: What an accelerator's ops are timed by: events of the recorder, or waiting for the device after every op.
 RECORDER, WAITING = "recorder", "waiting"
+#: Probes in a row whose kernels the event recorder may lose before it is given up.
+MOST_LOST = 5
 
 
 class Bench:
@@ -75,9 +77,13 @@ class Bench:
     @cached_property
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds on this device."""
-        return recorder_cost(
-            self.device, synchronize=synchronizer(self.device), clock=self._clock, speed_probe=self._speed_probe
-        )  # fmt: skip
+        try:
+            return recorder_cost(
+                self.device, synchronize=synchronizer(self.device), clock=self._clock, speed_probe=self._speed_probe
+            )  # fmt: skip
+        except KernelsLostError:
+            self.lost = MOST_LOST  # it would fail every probe alike
+            raise
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
         """Time ``probe`` in about ``seconds`` beyond its set-up; None where the device ran other ops than were traced.
@@ -126,7 +132,7 @@ class Bench:
             try:
                 timing = time_step(
                     step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock,
-                    speed_probe=self._speed_probe,
+                    speed_probe=self._speed_probe, ended=self._clocks.note if self._clocks is not None else None,
                 )  # fmt: skip
             except KernelsLostError:
                 self.lost += 1
@@ -136,11 +142,13 @@ class Bench:
             return timing
         assert synchronize is not None
         overhead = self._rates.get("launch_seconds", 0.0) + self._rates.get("sync_seconds", 0.0)
-        return time_step_waiting(
+        waited = time_step_waiting(
             step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
             clock=self._clock,
         )  # fmt: skip
-
+        if self._clocks is not None:
+            self._clocks.note()
+        return waited
 
     def give_up_recorder(self) -> None:
         """Time the ops of an accelerator by waiting from now on."""

@@ -25,13 +25,15 @@ ROWS, PRODUCTS = 1024, 4
 SLOW, LEAST_READINGS = 0.9, 5
 #: NVML's bit for a clock that the power limit holds down. Large products run into it in training too: that is no fault.
 POWER_LIMIT = 0x4
+#: NVML's bit for a device that idles. Its clock says nothing of the work before.
+IDLE = 0x1
 
 
-def keep_busy(device: str, seconds: float, clock: Clock) -> None:
+def keep_busy(device: str, seconds: float, clock: Clock, *, rows: int = ROWS) -> None:
     """Let an accelerator multiply matrices for ``seconds``, and wait for it."""
     synchronize = synchronizer(device)
     assert synchronize is not None
-    square = torch.ones(ROWS, ROWS, device=device)
+    square = torch.ones(rows, rows, device=device)
     product = torch.empty_like(square)
     end = clock() + seconds
     while clock() < end:
@@ -54,6 +56,7 @@ class ClockWatch:
         self._read = read or cast("Callable[[], Mapping[str, float] | None]", known)
         self._busy_until = clock()
         self._seen: list[float] = []
+        self._noted: Mapping[str, float] | None = None
 
     def warm(self) -> None:
         """Work for as long as the device idled, at most ``WARM`` seconds: so warming takes half of the time at most."""
@@ -66,16 +69,23 @@ class ClockWatch:
         """The device was busy until now."""
         self._busy_until = self._clock()
 
-    def look(self) -> tuple[dict[str, float], bool]:
-        """(what is known of the clock and the power now, whether the clock is far below the usual one).
+    def note(self) -> None:
+        """Read the clock right after the last of what is timed, before the device idles; ``look`` tells it."""
+        self.worked()
+        self._noted = self._read() or {}
 
-        A clock that the power limit holds down is not called slow.
+    def look(self) -> tuple[dict[str, float], bool]:
+        """(what is known of the clock and the power, whether the clock is far below the usual one).
+
+        It is what was noted last, or else what is true now. A clock that the power limit holds down is not called slow,
+        and that of a device that idles already says nothing.
         """
-        known = dict(self._read() or {})
+        known, self._noted = dict((self._read() or {}) if self._noted is None else self._noted), None
         megahertz = known.get("sm_mhz", 0.0)
-        if not megahertz:
+        reasons = int(known.get("throttle", 0.0))
+        if not megahertz or reasons & IDLE:
             return known, False
         self._seen.append(megahertz)
-        held_by_power = int(known.get("throttle", 0.0)) & POWER_LIMIT
+        held_by_power = reasons & POWER_LIMIT
         slow = len(self._seen) >= LEAST_READINGS and megahertz < SLOW * statistics.median(self._seen)
         return known, slow and not held_by_power

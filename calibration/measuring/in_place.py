@@ -34,17 +34,20 @@ def time_step(
     seconds: float = 0.1,
     clock: Callable[[], float] = time.perf_counter,
     speed_probe: SpeedProbe | None = None,
+    ended: Callable[[], None] | None = None,
 ) -> StepTiming:
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
     Repetitions are few: another shape teaches more than another repetition of this one. With a ``speed_probe``, steps
-    at another speed than the usual one are left out where there are others.
+    at another speed than the usual one are left out where there are others. ``ended`` is called right after the last.
     """
     once = Stopwatch(step, synchronize, clock, speed_probe).seconds()
     stopwatch = Stopwatch(step, synchronize, clock, speed_probe, once)
     rounds = int(min(max(seconds / 2 / max(once, 1e-6), 2), MOST_ROUNDS))
     recorded_rounds = MOST_RECORDED if once < LONG_STEP else LEAST_RECORDED
     around, recorded = stopwatch.in_turns(rounds + 1, recorded_rounds, rounds // 2)
+    if ended is not None:
+        ended()
     reading = statistics.median(reading for _, reading in (*around, *recorded))
     quiet = speed_probe is not None and speed_probe.is_quiet(reading)
     whole = sorted(run.seconds for run, _ in around)

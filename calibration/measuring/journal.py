@@ -144,7 +144,10 @@ class Journal:
         key = (checked.text(entry["device"], "device"), checked.integer(entry["threads"], "threads", 1))
         if "timer" in entry:
             self.timers[key] = checked.text(entry["timer"], "timer")
-            self.observations = [o for o in self.observations if (o.device, o.threads) != key]
+            kept = [o for o in self.observations if (o.device, o.threads) != key]
+            if len(kept) < len(self.observations):  # its time is free again
+                self.seconds.pop(key, None)
+            self.observations = kept
             return
         took = checked.number(entry["took"], "took", 0.0)
         if "rates" in entry:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
+from placer.calibration.measuring.step_timing import HOST_BOUND, RecorderCost, StepTiming
 from placer.pricing import Work, describe_step, feature_names, framework_counts
 from placer.tracing import Trace
 
@@ -66,10 +66,15 @@ def observe(
 
 
 def _without_launches(timing: StepTiming, per_launch: float) -> float:
-    """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do."""
+    """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do.
+
+    Where the kernels fill the step, the host runs ahead of them and its launches are no part of it.
+    """
     launches = sum(op.kernels for op in timing.ops)
     kernels = sum(op.device_seconds for op in timing.ops)
-    return max(timing.seconds - per_launch * launches, min(timing.seconds, kernels))
+    if kernels >= HOST_BOUND * timing.seconds:
+        return timing.seconds
+    return max(timing.seconds - per_launch * launches, kernels)
 
 
 def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete: Set[str]) -> dict[str, float]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from placer.calibration.measuring.clocks import keep_busy
 from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, device_kind, is_runtime_call
 from placer.calibration.measuring.failures import KernelsLostError
 from placer.calibration.measuring.speed_probe import SpeedProbe, watched
@@ -29,6 +31,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 STEP_MARK = "placer::step"
 #: Kernels at the head of a session beyond those that it is known to lose.
 GIVEN_AWAY = 32
+#: Seconds of products before what is recorded, and the rows of their matrices: few events, each of much work.
+WARMING, WARMING_ROWS = 0.03, 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,15 @@ def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> 
     """Run kernels at the head of a session for the recorder to lose.
 
     From CUDA 12.6 to 13.0 every session of a process loses one kernel more than the session before, at its head
-    (pytorch/pytorch#192021). The first launch of a session also asks for memory, which takes milliseconds.
+    (pytorch/pytorch#192021). The first launch of a session also asks for memory, which takes milliseconds. Starting the
+    recorder lets the device idle, and its clock fall: large products bring it back.
     """
     tiny = torch.ones(8, device=device)
     for _ in range(SESSIONS.count + GIVEN_AWAY):
         tiny.neg_()
     synchronize()
+    if device.type == "cuda":
+        keep_busy(str(device), WARMING, time.perf_counter, rows=WARMING_ROWS)
     SESSIONS.count += 1
 
 
@@ -128,14 +135,18 @@ def whole(runs: Sequence[tuple[Recorded, float]]) -> list[tuple[Recorded, float]
 def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
     """Run torch's recorder in the body; its results are there afterwards."""
     recorder = profile(activities=activities)
-    with warnings.catch_warnings():
-        # Since torch 2.11 it warns that it forgets earlier cycles, of which there are none.
-        warnings.filterwarnings("ignore", message=".*Profiler clears events")
-        recorder.start()
+    started = False
     try:
+        with warnings.catch_warnings():
+            # Since torch 2.11 it warns that it forgets earlier cycles, of which there are none.
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")
+            recorder.start()
+        started = True
         yield recorder
     finally:
-        recorder.stop()
+        # One that did not start as a whole may still record, and would refuse the next session.
+        with nullcontext() if started else suppress(Exception):
+            recorder.stop()
 
 
 def read_event(event: Any) -> RawEvent | None:

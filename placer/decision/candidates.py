@@ -82,7 +82,8 @@ def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | No
     for name in (device,) if profile is None else _named(device, profile, facts):
         if name in reasons:
             return reasons[name]
-    return None if facts is None else machine.unsupported(facts)
+    # One that computes for this process is not told from versions.
+    return None if facts is None or machine.has_context(device) else machine.unsupported(facts)
 
 
 def lacks(device: str, trace: Trace) -> str | None:
@@ -126,7 +127,12 @@ def _fitted_as(device: str, profile: Profile, facts: Mapping[str, Any] | None) -
 
 
 def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> list[str]:
-    """What a profile may call a device of this machine: its own name first, then those of its twins."""
+    """What a profile may call a device of this machine: its own name first, then those of its twins.
+
+    Where the driver may number the devices otherwise than torch does, what is known of a device may be another's.
+    """
+    if not machine.order_is_known():
+        return [device]
     then = {str(old.get("device")): old for old in profile.fingerprint.get("accelerators") or ()}
     alike = [name for name, old in then.items() if facts is not None and machine.same_kind(old, facts)]
     own = [device] if device in alike or device not in then or not alike else []

@@ -40,7 +40,8 @@ class Comparison:
     """What is compared: devices of a profile, and those of other machines beside them.
 
     ``what_if`` adds its accelerator, ``beside`` are profiles of which every device is added. ``notes`` tell a reader
-    why it is these. ``fitted_as`` and ``left_out`` are those of ``Candidates``.
+    why it is these. ``fitted_as`` and ``left_out`` are those of ``Candidates``. ``here``: the devices are this
+    machine's.
     """
 
     profile: Profile
@@ -51,10 +52,11 @@ class Comparison:
     notes: tuple[str, ...] = ()
     fitted_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    here: bool = True
 
     def price(self, trace: Trace, workload: Workload) -> Prices:
         """A prediction per device (see ``predict_all``). Raises ProfileError."""
-        where = residence(workload, self.fitted_as)
+        where = residence(workload, self.fitted_as) if self.here else Residence(here=False)
         able = tuple(name for name in self.devices if lacks(name, trace) is None)
         predictions, tried = predict_all(trace, workload, self.profile, able or self.devices, self.threads, where)
         if self.what_if is not None:
@@ -87,7 +89,8 @@ def compare(
     found = candidates(devices, profile, here=here, home=home)
     said = (*notes, *settings.notes(profile, found.devices), *found.notes) if here else notes
     return Comparison(
-        profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out
+        profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out,
+        here=here,
     )
 
 

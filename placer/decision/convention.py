@@ -31,15 +31,15 @@ def conventional(
     if bound:
         return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
     need = rough_memory(workload)
-    held = residence(workload, {}).held
+    where = residence(workload, {})
     rule = "no accelerator is present"
-    for name in _usual_first(available):
+    for name in _usual_first(available, where.home):
         refused = unusable(name, profile)
         if refused is not None:
             rule = f"{name} cannot be used: {refused}"
             continue
         free = machine.known_free_memory(name)
-        if free is None or need <= free + held.get(name, 0):
+        if free is None or need <= free + where.held.get(name, 0):
             return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
         rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
@@ -66,7 +66,10 @@ def rough_memory(workload: Workload) -> int:
     return size * (4 if workload.mode == "train" else 1)
 
 
-def _usual_first(available: Sequence[str]) -> list[str]:
-    """The accelerators, the one that the process has set as its current device before all others."""
-    found = [name for name in available if name != "cpu"]
-    return sorted(found, key=lambda name: name != machine.current_device(machine.split_device(name)[0]))
+def _usual_first(available: Sequence[str], home: str) -> list[str]:
+    """The accelerators: the one that the model is on, then the one that the process has set as its current device."""
+
+    def order(name: str) -> tuple[bool, bool]:
+        return name != home, name != machine.current_device(machine.split_device(name)[0])
+
+    return sorted((name for name in available if name != "cpu"), key=order)

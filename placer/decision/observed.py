@@ -56,10 +56,11 @@ def workload_key(trace: Trace, workload: Workload) -> str:
         workload.data, str(workload.autocast), trace.module_calls, *settings.unusual(),
     )  # fmt: skip
     digest.update(repr(facts).encode())
-    inputs = {id(spec): spec for call in trace.calls for spec in call.inputs}  # few: equal ones are one object
-    shown = {number: repr((spec.shape, spec.dtype)) for number, spec in inputs.items()}
-    lines = (f"{c.op}{c.phase}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in trace.calls)
-    digest.update("".join(lines).encode())
+    for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
+        inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
+        shown = {number: repr((spec.shape, spec.dtype)) for number, spec in inputs.items()}
+        lines = (f"{c.op}{c.phase}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in calls)
+        digest.update("".join(lines).encode())
     return digest.hexdigest()[:32]
 
 

@@ -24,6 +24,7 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
     """The plan for a step that was traced and priced."""
     predictions, profile = prices.predictions, comparison.profile
     elsewhere = (told for name, found in predictions.items() if (told := origin(name, found, profile)))
+    every = (trace, *trace.others.values())
     left_out = tuple(f"{name} is left out: {why}" for name, why in comparison.without(trace).items())
     return Plan(
         decision=said(with_threads(decide(predictions, workload.steps), prices.tried), left_out),
@@ -32,7 +33,7 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
         profile=profile,
         notes=(*comparison.notes, *left_out, *elsewhere, *profiles.notes(profile)),
         key=workload_key(trace, workload),
-        kinds=hash(frozenset((call.op, call.phase, call.layer) for call in trace.calls)),
+        kinds=hash(frozenset((call.op, call.phase, call.layer) for each in every for call in each.calls)),
         left_out=left_out,
     )
 

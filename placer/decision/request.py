@@ -6,7 +6,7 @@ even checked again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -70,8 +70,8 @@ class Request:
     @cached_property
     def question(self) -> Hashable:
         """Equal for requests with one answer, about models that are equal."""
-        home = None if self.workload.steps is None else residence.home(self.workload)
-        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile, home)
+        where = _where(lambda: residence.home(self.workload), self.workload.steps is not None)
+        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile, where)
 
     def comparison(self) -> Comparison:
         """The devices to compare. Raises ProfileError, ProfileStale if the machine changed since calibration."""
@@ -152,8 +152,8 @@ def answered_before(
 
     def question(meaning: tuple[Hashable, tuple[str, ...] | None, bool]) -> Hashable:
         signed, named, short = meaning
-        home = residence.device_name(plans.device_of(model)) if short else None
-        return _question(signed, named, threads, measure, profiles.load_cached(source), home)
+        where = _where(lambda: residence.device_name(plans.device_of(model)), short)
+        return _question(signed, named, threads, measure, profiles.load_cached(source), where)
 
     try:
         found = plans.again(model, words, question)
@@ -167,15 +167,26 @@ def answered_before(
     return plan
 
 
+def _where(home: Callable[[], str], short: bool) -> Hashable:
+    """What counts of where a model is (``home``); None where it makes no difference.
+
+    Of equal devices it stays on its own. In a ``short`` run its move counts, and what a device has started already.
+    """
+    accelerators = machine.accelerators()
+    if short:
+        return home(), tuple(map(machine.has_context, accelerators))
+    found = home() if len(accelerators) > 1 else "cpu"
+    return found if machine.split_device(found)[1] else None
+
+
 def _question(
-    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile, home: str | None
+    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile, where: Hashable
 ) -> Hashable:
     """``signed`` is the workload's signature; the process-wide switches a prediction depends on are in it too.
 
-    ``home`` is where the model of a short run is, whose move counts, and with it what a device has started already.
+    ``where`` is what ``_where`` says.
     """
-    started = home and tuple(machine.has_context(name) for name in machine.accelerators())
-    return (signed, names, threads, measure, id(profile), settings.switches(), home, started)
+    return (signed, names, threads, measure, id(profile), settings.switches(), where)
 
 
 def words(

@@ -32,14 +32,17 @@ def memory(device: str) -> tuple[int, int]:
 def known_free_memory(device: str) -> int | None:
     """Free bytes, as far as they can be told without creating a context; None where only a context could tell.
 
-    What torch's allocator keeps for this process and does not use is free for it, and counts. Raises ValueError for a
-    device that is not there.
+    What torch's allocator keeps for this process and does not use is free for it, and counts. A device that does not
+    answer is one of which nothing can be told. Raises ValueError for a device that is not there.
     """
     kind, index = devices.split_device(device)
     if kind == "cuda" and (found := nvml.memory(index)) is not None:
         free = found[0]
     elif kind in ("cpu", "mps") or devices.has_context(device):
-        free = memory(device)[0]
+        try:
+            free = memory(device)[0]
+        except (RuntimeError, OSError):  # a driver that reports none, or a context that an error has broken
+            return None
     else:
         return None
     return free + max(reserved_memory(device) - allocated_memory(device), 0)

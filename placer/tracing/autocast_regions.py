@@ -22,6 +22,9 @@ from placer.tracing.device_kind import DeviceKind
 #: Activation checkpointing, which is not imported here: that takes a second with torch 2.6.
 _CHECKPOINTING = "torch.utils.checkpoint"
 
+#: What a reader is told of a step with such regions.
+_ONLY = "regions of torch.autocast for {0} take effect on {0} only"
+
 
 class AutocastRegions:
     """Follows regions while ``watching``; ``now`` casts the arguments of functions where autocast is on.
@@ -133,10 +136,12 @@ class AutocastRegions:
         elif device == "cpu" and self.real:
             self._entered.append(None)
         elif device in ("cpu", self.kind.name):
+            if device != "cpu" and (on or self.now is not None):
+                self.kind.differs(device, _ONLY.format(device))
             self._entered.append(self._cast(region.fast_dtype) if on else None)
         else:
             if on or self.now is not None:
-                self.kind.others[device] = f"regions of torch.autocast for {device} take effect on {device} only"
+                self.kind.differs(device, _ONLY.format(device))
             self._entered.append(self.now)
             torch.set_autocast_enabled(device, False)  # the end of the region restores it
 

@@ -25,7 +25,7 @@ def kernel_of(
     ``autocast``: it is on, so all operands have one dtype on CUDA.
     """
     if func in _RMS_NORM and _is_one_kernel(*args, **kwargs, autocast=autocast):
-        kind.others.setdefault("cuda", "")
+        kind.differs("cuda")
         return rms_norm if kind.name == "cuda" else None
     return None
 

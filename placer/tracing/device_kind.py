@@ -15,3 +15,7 @@ class DeviceKind:
 
     name: str = "cpu"
     others: dict[str, str] = field(default_factory=dict)
+
+    def differs(self, kind: str, note: str = "") -> None:
+        """The step runs other ops on ``kind`` than on the CPU."""
+        self.others.setdefault("cpu" if kind == self.name else kind, note)

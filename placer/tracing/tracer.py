@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from placer import machine
-from placer.errors import TraceError
+from placer.errors import TraceError, first_line
 from placer.tracing.copies import unwrap
 from placer.tracing.device_kind import DeviceKind
 from placer.tracing.isolation import isolated
@@ -49,19 +49,33 @@ def trace(
     Meta tensors (shapes without values) follow most networks. Where they cannot (a step that reads values, TorchScript,
     custom ops), a copy of the model runs the step once, for real, on the CPU; a step function runs as it is. A real run
     may take ``limit_seconds`` of ``clock``, and ``Trace.notes`` says that there was one. A step that runs other ops on
-    other kinds of devices is traced once for each of them: see ``Trace.on``.
+    other kinds of devices is traced once more for each of them, with the same limit: see ``Trace.on``. Where that
+    fails, the first trace stands for all of them, and its notes say so.
 
     The model, its inputs, the optimizer and every global state stay as they were, also when tracing fails. Raises
     TraceError when the step raises, takes too long, or cannot be copied.
     """
     with _one_at_a_time:
-        kind = DeviceKind()
+        kind = DeviceKind(_own_kind(workload))
         found = _traced(workload, kind, limit_seconds, clock)
         others: dict[str, Trace] = {}
         for name, note in sorted(kind.others.items()):
-            other = _traced(workload, DeviceKind(name), limit_seconds, clock)
+            try:
+                other = _traced(workload, DeviceKind(name), limit_seconds, clock)
+            except TraceError as error:
+                failed = f"what {name} runs instead of some ops could not be traced: {first_line(error)}"
+                found = dataclasses.replace(found, notes=(*found.notes, failed))
+                continue
             others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
         return dataclasses.replace(found, others=others) if others else found
+
+
+def _own_kind(workload: Workload) -> str:
+    """The kind of device a step is traced for first: a step function runs where its modules are, as it is there."""
+    if not workload.is_step_function:
+        return "cpu"
+    kinds = (p.device.type for module in workload.modules for p in module.parameters() if not p.is_meta)
+    return next(kinds, "cpu")
 
 
 def _traced(workload: Workload, kind: DeviceKind, limit_seconds: float, clock: Callable[[], float]) -> Trace:

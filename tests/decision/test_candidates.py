@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from placer import machine
+from placer.decision import convention
 from placer.decision.candidates import Candidates, candidates, lacks, of_twins, unusable
 from placer.decision.comparison import compare
+from placer.decision.convention import conventional
 from placer.decision.planning import decided
 from placer.errors import ProfileError
+from placer.pricing import Residence
 from placer.profile import DeviceFit, Profile
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -164,3 +167,42 @@ def test_a_step_in_float64_is_not_for_mps(handmade_profile: Profile, monkeypatch
     plan = decided(workload, traced, comparison, comparison.price(traced, workload))
     assert set(plan.predictions) == {"cpu"}
     assert "mps is left out: mps has no float64" in plan.decision.reason
+
+
+def test_where_the_order_is_not_known_no_device_gets_anothers_fit(
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calibration had a context, so it knew which card is which; the driver alone lists the small one first."""
+    here.kinds = (LARGE, SMALL)
+    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    here.kinds = (SMALL, LARGE)
+    monkeypatch.setattr(machine, "order_is_known", lambda: False)
+    found = candidates(None, profile, here=True)
+    assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
+
+
+def test_versions_say_nothing_of_a_device_in_use(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.kinds, here.current = (SMALL,), "cuda"
+    monkeypatch.setattr(machine, "unsupported", lambda facts: "its driver is too old")
+    assert unusable("cuda", None) is None
+
+
+def test_by_convention_a_model_stays_on_its_accelerator(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.kinds, here.current = (SMALL, SMALL), "cuda"
+    workload = make_workload(nn.Linear(4, 4), (2, 4))
+    assert conventional(workload, None, "not calibrated").device == "cuda"
+    monkeypatch.setattr(convention, "residence", lambda *_: Residence(home="cuda:1"))
+    assert conventional(workload, None, "not calibrated").device == "cuda:1"
+
+
+def test_devices_of_another_machine_have_nothing_to_do_with_this_one(
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.kinds, here.current, here.free = (SMALL,), "cuda", {"cuda": 1}
+    workload = make_workload(nn.Linear(84, 4), (8, 84))
+    traced = trace(workload)
+    mine = compare(handmade_profile, devices=None, here=True).price(traced, workload).predictions["cuda"]
+    other = compare(handmade_profile, devices=None, here=False).price(traced, workload).predictions["cuda"]
+    assert not mine.fits
+    assert other.fits
+    assert other.one_time_seconds > mine.one_time_seconds

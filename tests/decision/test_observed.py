@@ -14,9 +14,11 @@ from torch import nn
 
 import placer
 from placer.decision import comparison, history, observed
-from placer.decision.observed import Seen
+from placer.decision.observed import Seen, workload_key
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
+from placer.tracing import trace
+from placer.workload import make_workload
 
 pytestmark = pytest.mark.usefixtures("no_plans")
 
@@ -143,3 +145,16 @@ def test_a_disk_that_cannot_be_read_is_no_history(tmp_path: Any, monkeypatch: py
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
     observed.record({"workload": "key"})
     assert history.lines_with("key") == []
+
+
+def test_steps_that_differ_on_the_accelerator_alone_are_different_steps() -> None:
+    def key(enabled: bool) -> str:
+        def forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cuda", dtype=torch.float16, enabled=enabled):
+                return nn.functional.linear(x, self.weight)  # type: ignore[arg-type]
+
+        kind = type("Cast", (nn.Linear,), {"forward": forward})
+        workload = make_workload(kind(8, 4), (2, 8), mode="infer")
+        return workload_key(trace(workload), workload)
+
+    assert key(True) != key(False)

@@ -29,3 +29,12 @@ def test_a_container_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.memory("cpu") == (1000, total // 2)
     monkeypatch.setattr(device_memory, "_container_memory", lambda: (total * 2, 0))
     assert machine.memory("cpu")[1] == total
+
+
+def test_nothing_is_told_of_a_device_whose_driver_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(device: str) -> tuple[int, int]:
+        raise RuntimeError("the device does not support querying its free memory")
+
+    monkeypatch.setattr(device_memory, "memory", broken)
+    monkeypatch.setattr(device_memory.devices, "has_context", lambda device: True)
+    assert machine.known_free_memory("xpu") is None

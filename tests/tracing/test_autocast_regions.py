@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
+from placer.tracing.device_kind import DeviceKind
 from placer.workload import make_workload
 
 
@@ -215,3 +216,35 @@ def test_no_device_is_asked_what_it_can_do() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class OnlyWithoutRegions(nn.Module):
+    """A step that runs for real, since it reads a value, and raises in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.float16):
+            y = self.layer(x)
+        if y.dtype == torch.float16:
+            raise RuntimeError("not implemented for 'Half'")
+        return y * float(y.sum())
+
+
+def test_where_the_trace_for_cuda_fails_the_first_one_stands() -> None:
+    traced = trace(make_workload(OnlyWithoutRegions(), (3, 4), mode="infer"))
+    assert products(traced) == {"layer": "float32"}
+    assert traced.on("cuda") is traced
+    assert any(note.startswith("what cuda runs instead of some ops could not be traced") for note in traced.notes)
+
+
+def test_a_step_function_is_traced_first_for_the_device_of_its_modules() -> None:
+    kind = DeviceKind("cuda")
+    kind.differs("cuda", "a note")
+    assert kind.others == {"cpu": "a note"}
+    kind = DeviceKind()
+    kind.differs("cuda")
+    kind.differs("cuda", "said later")
+    assert kind.others == {"cuda": ""}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from placer.calibration.measuring import clocks
-from placer.calibration.measuring.clocks import POWER_LIMIT, WARM, ClockWatch
+from placer.calibration.measuring.clocks import IDLE, POWER_LIMIT, WARM, ClockWatch
 
 
 class Time:
@@ -42,11 +42,18 @@ def readings(*some: tuple[float, int]) -> Iterator[dict[str, float]]:
     return ({"sm_mhz": clock, "throttle": float(bits)} for clock, bits in some)
 
 
-def test_a_clock_far_below_the_usual_one_is_slow_unless_the_power_limit_holds_it() -> None:
+def test_a_clock_far_below_the_usual_one_is_slow_unless_the_power_limit_or_idling_explains_it() -> None:
     usual = [(1980.0, 0)] * 6
-    seen = readings(*usual, (345.0, 1), (1500.0, POWER_LIMIT), (1900.0, 0))
+    seen = readings(*usual, (345.0, 0), (1500.0, POWER_LIMIT), (345.0, IDLE), (1900.0, 0))
     watch = ClockWatch("cuda", Time(), lambda: next(seen))
-    assert [watch.look()[1] for _ in range(9)] == [False] * 6 + [True, False, False]
+    assert [watch.look()[1] for _ in range(10)] == [False] * 6 + [True, False, False, False]
+
+
+def test_what_was_noted_right_after_the_work_is_looked_at_once() -> None:
+    seen = readings((1980.0, 0), (345.0, 1))
+    watch = ClockWatch("cuda", Time(), lambda: next(seen))
+    watch.note()
+    assert [watch.look()[0]["sm_mhz"] for _ in range(2)] == [1980.0, 345.0]
 
 
 def test_what_is_known_of_a_clock_is_returned() -> None:

@@ -171,7 +171,7 @@ def test_what_another_timer_showed_is_forgotten(path: Path) -> None:
     journal.add(observation("c", "cuda"), 0.25)
     for found in (journal, Journal(path, HERE)):
         assert [o.name for o in found.observations] == ["a", "c"]
-        assert found.seconds == {("cpu", 2): 0.25, ("cuda", 2): 0.5}
+        assert found.seconds == {("cpu", 2): 0.25, ("cuda", 2): 0.25}
 
 
 def test_a_full_disk_is_one_error_with_the_remedy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
