@@ -38,12 +38,18 @@ class AutocastRegions:
         self.whole = Autocast(dtype, kind.name) if dtype is not None else None
         self._entered: list[Autocast | None] = []
         self._backward = False
+        self._checkpoints, self._imported = False, _CHECKPOINTING in sys.modules
         self._casts: dict[torch.dtype, Autocast] = {}  # weights are cast once in nested regions, like the real cache
 
     @property
     def now(self) -> Autocast | None:
         """What casts arguments at this point of the step; None where autocast is off, as it is in a backward pass."""
         return None if self._backward and not self._entered else self._around()
+
+    @property
+    def checkpoints(self) -> bool:
+        """Whether the step may have checkpointed activations: its backward pass runs parts of forward again."""
+        return self._checkpoints or (not self._imported and _CHECKPOINTING in sys.modules)
 
     def _around(self) -> Autocast | None:
         return self._entered[-1] if self._entered else self.whole
@@ -97,7 +103,11 @@ class AutocastRegions:
 
         def inferred(*tensors: Any) -> Any:
             found = infer(*tensors)
-            return self.kind.name if found in ("cpu", "meta") and not elsewhere() else found
+            if elsewhere():
+                return found
+            self._checkpoints = True
+            # Checkpointing notes the autocast state of the device that the tensors are on, to run forward again in it.
+            return self.kind.name if self.kind.name != "cpu" and found in ("cpu", "meta") else found
 
         anywhere: Any = torch._C._is_any_autocast_enabled
 
@@ -108,12 +118,11 @@ class AutocastRegions:
             (autocast, "__init__", make, made), (autocast, "__enter__", enter, entered),
             (autocast, "__exit__", leave, left), (torch._C, "_is_any_autocast_enabled", anywhere, enabled_anywhere),
         ]  # fmt: skip
-        if infer is not None and self.kind.name != "cpu":
-            # Checkpointing notes the autocast state of the device that the tensors are on, to run forward again in it.
+        if infer is not None:
             replaced.append((checkpointing, "_infer_device_type", infer, inferred))
-        for place, name, _, ours in replaced:
-            setattr(place, name, ours)
         try:
+            for place, name, _, ours in replaced:
+                setattr(place, name, ours)
             yield
         finally:
             self._entered.clear()

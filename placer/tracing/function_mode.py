@@ -38,7 +38,8 @@ def _never(*_: Any) -> bool:
     return False
 
 
-#: Backward passes are among them: activation checkpointing runs forward again inside.
+#: Backward passes are among them where activation checkpointing runs forward again inside. Else the mode stays off:
+#: with it on, torch dies of an interrupt that comes while ``_set_grad_enabled`` imports a module.
 _BACKWARD = (Tensor.backward, torch.autograd.backward)
 _REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
 
@@ -74,7 +75,7 @@ class FunctionMode(TorchFunctionMode):
             self.recorder.python_calls.count -= 1
         plain = getattr(func, "__wrapped__", func)
         reentrant = _REENTRANT.get(plain)
-        if reentrant is not None:
+        if reentrant is not None and (plain not in _BACKWARD or self.autocast.checkpoints):
             with self.autocast.backward() if plain in _BACKWARD else contextlib.nullcontext(), self:
                 return reentrant(*args, **kwargs)
         if func in _MOVES:
