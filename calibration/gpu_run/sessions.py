@@ -10,6 +10,7 @@ from torch.profiler import profile, record_function
 
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines
+from placer.calibration.measuring import recording
 from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.recording import STEP_MARK, activities, kind_shown, read_steps, recorder_of
 from placer.placement import synchronize
@@ -66,9 +67,10 @@ def run_empty(job: Job, lines: Lines) -> None:
     chain = Chain(job.device)
     with recorder_of(activities(kind_shown())):
         pass
+    recording.SESSIONS.count += 1
     lines.add({"what": "empty session"})
     for number in range(2 * SESSIONS, 2 * SESSIONS + AFTER_EMPTY):
-        _session(chain, lines, number, number + PREFIX)
+        _session(chain, lines, number, recording.SESSIONS.count + PREFIX)
 
 
 def _outside(chain: Chain, lines: Lines, when: str) -> None:
@@ -88,6 +90,7 @@ def _session(chain: Chain, lines: Lines, number: int, prefix: int) -> None:
         with record_function(STEP_MARK):
             issued, whole = chain.seconds()
         stopping = time.perf_counter()
+    recording.SESSIONS.count += 1
     taken["stop_seconds"] = time.perf_counter() - stopping
     reading = time.perf_counter()
     steps = steps_of(session)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from placer.machine import nvml
+
 
 def describe_driver() -> dict[str, Any]:
     """``driver``, ``cuda`` (the newest version it runs) and ``gpus``, or ``error``: why nobody answers.
@@ -19,29 +21,15 @@ def describe_driver() -> dict[str, Any]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return {"error": str(error)}
-    known: dict[str, Any] = {"driver": _answer(pynvml, pynvml.nvmlSystemGetDriverVersion, default="")}
-    version = _answer(pynvml, pynvml.nvmlSystemGetCudaDriverVersion, default=0)
-    known["cuda"] = f"{version // 1000}.{version % 1000 // 10}" if version else ""
-    count = _answer(pynvml, pynvml.nvmlDeviceGetCount, default=0)
-    known["gpus"] = [_gpu(pynvml, index) for index in range(count)]
-    return known
-
-
-def _gpu(nvml: Any, index: int) -> dict[str, Any]:
-    handle = _answer(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index), default=None)
-    if handle is None:
-        return {"name": "", "memory_bytes": 0, "compute_capability": ""}
-    capability = _answer(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle), default=())
+    known = nvml.answered(pynvml, None, {**nvml.DRIVER, "count": lambda library, _: library.nvmlDeviceGetCount()})
     return {
-        "name": _answer(nvml, lambda: nvml.nvmlDeviceGetName(handle), default=""),
-        "memory_bytes": _answer(nvml, lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total), default=0),
-        "compute_capability": ".".join(map(str, capability)),
+        "driver": known.get("driver", ""),
+        "cuda": ".".join(map(str, known.get("cuda", ()))),
+        "gpus": [_gpu(pynvml, index) for index in range(known.get("count", 0))],
     }
 
 
-def _answer(nvml: Any, question: Any, *, default: Any) -> Any:
-    try:
-        answer = question()
-    except (nvml.NVMLError, AttributeError):
-        return default
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+def _gpu(library: Any, index: int) -> dict[str, Any]:
+    found = nvml.answered(library, None, {"handle": lambda library, _: library.nvmlDeviceGetHandleByIndex(index)})
+    known = nvml.answered(library, found["handle"], nvml.FACTS) if found else {}
+    return {"name": "", "memory_bytes": 0, "compute_capability": "", **known}

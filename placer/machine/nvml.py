@@ -15,6 +15,31 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+#: What is asked of the library about a device's handle.
+Question = Callable[[Any, Any], Any]
+
+
+def _text(value: str | bytes) -> str:
+    """Older bindings return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _version(nvml: Any, _: Any) -> tuple[int, int]:
+    version = int(nvml.nvmlSystemGetCudaDriverVersion())
+    return version // 1000, version % 1000 // 10
+
+
+#: What a device tells of itself. Boards whose memory is the system's, and virtual ones, do not answer everything.
+FACTS: Mapping[str, Question] = {
+    "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
+    "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+    "compute_capability": lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+}
+#: What the driver tells, of no device: its own version, and that of the newest CUDA it runs.
+DRIVER: Mapping[str, Question] = {
+    "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "cuda": _version,
+}
 
 
 def describe(index: int) -> dict[str, Any] | None:
@@ -22,28 +47,13 @@ def describe(index: int) -> dict[str, Any] | None:
 
     Those that are known: boards whose memory is the system's, and virtual ones, do not answer every question.
     """
-
-    def capability(nvml: Any, handle: Any) -> str:
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        return f"{major}.{minor}"
-
-    return _answers(index, {
-        "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
-        "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
-        "compute_capability": capability,
-    })  # fmt: skip
+    return _answers(index, {**FACTS, "driver": DRIVER["driver"]})
 
 
 def cuda_version() -> tuple[int, int] | None:
     """The newest version of CUDA that the driver runs: ``(12, 4)``."""
     library = _library()
-    if library is None:
-        return None
-    with contextlib.suppress(library.NVMLError, AttributeError):
-        version = int(library.nvmlSystemGetCudaDriverVersion())
-        return version // 1000, version % 1000 // 10
-    return None
+    return None if library is None else answered(library, None, DRIVER).get("cuda")
 
 
 def order_is_known() -> bool:
@@ -139,17 +149,18 @@ def _ask(index: int, question: Callable[[Any, Any], T]) -> T | None:
         return None
 
 
-def _answers(index: int, questions: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, Any] | None:
+def _answers(index: int, questions: Mapping[str, Question]) -> dict[str, Any] | None:
     """The answers to those of several questions that have one; None where none has."""
+    return _ask(index, lambda nvml, handle: answered(nvml, handle, questions)) or None
 
-    def ask_all(nvml: Any, handle: Any) -> dict[str, Any]:
-        known: dict[str, Any] = {}
-        for name, question in questions.items():
-            with contextlib.suppress(nvml.NVMLError, AttributeError):
-                known[name] = question(nvml, handle)
-        return known
 
-    return _ask(index, ask_all) or None
+def answered(library: Any, handle: Any, questions: Mapping[str, Question]) -> dict[str, Any]:
+    """The answers to those of several questions that have one."""
+    known: dict[str, Any] = {}
+    for name, question in questions.items():
+        with contextlib.suppress(library.NVMLError, AttributeError):
+            known[name] = question(library, handle)
+    return known
 
 
 def _found(library: Any, index: int) -> Any | None:
@@ -203,8 +214,3 @@ def _uuid(index: int) -> str | None:
         return None
     found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return None if found is None else str(found)
-
-
-def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -38,37 +39,55 @@ def measure_queue(
     device. ``dispatch_seconds``: the device's time for a kernel that does next to nothing, until the next one starts.
     ``sync_seconds``: waiting for a device that is idle.
     """
-    tiny = torch.ones(8, device=device)
     share = seconds / 5
-
-    def burst() -> None:
-        for _ in range(BURST):
-            tiny.neg_()
-
-    def median(fn: Callable[[], object], wait: bool = True) -> float:
-        return _medians([fn], synchronize, wait, share, clock)[0]
-
-    idle = median(lambda: None)
-    issue = median(burst, wait=False) / BURST
-    single = median(tiny.neg_)
-    cover = _cover(device, COVER * BURST * issue, single, median)
-
-    def covered() -> None:
-        cover()
-        burst()
-
-    # Behind long kernels the tiny ones wait in the queue and run back to back, however slowly they are issued. Both are
-    # timed in turns: the clock of a device rises while it works.
-    with_burst, without = _medians([covered, cover], synchronize, True, 2.0 * share, clock)
-    kernel = (with_burst - without) / BURST
-    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
-        kernel = max(issue, _LEAST_KERNEL)
+    (idle,) = _medians([lambda: None], synchronize, True, share, clock)
+    tiny = torch.ones(8, device=device)
+    issue, single, kernel = queued(tiny.neg_, device, synchronize, seconds=4 * share, clock=clock)
     return {
         "issue_seconds": issue,
         "launch_seconds": max(single - issue - kernel - idle, 0.0),
         "dispatch_seconds": kernel,
         "sync_seconds": idle,
     }
+
+
+class Queued(NamedTuple):
+    """Seconds of a kernel: its launch, until it is done on an idle device, and behind others in the queue."""
+
+    issue: float
+    single: float
+    kernel: float
+
+
+def queued(
+    launch: Callable[[], object], device: str, synchronize: Callable[[], None], *, seconds: float,
+    clock: Clock = time.perf_counter,
+) -> Queued:  # fmt: skip
+    """Time the kernel that ``launch`` launches, within about ``seconds``."""
+    share = seconds / 4
+
+    def burst() -> None:
+        for _ in range(BURST):
+            launch()
+
+    def median(fn: Callable[[], object], wait: bool = True) -> float:
+        return _medians([fn], synchronize, wait, share, clock)[0]
+
+    issue = median(burst, wait=False) / BURST
+    single = median(launch)
+    cover = _cover(device, COVER * BURST * issue, single, median)
+
+    def covered() -> None:
+        cover()
+        burst()
+
+    # Behind long kernels they wait in the queue and run back to back, however slowly they are issued. Both are
+    # timed in turns: the clock of a device rises while it works.
+    with_burst, without = _medians([covered, cover], synchronize, True, 2.0 * share, clock)
+    kernel = (with_burst - without) / BURST
+    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
+        kernel = max(issue, _LEAST_KERNEL)
+    return Queued(issue, single, kernel)
 
 
 def kernel_gap(rates: Mapping[str, float], kernel_seconds: float) -> float:
