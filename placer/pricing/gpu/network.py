@@ -24,24 +24,19 @@ Array = NDArray[np.floating[Any]]
 #: The fitted numbers that come with placer.
 FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
 
-#: Bounds of log(seconds / physics). Winograd convolutions go below physics, by 3 at the most. What memory bounds does
-#: not: of 60,000 published timings of operands larger than L2, less than 1 % lie below 0.98. Products reach 1.3 times
-#: the rate that the power limit is thought to allow. Kernels of a few threads go above physics by any factor, of which
-#: 30 is believed.
-MOST_LEARNT = 3.4
-LEAST_LEARNT = {"memory": -0.05, "product": -0.3}
-ANY_LEAST_LEARNT = -1.1
+#: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of
+#: a few threads go above them by any factor, of which 30 is believed.
+LEARNT_RANGE = (-1.1, 3.4)
 #: log(seconds / physics) of an op that was hardly published, and its standard deviation.
 USUAL, UNTRIED_SIGMA = 0.2, 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The numbers of one ``kind``. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
+    """The numbers of one kind. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
 
     ``sigma`` are standard deviations of log(seconds): GPU known, GPU unknown."""
 
-    kind: str
     low: Array
     high: Array
     mean: Array
@@ -73,7 +68,7 @@ class Network:
             z = z / (1.0 + np.exp(-z))
         weight, bias = self.layers[-1]
         trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
-        learnt = USUAL + trust * (np.clip((z @ weight + bias)[:, 0], *learnt_range(self.kind)) - USUAL)
+        learnt = USUAL + trust * (np.clip((z @ weight + bias)[:, 0], *LEARNT_RANGE) - USUAL)
         return learnt, np.hypot(self.sigma[own is None], (1.0 - trust) * UNTRIED_SIGMA)
 
     def _known(self, label: str) -> str:
@@ -94,18 +89,13 @@ def networks() -> Mapping[str, Network]:
     if not FILE.is_file():
         return {}
     document = json.loads(FILE.read_text(encoding="utf-8"))
-    return {kind: _network(kind, fields) for kind, fields in document["networks"].items()}
+    return {kind: _network(fields) for kind, fields in document["networks"].items()}
 
 
-def learnt_range(kind: str) -> tuple[float, float]:
-    """Bounds of log(seconds / physics) of a kind."""
-    return LEAST_LEARNT.get(kind, ANY_LEAST_LEARNT), MOST_LEARNT
-
-
-def _network(kind: str, fields: dict[str, Any]) -> Network:
+def _network(fields: dict[str, Any]) -> Network:
     layers = tuple((_array(layer["weight"], layer["rows"]), _array(layer["bias"])) for layer in fields["layers"])
     return Network(
-        kind=kind, low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
+        low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
         scale=_array(fields["scale"]), gpus={k: _array(v) for k, v in fields["gpus"].items()},
         labels={k: _array(v) for k, v in fields["labels"].items()}, trust=fields["trust"], layers=layers,
         sigma=(fields["sigma"][0], fields["sigma"][1]),
