@@ -17,9 +17,6 @@ from placer.pricing import describe_step
 from placer.pricing.gpu import Row, rows_of
 from placer.tracing import Trace
 
-#: Names what a row says in the files of a cache; another number where ``rows_of`` says it otherwise.
-ROWS = 2
-
 
 @dataclass(frozen=True)
 class CountedStep:
@@ -33,7 +30,7 @@ class CountedStep:
 
 def counted(step: PublishedStep, cache: Path | None = None) -> CountedStep:
     """Trace a step and count its rows, or read them from ``cache``. Raises NotBuilt where it cannot be built."""
-    path = None if cache is None else cache / f"{networks.identity(step)}-{ROWS}.json.gz"
+    path = None if cache is None else cache / f"{networks.identity(step)}.json.gz"
     if path is not None and path.is_file():
         return _decoded(gzip.decompress(path.read_bytes()))
     found = count(networks.trace_step(step))

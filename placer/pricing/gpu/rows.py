@@ -32,10 +32,6 @@ COLUMNS = {
 _KINDS = {"matmul": "product", "attention": "attention", "recurrent": "recurrent"}
 
 
-#: Ops that run the same kernel as ``clone``: each writes its operand anew, in another dtype or layout.
-_COPIES = ("copy", "_to_copy")
-
-
 class Row(NamedTuple):
     """What one kernel, or a few that belong together, do. ``dtype`` is that of their floating-point numbers."""
 
@@ -59,8 +55,7 @@ def rows_of(work: Work) -> tuple[Row, ...]:
 
 def label_of(work: Work) -> str:
     """``family:op``, in place or not: the name under which the model knows an op."""
-    name = op_of(work.op).removeprefix("aten::").rstrip("_")
-    return f"{work.family}:{'clone' if name in _COPIES else name}"
+    return f"{work.family}:{op_of(work.op).removeprefix('aten::').rstrip('_')}"
 
 
 def _product(work: Work) -> tuple[float, ...]:

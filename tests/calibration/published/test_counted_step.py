@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from placer.calibration.published import counted_step, networks
-from placer.calibration.published.counted_step import ROWS, CountedStep, count, counted
+from placer.calibration.published.counted_step import CountedStep, count, counted
 from placer.calibration.published.networks import NotBuilt
 from placer.calibration.published.steps import PublishedStep
 from placer.pricing import describe_step
@@ -56,7 +56,7 @@ def test_what_was_counted_is_kept_and_read_again(tmp_path: Path, monkeypatch: py
     first = counted(step, cache)
     assert isinstance(first, CountedStep)
     (file,) = cache.iterdir()
-    assert file.name == f"{networks.identity(step)}-{ROWS}.json.gz"
+    assert file.name == f"{networks.identity(step)}.json.gz"
     content = file.read_bytes()
     assert counted(step, cache) == first
     assert counted(dataclasses.replace(step, gpu="T4", seconds=9.0), cache) == first
