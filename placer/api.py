@@ -77,8 +77,10 @@ def choose(
         modules: what a step function moves.
 
     Returns:
-        A ``Placement``. Without a usable profile or trace: one ``PlacerWarning`` and the conventional rule (an
-        accelerator if present and the model fits), with ``confidence`` None; ``PLACER_STRICT=1`` raises instead.
+        A ``Placement``. Without a calibration that holds, it is an estimate from published measurements, and the first
+        in a process warns (a ``PlacerWarning``; ``PLACER_QUIET=1`` silences it). Without a trace, or for an accelerator
+        of which nothing is known: one ``PlacerWarning`` and the conventional rule (an accelerator if present and the
+        model fits), with ``confidence`` None. ``PLACER_STRICT=1`` raises instead of both.
 
     Raises:
         ValueError, TypeError: a wrong argument.
@@ -113,6 +115,7 @@ def choose(
         if strict():
             raise
         return mover.by_convention(error)
+    deciding.say_estimated(plan.profile)
     deciding.understood(request, words)
     agreed = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
     return mover.place(plan, agreed)
@@ -136,6 +139,8 @@ def explain(
     what_if: str | os.PathLike[str] | None = None,
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
+
+    Without a calibration that holds, its ``notes`` say that it is an estimate.
 
     ``what_if`` adds another accelerator to the comparison: that of a profile (a path or a name), or a GPU of the
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
@@ -170,10 +175,9 @@ def explain_workload(
     profiles.check_source(own)
     if own is None and names is not None:
         check_available(names)
-    used = _named(own)
+    used = deciding.present_profile() if own is None else _named(own)
     notes: tuple[str, ...] = ()
     if own is None:
-        profiles.check_fresh(used)
         names, notes = deciding.reachable(workload, names)
     elif used.created and (changed := profiles.changed_fields(used)):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)

@@ -257,21 +257,23 @@ def test_an_explicit_profile_compares_its_own_devices(
 
 
 def test_no_profile_is_one_warning_with_the_next_command(model: nn.Module) -> None:
-    with pytest.warns(PlacerWarning, match="placer calibrate") as caught:
-        placement = placer.choose(model, (32, 84))
+    with pytest.warns(PlacerWarning, match="an estimate .* run: placer calibrate") as caught:
+        placement, _ = placer.choose(model, (32, 84)), placer.choose(model, (64, 84))
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    assert placement.device == (*machine.accelerators(), "cpu")[0]
-    assert (placement.confidence, placement.predictions) == (None, {})
-    assert "by convention" in placement.reason
+    assert placement.provenance == "published"
     placement.to(torch.ones(2))
 
 
-def test_a_stale_profile_is_named(model: nn.Module, handmade_profile: Profile) -> None:
+def test_a_stale_profile_is_named(
+    model: nn.Module, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = {**handmade_profile.fingerprint, "torch": "1.0"}
     profile.save(dataclasses.replace(handmade_profile, fingerprint=old))
     with pytest.warns(PlacerWarning, match=r"torch: 1\.0 -> .*run: placer calibrate"):
-        assert placer.choose(model, (32, 84)).confidence is None
+        assert placer.choose(model, (32, 84)).provenance == "published"
+    assert any("torch: 1.0 -> " in note for note in placer.explain(model, (32, 84)).notes)
+    monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(ProfileStale, match="torch: "):
         placer.explain(model, (32, 84))
 
@@ -281,7 +283,7 @@ def test_a_damaged_profile_falls_back(model: nn.Module) -> None:
     path.parent.mkdir(parents=True)
     path.write_text('{"format": "placer machine profile", "schema"')
     with pytest.warns(PlacerWarning, match=path.name):
-        assert placer.choose(model, (32, 84)).confidence is None
+        assert placer.choose(model, (32, 84)).provenance == "published"
 
 
 def test_a_step_that_cannot_be_traced_falls_back(calibrated: Profile) -> None:

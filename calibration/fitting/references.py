@@ -10,15 +10,11 @@ from placer import profile
 from placer.calibration.fitting.expectation import Expectation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import foreign_family
-from placer.profile import Profile
+from placer.profile import SAME_CLASS_WITHIN, Profile, dissimilarity
 
-#: Dissimilarity below which two machines are of the same class.
-SAME_CLASS_WITHIN = 0.05
 #: Factor by which a reading may be longer than that of another machine of this class and pace; and up to which it is
 #: known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
 SAME_PACE, KNOWN_PACE = 1.15, 2.0
-#: What makes another CPU, and how dissimilar. Older profiles do not tell CPUs of one name apart.
-_CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
 
 
 def shipped_references() -> tuple[Profile, ...]:
@@ -44,8 +40,8 @@ def expectation(
         return None
     newest_first = sorted(current, key=lambda found: found.created, reverse=True)
     nearest = min(newest_first, key=lambda found: _distance(found, device, threads, fingerprint, reading))
-    dissimilarity, pace = _distance(nearest, device, threads, fingerprint, reading)
-    same_class = dissimilarity < SAME_CLASS_WITHIN and pace <= math.log(KNOWN_PACE)
+    unlike, pace = _distance(nearest, device, threads, fingerprint, reading)
+    same_class = unlike < SAME_CLASS_WITHIN and pace <= math.log(KNOWN_PACE)
     return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
 
 
@@ -60,7 +56,7 @@ def pace_of_class(
     readings = [
         found.fit(device, threads).rates.get(USUAL_READING, 0.0)
         for found in known
-        if device in found.devices() and _dissimilarity(found.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
+        if device in found.devices() and dissimilarity(found.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
     ]
     alike = [own for own in readings if 0.0 < own <= reading <= own * SAME_PACE]
     return min(alike, key=lambda own: abs(math.log(reading / own)), default=None)
@@ -70,30 +66,7 @@ def _distance(
     found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
 ) -> tuple[float, float]:
     """(dissimilarity of a profile's machine, log of how far its pace is off), the latter 0.0 for other classes."""
-    dissimilarity = _dissimilarity(found.fingerprint, fingerprint, device)
+    unlike = dissimilarity(found.fingerprint, fingerprint, device)
     own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
-    comparable = dissimilarity < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0
-    return dissimilarity, abs(math.log(reading / own)) if comparable else 0.0
-
-
-def _dissimilarity(there: Mapping[str, Any], here: Mapping[str, Any], device: str) -> float:
-    """How unlike two machines are; 0.0 for the same processor, cores and version of torch."""
-    if device != "cpu":
-        return 0.0 if _accelerator(there, device) == _accelerator(here, device) else 1.0
-    cores = abs(math.log(float(there.get("cores") or 1) / float(here.get("cores") or 1)))
-    other_torch = 0.1 * (_release(there) != _release(here))
-    return cores + other_torch + sum(weight * _differs(there, here, field) for field, weight in _CPU.items())
-
-
-def _differs(there: Mapping[str, Any], here: Mapping[str, Any], field: str) -> bool:
-    return field in there and field in here and there[field] != here[field]
-
-
-def _release(fingerprint: Mapping[str, Any]) -> str:
-    """Major and minor version of torch."""
-    return ".".join(str(fingerprint.get("torch")).split(".")[:2])
-
-
-def _accelerator(fingerprint: Mapping[str, Any], device: str) -> str | None:
-    listed = fingerprint.get("accelerators") or ()
-    return next((str(facts.get("name")) for facts in listed if facts.get("device") == device), None)
+    comparable = unlike < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0
+    return unlike, abs(math.log(reading / own)) if comparable else 0.0

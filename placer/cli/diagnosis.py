@@ -132,26 +132,29 @@ def _device(facts: dict[str, Any], profile: Any, *, stale: bool) -> dict[str, An
     from placer import machine
 
     name = facts["device"]
+    catalog = _catalog(str(facts.get("name") or "")) if name != "cpu" else None
     return {
         **facts,
         "free_bytes": machine.known_free_memory(name),
         "utilization": machine.utilization(name),
-        **_knowledge(name, profile, stale=stale),
-        "catalog": _catalog(str(facts.get("name") or "")) if name != "cpu" else None,
+        **_knowledge(name, profile, stale=stale, catalog=catalog),
+        "catalog": catalog,
         "tried": None,
     }
 
 
-def _knowledge(device: str, profile: Any, *, stale: bool) -> dict[str, Any]:
+def _knowledge(device: str, profile: Any, *, stale: bool, catalog: str | None) -> dict[str, Any]:
     """``usable`` (None: nothing speaks against it), ``reason``, and the ``knowledge`` that an answer would rest on.
 
-    ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's perhaps), or ``convention``.
+    ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's perhaps), or that of an estimate:
+    ``published`` or ``data sheet``; else ``convention``.
     ``completed_by`` is the GPU of the catalog whose published numbers stand where calibration measured nothing.
     """
     from placer import decision
     from placer.errors import ProfileError
 
-    nothing = {"usable": None, "reason": None, "knowledge": "convention", "calibrated_as": None,
+    estimate = "published" if device == "cpu" else "convention" if catalog is None else catalog.partition(" (")[0]
+    nothing = {"usable": None, "reason": None, "knowledge": estimate, "calibrated_as": None,
                "completed_by": None}  # fmt: skip
     refused = decision.unusable(device, profile)
     if refused is not None:

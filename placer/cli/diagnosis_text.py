@@ -8,7 +8,11 @@ from typing import Any
 from placer.units import format_bytes, format_seconds
 
 #: What choose does with a device that nothing is known of.
-_CONVENTION = "not calibrated: choose takes an accelerator if there is one, and predicts nothing"
+_NOT_CALIBRATED = {
+    "published": "not calibrated: estimated from what others measured",
+    "data sheet": "not calibrated: estimated from its data sheet",
+    "convention": "not calibrated, and nothing is known of it: choose takes it if the model fits, and predicts nothing",
+}
 
 
 def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
@@ -104,7 +108,8 @@ def _tried(answer: Mapping[str, Any]) -> str:
 
 def _knowledge(device: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
     if device["knowledge"] != "calibrated":
-        return "its calibration is stale" if profile["state"] == "stale" else _CONVENTION
+        known = _NOT_CALIBRATED[device["knowledge"]]
+        return known.replace("not calibrated", "its calibration is stale") if profile["state"] == "stale" else known
     twin = device["calibrated_as"]
     named = "" if twin == device["device"] else f" as {twin}, which is equal"
     completed = f", completed by what is published of {device['completed_by']}" if device["completed_by"] else ""

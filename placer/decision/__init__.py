@@ -6,23 +6,28 @@ from placer.decision.candidates import unusable
 from placer.decision.changes import batch_size, with_batch
 from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import conventional, reachable
-from placer.decision.decision import Decision, break_even_steps, decide
+from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
 from placer.decision.planning import decided
+from placer.decision.present import present_profile, say_estimated
 from placer.decision.race import same_randomness
 from placer.decision.real_times import with_race, with_seen
 from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
+from placer.decision.timed import TIE, is_cpu
 
 __all__ = [
+    "ABOUT_THE_SAME",
     "Advice",
     "Comparison",
     "Decision",
     "Plan",
     "Request",
+    "SURE",
+    "TIE",
     "ThreadOption",
     "advise",
     "answered_before",
@@ -36,14 +41,17 @@ __all__ = [
     "decided",
     "history",
     "home",
+    "is_cpu",
     "look_up",
     "observed",
     "plans",
+    "present_profile",
     "ranks",
     "reachable",
     "remember",
     "running_with",
     "same_randomness",
+    "say_estimated",
     "understood",
     "unusable",
     "with_batch",

@@ -46,8 +46,12 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
     fit = prediction.priced.fit
     if fit is None or prediction.provenance == "calibrated":
         return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
+    if not fit.gpu:
+        return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
     own = profile.name == str(profiles.default_path()) and profile.fingerprint.get("cpu") == fit.reference
     calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
+    if profile.estimated:
+        calibration = "this machine's estimate"
     host = f"host speed from {calibration}" if fit.reference else "host speed as usual in published measurements"
     published = prediction.provenance == "published"
     source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"

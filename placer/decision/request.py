@@ -17,7 +17,7 @@ from torch import nn
 
 from placer import machine
 from placer import profile as profiles
-from placer.decision import convention, planning, ranks, real_times, residence, settings
+from placer.decision import convention, planning, present, ranks, real_times, residence, settings
 from placer.decision.comparison import Comparison, compare
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
@@ -60,7 +60,7 @@ class Request:
     @cached_property
     def profile(self) -> Profile:
         """Read once, so that the whole request is answered from one. Raises ProfileError."""
-        return profiles.load_cached(self.source)
+        return present.present_profile() if self.source is None else profiles.load_cached(self.source)
 
     @property
     def profile_read(self) -> Profile | None:
@@ -74,8 +74,9 @@ class Request:
         return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile, where)
 
     def comparison(self) -> Comparison:
-        """The devices to compare. Raises ProfileError, ProfileStale if the machine changed since calibration."""
-        profiles.check_fresh(self.profile)
+        """The devices to compare. Raises ProfileError, ProfileStale for another machine's ``source``."""
+        if self.source is not None:
+            profiles.check_fresh(self.profile)
         names, notes = convention.reachable(self.workload, self.devices)
         return compare(
             self.profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes
@@ -153,7 +154,8 @@ def answered_before(
     def question(meaning: tuple[Hashable, tuple[str, ...] | None, bool]) -> Hashable:
         signed, named, short = meaning
         where = _where(lambda: residence.device_name(plans.device_of(model)), short)
-        return _question(signed, named, threads, measure, profiles.load_cached(source), where)
+        profile = present.profile_as_before() if source is None else profiles.load_cached(source)
+        return _question(signed, named, threads, measure, profile, where)
 
     try:
         found = plans.again(model, words, question)

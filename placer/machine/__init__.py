@@ -21,12 +21,14 @@ from placer.machine.kinds import same_kind, unsupported
 from placer.machine.malloc import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState
 from placer.machine.nvml import clocks as gpu_clocks
 from placer.machine.nvml import order_is_known
+from placer.machine.speed import MeasuredSpeeds, measure_speeds, small_network
 from placer.machine.staleness import differences
 
 __all__ = [
     "FIRST_THRESHOLD",
     "LAST_THRESHOLD",
     "HeapState",
+    "MeasuredSpeeds",
     "accelerators",
     "allocated_memory",
     "available_devices",
@@ -44,11 +46,13 @@ __all__ = [
     "machine_id",
     "malloc",
     "matmul_precision",
+    "measure_speeds",
     "memory",
     "normal_device",
     "order_is_known",
     "reserved_memory",
     "same_kind",
+    "small_network",
     "split_device",
     "tf32",
     "unsupported",

@@ -9,10 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from placer.pricing import parameter_updates, timeline
+from placer.pricing.bounds import COMPUTE_PARTS, compute_parts
 from placer.pricing.clocks import QUEUE_DEPTH, Clocks, ScheduleItem
 from placer.pricing.cost_model import CostModel
 from placer.pricing.describe import PLACE, amounts, describe, describe_step, feature_names
 from placer.pricing.device_memory import Residence
+from placer.pricing.estimate import estimated_profile, nearest_profile
 from placer.pricing.families import FAMILIES, PER_CORE
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
@@ -47,10 +49,12 @@ from placer.pricing.host_time import (
 from placer.pricing.named_profile import named_profile
 from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
+from placer.pricing.other_cpu import CpuSpeeds, on_other_cpu
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import NOT_PREDICTED, Prediction, PricedTrace, Provenance, backed
+from placer.pricing.prediction import NOT_PREDICTED, Bound, Prediction, PricedTrace, Provenance, backed
 from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
+from placer.pricing.speeds import beside, small_step_seconds
 from placer.pricing.step_context import CONTEXT_SIZES, Context
 from placer.pricing.timeline import Span
 from placer.pricing.work import Work
@@ -65,6 +69,9 @@ __all__ = [
     "PricedTrace",
     "NOT_PREDICTED",
     "Provenance",
+    "Bound",
+    "COMPUTE_PARTS",
+    "compute_parts",
     "backed",
     "predict",
     "Residence",
@@ -120,6 +127,13 @@ __all__ = [
     "device_model",
     "gpu_profile",
     "named_profile",
+    # What is known of a machine that was not calibrated.
+    "CpuSpeeds",
+    "on_other_cpu",
+    "nearest_profile",
+    "beside",
+    "small_step_seconds",
+    "estimated_profile",
     # What the framework takes between the ops.
     "framework_counts",
     "framework_seconds",

@@ -72,7 +72,7 @@ class CostModel:
     def provenance(self) -> Provenance:
         """What the prices rest on: calibration where any family was measured, else what is known of the GPU."""
         if self._gpu is None or self.fit.families:
-            return "calibrated"
+            return "published" if self.fit.estimated else "calibrated"
         return "published" if self._gpu.provenance == "published" else "data sheet"
 
     @cached_property
@@ -135,6 +135,7 @@ class CostModel:
         """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
         seconds, sigma = [0.0] * len(works), [FLOOR_SIGMA] * len(works)
         sources: list[Source] = ["floor"] * len(works)
+        measured: Source = "published" if self.fit.estimated else "calibrated"
         by_family: dict[str, list[int]] = {}
         for i, work in enumerate(works):
             by_family.setdefault(work.family, []).append(i)
@@ -165,7 +166,7 @@ class CostModel:
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
-                sources[i] = "calibrated" if covered[j] else "extrapolated"
+                sources[i] = measured if covered[j] else "extrapolated"
         return seconds, sigma, sources
 
     def _floors(self, works: Sequence[Work], parameters: Mapping[str, float]) -> list[tuple[float, float]]:

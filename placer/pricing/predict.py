@@ -13,6 +13,7 @@ from placer import machine
 from placer.errors import ProfileError
 from placer.machine import HeapState, malloc
 from placer.pricing import timeline
+from placer.pricing.bounds import bounded_by
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.first_use import first_calls_seconds, libraries_seconds
@@ -92,7 +93,8 @@ def _priced(
     fit = model.fit
     step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
     sigma = log_sigma(priced, fit, step.seconds)
-    one_time = one_time_seconds(trace, profile, fit, device, residence)
+    parts = one_time_parts(trace, profile, fit, device, residence)
+    one_time = sum(parts.values())
     needed = needed_bytes(trace, device)
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
     return Prediction(
@@ -110,6 +112,8 @@ def _priced(
         coverage=coverage(priced, model.provenance),
         priced=priced,
         provenance=model.provenance,
+        one_time=parts,
+        bounded_by=bounded_by(priced, step.components, fit),
     )
 
 
@@ -163,21 +167,24 @@ def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[flo
     return math.sqrt(sum(v * v for v in by_family.values()))
 
 
-def one_time_seconds(trace: Trace, profile: Profile, fit: DeviceFit, device: str, residence: Residence) -> float:
+def one_time_parts(
+    trace: Trace, profile: Profile, fit: DeviceFit, device: str, residence: Residence
+) -> dict[str, float]:
     """Seconds paid once: the way of the weights to the device; on an accelerator also context, libraries, first calls.
 
     What was paid already is left out: a context that is there, the move of a model that is on the device.
     """
     home, here = residence.home, residence.here
     sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))
-    seconds = 0.0
+    parts = dict.fromkeys(("context", "libraries", "first_calls", "weights"), 0.0)
     away = residence.fitted_as.get(home, home)
     if here and home not in ("cpu", device) and away in profile.devices():
-        seconds += timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
-    if device == "cpu":
-        return seconds
-    if not here or home != device:
-        seconds += timeline.copy_seconds(sizes, fit, "h2d", "pageable")
-    if not here or not machine.has_context(device):
-        seconds += fit.rates.get("context_seconds", 0.0) + libraries_seconds(trace.calls, fit.rates)
-    return seconds + first_calls_seconds(trace.calls, fit.rates)
+        parts["weights"] += timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
+    if device != "cpu":
+        if not here or home != device:
+            parts["weights"] += timeline.copy_seconds(sizes, fit, "h2d", "pageable")
+        if not here or not machine.has_context(device):
+            parts["context"] = fit.rates.get("context_seconds", 0.0)
+            parts["libraries"] = libraries_seconds(trace.calls, fit.rates)
+        parts["first_calls"] = first_calls_seconds(trace.calls, fit.rates)
+    return {name: seconds for name, seconds in parts.items() if seconds}

@@ -18,6 +18,9 @@ Source = Literal["calibrated", "published", "extrapolated", "data sheet", "floor
 #: What the numbers of a device rest on: measurements taken on it by placer, others' published measurements of its
 #: model, or its data sheet.
 Provenance = Literal["calibrated", "published", "data sheet"]
+#: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
+#: memory traffic, or waiting for the device (see ``bounds.step_bounds``).
+Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits"]
 #: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
 
@@ -63,6 +66,8 @@ class Prediction:
     ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run). ``interpolated`` means that
     the step was not traced, but lies between two that were (see ``placer.decision.interpolation``): its interval is
     wider for that, its memory and its ops are those of the larger.
+    ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``, loading ``libraries``, ``first_calls``
+    and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand.
     """
 
     device: str
@@ -80,6 +85,8 @@ class Prediction:
     interpolated: bool = False
     provenance: Provenance = "calibrated"
     available_memory_bytes: int | None = None
+    one_time: Mapping[str, float] = field(default_factory=dict)
+    bounded_by: Bound | None = None
 
 
 def backed(source: str, provenance: str) -> bool:

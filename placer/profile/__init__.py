@@ -13,6 +13,7 @@ from placer.profile.freshness import (
     stale_fields,
 )
 from placer.profile.gpus import find_gpu, gpus, knowledge
+from placer.profile.likeness import SAME_CLASS_WITHIN, dissimilarity
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 from placer.profile.store import (
     check_source,
@@ -25,11 +26,13 @@ from placer.profile.store import (
     profiles_folder,
     save,
     shipped,
+    shipped_facts,
     shipped_folder,
 )
 
 __all__ = [
     "OLDEST_SCHEMA",
+    "SAME_CLASS_WITHIN",
     "SCHEMA",
     "DataSheet",
     "DeviceFit",
@@ -43,6 +46,7 @@ __all__ = [
     "default_path",
     "default_threads",
     "describe",
+    "dissimilarity",
     "find_gpu",
     "gpus",
     "imported",
@@ -58,6 +62,7 @@ __all__ = [
     "replace_file",
     "save",
     "shipped",
+    "shipped_facts",
     "shipped_folder",
     "stale_fields",
 ]

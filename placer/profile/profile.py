@@ -102,7 +102,8 @@ class DeviceFit:
     ``"launch_seconds"``, ``"copy/h2d/pageable/bytes_per_second"``, ...); ``framework`` the coefficients of torch's own
     time; ``interval`` the constants of the 90 % interval. ``reference`` is the name of the shipped profile it built on.
     ``gpu`` is the catalog name of the GPU whose published knowledge prices the families that were not measured here;
-    where none was, ``reference`` is the CPU whose calibration its host is priced by.
+    where none was, ``reference`` is the CPU whose calibration its host is priced by. ``estimated``: other machines'
+    numbers stand in for those of this device, which was not calibrated; not stored.
     """
 
     device: str
@@ -113,6 +114,7 @@ class DeviceFit:
     interval: Mapping[str, float]
     reference: str = ""
     gpu: str = ""
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,11 @@ class Profile:
     seconds: float
     name: str = ""
     unusable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether other machines' numbers stand in for those of a device."""
+        return any(fit.estimated for fit in self.fits)
 
     def devices(self) -> tuple[str, ...]:
         """The calibrated devices, in the order they were fitted."""

@@ -54,7 +54,12 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def encode(profile: Profile) -> bytes:
-    """The profile as UTF-8 JSON; measured values keep six significant digits. ProfileError for what JSON lacks."""
+    """The profile as UTF-8 JSON; measured values keep six significant digits.
+
+    ProfileError for what JSON lacks, and for an estimate: read back, it would pass for a calibration.
+    """
+    if profile.estimated:
+        raise ProfileError("refusing to write an estimate as a profile; run: placer calibrate")
     document = {
         "format": FORMAT,
         "schema": profile.schema,
@@ -77,7 +82,7 @@ def encode(profile: Profile) -> bytes:
 
 def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
     families = {name: _encode_family(family) for name, family in fit.families.items()}
-    plain = {key: value for key, value in vars(fit).items() if key != "gpu"}
+    plain = {key: value for key, value in vars(fit).items() if key not in ("gpu", "estimated")}
     return {**plain, **({"gpu": fit.gpu} if fit.gpu else {}), "families": families}
 
 

@@ -6,10 +6,12 @@ A profile is one JSON file. Nothing in it is ever executed, and ``schema`` check
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileMissing
 from placer.machine import machine_id
@@ -19,6 +21,9 @@ from placer.profile.schema import decode, encode
 
 #: A profile is a few MB; nothing larger than this is read.
 MAX_BYTES = 64 * 2**20
+
+#: Bytes that hold all of a profile that comes before its fits.
+_HEAD = 8192
 
 _loaded: dict[str, tuple[tuple[int, int, int], Profile]] = {}
 
@@ -41,6 +46,20 @@ def shipped_folder() -> Path:
 def shipped() -> tuple[str, ...]:
     """Names of the profiles that come with placer."""
     return tuple(sorted(path.stem for path in shipped_folder().glob("*.json")))
+
+
+def shipped_facts(name: str) -> tuple[dict[str, Any], bool]:
+    """(fingerprint, whether the machine was contended) of a shipped profile, without reading all of it.
+
+    Raises ProfileError if the file cannot be read.
+    """
+    path = shipped_folder() / f"{name}.json"
+    try:
+        with path.open("rb") as file:
+            facts = json.loads(file.read(_HEAD).partition(b',"noise":')[0] + b"}")
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot read profile {path}: {error}") from error
+    return facts["fingerprint"], bool(facts["warnings"])
 
 
 def imported() -> tuple[str, ...]:

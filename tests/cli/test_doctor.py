@@ -62,7 +62,7 @@ def test_a_machine_that_was_never_calibrated(run: Run, home: Path) -> None:
     assert found["profile"]["path"] == str(profile.default_path())
     assert found["broken"] == []
     (cpu,) = found["devices"]
-    assert (cpu["device"], cpu["knowledge"], cpu["tried"], cpu["usable"]) == ("cpu", "convention", None, None)
+    assert (cpu["device"], cpu["knowledge"], cpu["tried"], cpu["usable"]) == ("cpu", "published", None, None)
     assert set(found["fingerprint"]) == set(machine.fingerprint())
 
 
@@ -82,7 +82,7 @@ def test_a_machine_that_changed(run: Run, calibrated: Profile) -> None:
     found = report(run)
     assert found["profile"]["state"] == "stale"
     assert found["profile"]["stale"][0].startswith("torch: 1.0 -> ")
-    assert found["devices"][0]["knowledge"] == "convention"
+    assert found["devices"][0]["knowledge"] == "published"
     assert found["next"] == ["placer calibrate"]
     text = run("doctor").stdout
     assert "its calibration is stale" in text
@@ -123,7 +123,7 @@ def test_torch_that_does_not_load_is_broken(monkeypatch: pytest.MonkeyPatch, hom
 def test_a_gpu_that_nobody_calibrated(run: Run, calibrated: Profile, a100: None) -> None:
     profile.save(dataclasses.replace(calibrated, fits=tuple(f for f in calibrated.fits if f.device == "cpu")))
     gpu = report(run)["devices"][1]
-    assert (gpu["device"], gpu["usable"], gpu["knowledge"]) == ("cuda", None, "convention")
+    assert (gpu["device"], gpu["usable"], gpu["knowledge"]) == ("cuda", None, "published")
     assert gpu["catalog"].startswith("published (")
     text = run("doctor").stdout
     assert "NVIDIA A100-SXM4-40GB (8.0): 42.0 GB of memory" in text

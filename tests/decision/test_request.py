@@ -94,7 +94,7 @@ def test_a_profile_that_changed_or_is_gone_is_seen(
     assert len(traces) == 2
     profile.default_path().unlink()
     with pytest.warns(placer.PlacerWarning, match="not calibrated"):
-        assert choose(model).confidence is None
+        assert choose(model).provenance == "published"
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.ProfileMissing):
         choose(model)

@@ -30,7 +30,7 @@ def test_looking_creates_no_context(device: Device, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     report = found()
     assert [d["device"] for d in report["devices"]] == ["cpu", "sim"]
-    assert {d["knowledge"] for d in report["devices"]} == {"convention"}
+    assert {d["device"]: d["knowledge"] for d in report["devices"]} == {"cpu": "published", "sim": "convention"}
     assert report["next"][-1].startswith("placer doctor --try")
     assert device.contexts == 0
 

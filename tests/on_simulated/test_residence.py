@@ -173,7 +173,7 @@ def test_the_rule_without_a_profile_creates_no_context(assemble: Assemble) -> No
     assert device.contexts == 0
 
 
-def test_the_rule_without_a_profile_leaves_a_device_that_cannot_be_used(
+def test_an_estimate_leaves_a_device_that_cannot_be_used(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assemble(replace(SPEC, no_kernel="no kernel image is available for execution on the device"))
@@ -181,7 +181,7 @@ def test_the_rule_without_a_profile_leaves_a_device_that_cannot_be_used(
     with pytest.warns(PlacerWarning, match=r"run: placer calibrate"):
         placement = placer.choose(wide(), (8, 2000), mode="train")
     assert placement.device == "cpu"
-    assert "sim cannot be used: this torch has no kernels for compute capability 6.1" in placement.reason
+    assert "sim is left out: this torch has no kernels for compute capability 6.1" in placement.reason
 
 
 def test_a_race_copies_through_the_cpu(assemble: Assemble) -> None:

@@ -15,7 +15,7 @@ from placer.errors import ProfileError
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence
-from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_seconds, predict
+from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_parts, predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
@@ -50,7 +50,7 @@ def test_the_step_is_the_timelines(traced: Trace, handmade_profile: Profile) -> 
 
 
 def one_time(traced: Trace, profile: Profile, device: str, residence: Residence) -> float:
-    return one_time_seconds(traced, profile, profile.fit(device), device, residence)
+    return sum(one_time_parts(traced, profile, profile.fit(device), device, residence).values())
 
 
 def test_one_time_costs_are_what_is_still_to_be_paid(

@@ -1,0 +1,95 @@
+"""How fast this machine's CPU starts ops, multiplies matrices and moves memory, measured in half a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+#: Seconds of each of the three measurements; with the memory they need they stay below half a second.
+_SECONDS = 0.06
+#: Rows of a matrix, and numbers in a row of memory that is larger than most caches.
+_ROWS, _LARGE = 1024, 16 << 20
+#: Rows of the small step's batch, and numbers in each.
+_BATCH, _INPUTS, _HIDDEN = 4, 32, 64
+
+
+@dataclass(frozen=True)
+class MeasuredSpeeds:
+    """What a CPU can do with one number of threads.
+
+    ``small_step_seconds``: a training step of ``small_network`` with Adam, in which hardly anything is computed.
+    ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory, bytes read
+    and written.
+    """
+
+    small_step_seconds: float
+    flops_per_second: float
+    bytes_per_second: float
+
+
+def measure_speeds() -> MeasuredSpeeds:
+    """The speeds of this CPU with the threads that the process has; takes less than half a second.
+
+    Draws no random numbers, and changes nothing.
+    """
+    import torch
+
+    kind: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}  # whatever the process's defaults are
+    with torch.inference_mode(mode=False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        model, batch = small_network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+        small_step = _usual(step)
+    with torch.inference_mode():
+        matrix, large = torch.ones(_ROWS, _ROWS, **kind), torch.ones(_LARGE, **kind)
+        product, copied = torch.empty_like(matrix), torch.empty_like(large)
+        return MeasuredSpeeds(
+            small_step_seconds=small_step,
+            flops_per_second=2.0 * _ROWS**3 / _usual(lambda: torch.mm(matrix, matrix, out=product)),
+            bytes_per_second=2.0 * large.nbytes / _usual(lambda: copied.copy_(large)),
+        )
+
+
+def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A network that is nearly all overhead, and a batch for it, on the CPU. Draws no random numbers."""
+    import torch
+    from torch import nn
+
+    kind: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
+
+    def linear(inputs: int, outputs: int) -> nn.Module:
+        made: nn.Module = nn.utils.skip_init(nn.Linear, inputs, outputs, **kind)
+        return made
+
+    class SmallNetwork(nn.Sequential):
+        """A type of its own, by which others can tell it from a user's model."""
+
+    model = SmallNetwork(
+        linear(_INPUTS, _HIDDEN), nn.ReLU(), linear(_HIDDEN, _HIDDEN), nn.Tanh(), linear(_HIDDEN, 8)
+    )  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.01)
+    return model, torch.ones(_BATCH, _INPUTS, **kind)
+
+
+def _usual(run: Callable[[], object]) -> float:
+    """Seconds of ``run()``, repeated for a while: the lower quartile, since noise only lengthens."""
+    run()
+    found: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while not found or time.perf_counter() < end:
+        started = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - started)
+    return sorted(found)[len(found) // 4]

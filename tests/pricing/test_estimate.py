@@ -1,0 +1,218 @@
+"""What is known of a machine that was not calibrated: the nearest CPU's profile at this one's speed, GPUs by name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from placer import machine, profile
+from placer.errors import ProfileError
+from placer.machine import MeasuredSpeeds
+from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict
+from placer.pricing.speeds import beside, cpu_speeds, speeds_path
+from placer.profile import Profile
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+FACTS = machine.fingerprint()
+WHY = "this machine is not calibrated; run: placer calibrate"
+
+
+@pytest.fixture(scope="module")
+def intel() -> Profile:
+    return profile.load("intel-xeon-avx512-2-core", samples=False)
+
+
+def step(*sizes: int, rows: int) -> Trace:
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return trace(make_workload(nn.Sequential(*layers), (rows, sizes[0]), mode="train"))
+
+
+def speeds_of(found: Profile, **changed: float) -> CpuSpeeds:
+    rates = found.fit("cpu", 2).rates
+    own = CpuSpeeds(rates["dispatch_seconds"], rates["flops/float32"], rates["bytes_per_second"])
+    return replace(own, **changed)
+
+
+def seconds(found: Profile, of: Trace) -> float:
+    return predict(of, found, devices=("cpu",), threads=2)["cpu"].step_seconds
+
+
+def test_at_the_same_speeds_prices_are_the_same_and_the_interval_is_wider(intel: Profile) -> None:
+    other, of = on_other_cpu(intel, speeds_of(intel), threads=2), step(64, 64, 8, rows=32)
+    assert seconds(other, of) == pytest.approx(seconds(intel, of))
+    before, after = (predict(of, found, devices=("cpu",), threads=2)["cpu"] for found in (intel, other))
+    assert math.log(after.high / after.low) > 1.2 * math.log(before.high / before.low)
+    assert (before.provenance, after.provenance) == ("calibrated", "published")
+    assert after.coverage == before.coverage
+
+
+def test_every_part_of_a_step_follows_its_own_speed(intel: Profile) -> None:
+    small, large = step(16, 16, rows=4), step(2048, 2048, rows=4096)
+    rates = intel.fit("cpu", 2).rates
+    slow_start = on_other_cpu(intel, speeds_of(intel, dispatch_seconds=3 * rates["dispatch_seconds"]), threads=2)
+    assert seconds(slow_start, small) / seconds(intel, small) > 2.5
+    assert seconds(slow_start, large) / seconds(intel, large) < 1.2
+    weak = on_other_cpu(intel, speeds_of(intel, flops_per_second=rates["flops/float32"] / 3), threads=2)
+    assert seconds(weak, large) / seconds(intel, large) > 2.0
+    assert seconds(weak, small) / seconds(intel, small) < 1.2
+
+
+def test_more_threads_than_were_measured_are_less_sure(intel: Profile) -> None:
+    widths = []
+    for threads in (2, 4, 16):
+        found = on_other_cpu(intel, speeds_of(intel), threads=threads)
+        assert found.threads("cpu") == (threads,)
+        widths.append(found.fit("cpu").interval["base"])
+    assert widths == sorted(set(widths))
+
+
+@pytest.mark.parametrize(("facts", "expected"), [
+    ({"cpu": "AMD EPYC 7763 64-Core Processor", "cpu_instructions": "AVX2", "cores": 64}, "AMD EPYC"),
+    ({"cpu": "Intel(R) Core(TM) i7-11700", "cpu_instructions": "AVX512", "cores": 8}, "Intel(R) Xeon(R) Processor"),
+])  # fmt: skip
+def test_the_nearest_class_shares_vendor_and_instructions(facts: dict[str, Any], expected: str) -> None:
+    found = nearest_profile({**FACTS, "cpu_version": "", **facts})
+    assert found.fingerprint["cpu"] == expected
+    assert found.fingerprint["cpu_instructions"] == facts["cpu_instructions"]
+
+
+def test_the_own_class_can_be_left_out(intel: Profile) -> None:
+    assert nearest_profile(intel.fingerprint).created == intel.created
+    other = nearest_profile(intel.fingerprint, own_class=False)
+    assert profile.dissimilarity(other.fingerprint, intel.fingerprint) >= profile.SAME_CLASS_WITHIN
+
+
+def test_of_a_quiet_and_a_contended_machine_the_quiet_one_is_taken() -> None:
+    quiet, busy = (profile.load(f"amd-epyc-avx512-2-core{end}", samples=False) for end in ("", "-busy"))
+    assert nearest_profile(busy.fingerprint).created == quiet.created
+
+
+def test_the_head_of_every_shipped_profile_can_be_read_alone() -> None:
+    for name in profile.shipped():
+        whole = profile.load(name, samples=False)
+        assert profile.shipped_facts(name) == (whole.fingerprint, bool(whole.warnings))
+
+
+def test_a_small_step_tells_how_fast_ops_are_started(intel: Profile) -> None:
+    def speeds(small_step: float) -> CpuSpeeds:
+        return beside(intel, MeasuredSpeeds(small_step, 3e11, 4e10), threads=2)
+
+    assert speeds(2e-4).dispatch_seconds == pytest.approx(2 * speeds(1e-4).dispatch_seconds)
+    assert (speeds(1e-4).flops_per_second, speeds(1e-4).bytes_per_second) == (3e11, 4e10)
+
+
+def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    with torch.no_grad():
+        found = machine.measure_speeds()
+        assert not torch.is_grad_enabled()
+    assert all(value > 0.0 for value in vars(found).values())
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    assert before[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
+    taken: list[MeasuredSpeeds] = []
+
+    def measure() -> MeasuredSpeeds:
+        taken.append(MeasuredSpeeds(1e-4, 2e11, 3e10))
+        return taken[-1]
+
+    monkeypatch.setattr(machine, "measure_speeds", measure)
+    return taken
+
+
+def test_speeds_are_measured_once_for_each_number_of_threads(intel: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = counted(monkeypatch)
+    found = [cpu_speeds(FACTS, intel, threads) for threads in (2, 2, 1, 2, 1)]
+    assert len(taken) == 2
+    assert found[0] == found[1] == found[3]
+    cpu_speeds({**FACTS, "cpu": "another"}, intel, 2)
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"threads": 3}', "\x00", None])
+def test_speeds_that_cannot_be_read_are_measured_again(
+    damage: str | None, intel: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = counted(monkeypatch)
+    cpu_speeds(FACTS, intel, 2)
+    text = speeds_path().read_text()
+    wrong = json.loads(text)
+    wrong["threads"]["2"]["flops_per_second"] = -1.0
+    speeds_path().write_text(json.dumps(wrong) if damage is None else damage)
+    cpu_speeds(FACTS, intel, 2)
+    assert len(taken) == 2
+    assert speeds_path().read_text() == text
+
+
+def test_a_home_that_cannot_be_written_costs_only_the_next_measurement(
+    intel: Profile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file"))
+    taken = counted(monkeypatch)
+    assert cpu_speeds(FACTS, intel, 2) == cpu_speeds(FACTS, intel, 2)
+    assert len(taken) == 2
+
+
+GPU = {"device": "cuda", "name": "Tesla T4", "memory_bytes": 16 * 10**9, "driver": "560"}
+
+
+def with_gpu(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": [{**GPU, **changed}]})
+
+
+@pytest.mark.parametrize(("name", "provenance"), [("Tesla T4", "published"), ("NVIDIA GeForce GTX 1650", "data sheet")])
+def test_an_accelerator_is_found_by_the_name_that_its_driver_gives(
+    name: str, provenance: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_gpu(monkeypatch, name=name)
+    found = estimated_profile(None, WHY, 2)
+    assert (found.devices(), found.estimated) == (("cpu", "cuda"), True)
+    priced = predict(step(64, 64, rows=8), found, devices=found.devices(), threads=2)
+    assert {device: p.provenance for device, p in priced.items()} == {"cpu": "published", "cuda": provenance}
+
+
+def test_an_accelerator_that_nobody_knows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpu(monkeypatch, name="Frobnicator 9000")
+    assert estimated_profile(None, WHY, 2).devices() == ("cpu",)
+
+
+def test_what_holds_of_a_calibration_is_kept(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU was added: the CPU is still the calibrated one. Another torch: nothing is."""
+    cpu = replace(handmade_profile, fits=handmade_profile.fits[:1], fingerprint=FACTS)
+    with_gpu(monkeypatch)
+    found = estimated_profile(cpu, WHY, 2)
+    assert found.fit("cpu") is cpu.fit("cpu")
+    assert [fit.estimated for fit in found.fits] == [False, True]
+    older = replace(cpu, fingerprint={**FACTS, "torch": "1.0"})
+    assert all(fit.estimated for fit in estimated_profile(older, WHY, 2).fits)
+
+
+def test_the_calibration_of_an_accelerator_is_kept_while_its_host_is_the_same(
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = replace(handmade_profile, fingerprint={**FACTS, "accelerators": [GPU]})
+    with_gpu(monkeypatch)
+    assert estimated_profile(both, WHY, 2).fit("cuda") is both.fit("cuda")
+    with_gpu(monkeypatch, driver="570")
+    assert estimated_profile(both, WHY, 2).fit("cuda").gpu == "Tesla T4"
+
+
+def test_an_estimate_is_never_written_as_a_calibration(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="estimate"):
+        profile.save(estimated_profile(None, WHY, 2), tmp_path / "p.json")
+
