@@ -46,8 +46,9 @@ $(DOCS): pyproject.toml constraints.txt | $(PY)
 venv: $(DEV) ## the development environment, in .venv
 
 demo: export PLACER_HOME := $(CURDIR)/.demo
-demo: .demo/calibrated ## calibrate this machine quickly, then explain one small network
-	$(PY) -m placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 512,84
+demo: .demo/calibrated ## calibrate this machine quickly, then ask where a T4 would beat it on one small network
+	$(PY) -m placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 512,84 --what-if T4
+	$(PY) -m placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 32,84 --mode infer --what-if T4 --sweep batch=4:1024
 
 .demo/calibrated: export PLACER_HOME := $(CURDIR)/.demo
 .demo/calibrated: $(BASE)

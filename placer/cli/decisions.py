@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placer.decision import history
+from placer.decision import ABOUT_THE_SAME, history
 from placer.errors import PlacerError
 from placer.explanation import Explanation, new_table, plain, render_text
 from placer.units import format_seconds
@@ -38,6 +38,7 @@ class Seen:
             "inputs": [str(item) for item in facts.get("inputs") or ()],
             "mode": facts.get("mode"),
             "device": self.device,
+            "verdict": self.explanation.get("verdict", self.device),
             "predicted_seconds": self.predicted,
             "seen_seconds": self.seen,
         }
@@ -85,7 +86,8 @@ def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> 
         model = " ".join([facts["target"], ", ".join(facts["inputs"]), str(facts["mode"] or "")]).strip()
         off = "-" if not (row.seen and row.predicted) else f"{row.predicted / row.seen - 1.0:+.0%}"
         cells = ["-" if value is None else format_seconds(value) for value in (row.predicted, row.seen)]
-        table.add_row(row.time[:19].replace("T", " "), model, row.device, *cells, off)
+        device = f"{row.device}, {ABOUT_THE_SAME}" if facts["verdict"] == ABOUT_THE_SAME else row.device
+        table.add_row(row.time[:19].replace("T", " "), model, device, *cells, off)
     return render_text(newest(found), width=width, color=color) + "\n" + plain([table], width=width, color=color)
 
 

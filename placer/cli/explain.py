@@ -139,8 +139,9 @@ def _warn_of_speed(profiles: tuple[str, ...]) -> None:
     if profiles:  # other profiles' prices hold at the speed their machines had
         return
     from placer.cli.speed import warning
-    from placer.profile import load_cached
+    from placer.decision import present_profile
 
-    found = warning(load_cached(None))
+    profile = present_profile()
+    found = None if profile.estimated else warning(profile)
     if found is not None:
         click.echo(f"placer: {found}", err=True)

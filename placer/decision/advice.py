@@ -14,7 +14,7 @@ import torch
 from placer import tracing
 from placer.decision import changes
 from placer.decision.comparison import Comparison
-from placer.decision.decision import decide
+from placer.decision.decision import Decision, decide
 from placer.decision.plan import Plan
 from placer.errors import PlacerError
 from placer.pricing import Prediction
@@ -27,7 +27,7 @@ LEAST_GAIN = 0.05
 #: By how much larger a batch is asked about.
 LARGER = 4
 #: A price of which less than this share is calibrated is a guess.
-SURE = 0.9
+BACKED = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Advice:
 
     ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
     is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
-    ``guess`` that much of ``after`` is not backed by calibration.
+    ``guess`` that much of ``after`` is not backed by calibration, ``tips`` that devices which are about the same
+    would not be any more: ``device`` would be ahead.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Advice:
     gain: float
     changes_results: bool = False
     guess: bool = False
+    tips: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +59,12 @@ class _Question:
     workload: Workload
     trace: Trace
     predictions: Mapping[str, Prediction]
-    device: str
+    decision: Decision
     comparison: Comparison
+
+    @property
+    def device(self) -> str:
+        return self.decision.device
 
     @property
     def chosen(self) -> Prediction:
@@ -73,13 +79,14 @@ class _Question:
         """The advice that a changed trace or workload amounts to; ``rows`` is how many times the rows it has."""
         changed = workload or self.workload
         predictions, _ = self.comparison.price(trace, changed)
-        best = predictions[decide(predictions, changed.steps).device]
+        decided = decide(predictions, changed.steps)
+        best = predictions[decided.device]
         before, after = self.chosen.step_seconds, best.step_seconds / rows
         size = changes.batch_size(self.workload) or 1 if rows > 1 else 1
         return Advice(
             kind=kind, change=change, how=how, device=best.device, before=before / size, after=after / size,
             gain=1.0 - after / before if before and best.fits else 0.0, changes_results=changes_results,
-            guess=best.coverage < SURE,
+            guess=best.coverage < BACKED, tips=self.decision.tie and not decided.tie,
         )  # fmt: skip
 
 
@@ -94,7 +101,7 @@ def advise(workload: Workload, plan: Plan, comparison: Comparison) -> tuple[Advi
         return ()
     chosen = plan.predictions[device]
     trace = chosen.priced.trace
-    question = _Question(workload, trace, plan.predictions, device, comparison)
+    question = _Question(workload, trace, plan.predictions, plan.decision, comparison)
     found: list[Advice] = []
     for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations):
         found += _asked(ask, question)
@@ -162,7 +169,7 @@ def _threads(q: _Question) -> Iterator[Advice]:
         yield Advice(
             kind="threads", change=f"{best.threads} CPU thread{'s' * (best.threads > 1)} instead of {now.threads}",
             how=f"torch.set_num_threads({best.threads})", device="cpu", before=now.step_seconds,
-            after=best.step_seconds, gain=1.0 - best.step_seconds / now.step_seconds, guess=best.coverage < SURE,
+            after=best.step_seconds, gain=1.0 - best.step_seconds / now.step_seconds, guess=best.coverage < BACKED,
         )  # fmt: skip
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from placer.decision.reason import reason
+from placer.decision.reason import reason, what_tips_it
 from placer.decision.threads import ThreadOption
-from placer.decision.timed import EQUAL, Timed, counted_seconds, is_cpu
+from placer.decision.timed import EQUAL, TIE, Timed, counted_seconds, is_cpu
 
+#: Below this probability that the chosen device is the faster one, too, devices are about the same.
+SURE = 0.7
+#: The verdict on a tie, in words.
+ABOUT_THE_SAME = "about the same"
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.
 Z_90 = 1.6448536269514722
 
@@ -23,6 +27,8 @@ class Decision:
     ``break_even_steps`` is how many steps repay the accelerator's one-time cost, None when none do or none need to.
     ``speedup`` is the time on the best other device divided by the time on the chosen one. ``thread_options`` are the
     numbers of CPU threads that were compared, ascending; empty unless that was asked for.
+
+    A device is chosen in any case; ``tie`` says that it hardly matters.
     """
 
     device: str
@@ -32,6 +38,18 @@ class Decision:
     break_even_steps: int | None = None
     speedup: float | None = None
     thread_options: tuple[ThreadOption, ...] = ()
+
+    @property
+    def tie(self) -> bool:
+        """Whether the best other device is about as fast: within 10 %, or nobody can be 70 % sure which is faster."""
+        if self.speedup is None or self.confidence is None:
+            return False
+        return self.speedup <= 1.0 + TIE or self.confidence < SURE
+
+    @property
+    def verdict(self) -> str:
+        """The chosen device; ``about the same`` for a tie."""
+        return ABOUT_THE_SAME if self.tie else self.device
 
 
 def decide(predictions: Mapping[str, Timed], steps: int | None) -> Decision:
@@ -54,14 +72,20 @@ def decide(predictions: Mapping[str, Timed], steps: int | None) -> Decision:
             chosen = other
     others = [p for p in ranked if p is not chosen]
     best_other = others[0] if others else None
-    return Decision(
+    decision = Decision(
         device=chosen.device,
         threads=chosen.threads,
         confidence=1.0 if best_other is None else probability_faster(chosen, best_other, steps),
-        reason=reason(chosen, best_other, predictions, steps),
+        reason="",
         break_even_steps=_break_even(predictions, chosen, best_other),
         speedup=None if best_other is None else _speedup(chosen, best_other, steps),
     )
+    told = ""
+    if best_other is not None and decision.tie:
+        close = decision.speedup is not None and decision.speedup <= 1.0 + TIE
+        told = f": {ABOUT_THE_SAME}" if close else f": {ABOUT_THE_SAME}, as far as predictions tell"
+        told += what_tips_it(chosen, best_other, steps, decision.break_even_steps)
+    return replace(decision, reason=reason(chosen, best_other, predictions, steps, told))
 
 
 def probability_faster(chosen: Timed, other: Timed, steps: int | None = None) -> float:

@@ -94,13 +94,15 @@ def _between(small: Prediction, large: Prediction, up: float, down: float, steps
         part: seconds * ((1 - share) * value / small.step_seconds + share * large.components[part] / large.step_seconds)
         for part, value in small.components.items()
     }
-    once = max(small.one_time_seconds, large.one_time_seconds)
+    first = max(large, small, key=lambda p: p.one_time_seconds)
+    once = first.one_time_seconds
     return replace(
         large,
         step_seconds=seconds,
         low=seconds * math.exp(least - here - faster),
         high=seconds * math.exp(most - here + slower),
         one_time_seconds=once,
+        one_time=first.one_time,
         total_seconds=None if steps is None else once + steps * seconds,
         components=components,
         # Memory is never interpolated: what does not fit must not come out as fitting.

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.decision.timed import EQUAL, Timed, counted_seconds
-from placer.pricing import NOT_PREDICTED
+from placer.decision.timed import EQUAL, TIE, Timed, counted_seconds, is_cpu
 from placer.units import format_bytes, format_seconds
-
-#: Components named in a reason, in the words of a reader.
-_NAMES = {
-    "compute": "computing",
-    "dispatch": "launching its kernels",
-    "launch": "launching its kernels",
-    "copy": "copying the batch",
-    "sync": "waiting for the device",
-    "framework": "the framework's own work",
-}
 
 
 def reason(
-    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None
+    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None, tie: str = ""
 ) -> str:
-    """The times that decided it, and what makes the other device slower; memory where that decided it."""
+    """The times that decided it, and what bounds each of the two; memory or one-time costs where those decided it.
+
+    ``tie`` is what follows where the two are about the same.
+    """
     left_out = min(
         (p for p in predictions.values() if not p.fits and p is not chosen),
         key=lambda p: counted_seconds(p, steps),
@@ -41,17 +33,31 @@ def reason(
     if best_other is None:
         only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
         return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)}"
-    if steps is not None and best_other.step_seconds < chosen.step_seconds:
-        return _one_time_reason(chosen, best_other, steps)
-    if steps is not None and _same_step(chosen, best_other):
-        ahead = counted_seconds(chosen, steps) < counted_seconds(best_other, steps)
-        if ahead:
-            return _one_time_reason(chosen, best_other, steps)
-    text = (
-        f"{chosen.device}: a step takes {format_seconds(chosen.step_seconds)} there and "
-        f"{format_seconds(best_other.step_seconds)} on {best_other.device}"
+    if steps is not None and (tie or _one_time_matters(chosen, best_other, steps)):
+        return _totals(chosen, best_other, steps) + tie
+    return (
+        f"{chosen.device}: a step takes {format_seconds(chosen.step_seconds)} there{_bound(chosen)} and "
+        f"{format_seconds(best_other.step_seconds)} on {best_other.device}{_bound(best_other)}{tie}"
     )
-    return text + _main_cost(chosen, best_other)
+
+
+def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int | None) -> str:
+    """What would favour the accelerator of two devices that are about the same, as far as its times tell; else "".
+
+    ``break_even`` is the number of steps that repay its one-time cost. Nothing is priced for this.
+    """
+    pair = [p for p in (chosen, other) if not is_cpu(p.device)]
+    if len(pair) != 1:
+        return ""
+    accelerator, cpu = (other, chosen) if pair[0] is other else (chosen, other)
+    if steps is not None and break_even is not None and break_even > steps:
+        return f"; {accelerator.device} is ahead from {break_even:,} steps on"
+    copies = accelerator.components.get("copy", 0.0)
+    without = counted_seconds(accelerator, steps) - copies * (steps or 1)
+    if without * (1.0 + TIE) < counted_seconds(cpu, steps):
+        seconds = format_seconds(accelerator.step_seconds - copies)
+        return f"; without its copies, a step on {accelerator.device} takes about {seconds}"
+    return f"; a larger batch favours {accelerator.device}" if accelerator.bounded_by == "launches" else ""
 
 
 def _memory(prediction: Timed) -> str:
@@ -61,16 +67,25 @@ def _memory(prediction: Timed) -> str:
     return needed if available is None else f"{needed} and can have {format_bytes(max(available, 0))}"
 
 
-def _same_step(a: Timed, b: Timed) -> bool:
-    return abs(a.step_seconds - b.step_seconds) <= EQUAL * max(a.step_seconds, b.step_seconds)
+def _one_time_matters(chosen: Timed, other: Timed, steps: int) -> bool:
+    """Whether the steps alone would not have decided it: they are equal, or shorter on the other device."""
+    if other.step_seconds < chosen.step_seconds:
+        return True
+    same = other.step_seconds - chosen.step_seconds <= EQUAL * other.step_seconds
+    return same and counted_seconds(chosen, steps) < counted_seconds(other, steps)
 
 
-def _one_time_reason(chosen: Timed, other: Timed, steps: int) -> str:
-    plural = "step" if steps == 1 else "steps"
+def _totals(chosen: Timed, other: Timed, steps: int) -> str:
+    def total(prediction: Timed) -> str:
+        return format_seconds(counted_seconds(prediction, steps))
+
+    def start(prediction: Timed) -> str:
+        once = prediction.one_time_seconds
+        return f" ({format_seconds(once)} of it to start)" if once else ""
+
     return (
-        f"{chosen.device}: {steps:,} {plural} take {format_seconds(counted_seconds(chosen, steps))} there and "
-        f"{format_seconds(counted_seconds(other, steps))} on {other.device}, which needs "
-        f"{format_seconds(other.one_time_seconds)} to start"
+        f"{chosen.device}: {steps:,} step{'s take' if steps > 1 else ' takes'} {total(chosen)} there{start(chosen)} "
+        f"and {total(other)} on {other.device}{start(other)}"
     )
 
 
@@ -80,16 +95,6 @@ def _times(prediction: Timed, steps: int | None) -> str:
     return f"{format_seconds(counted_seconds(prediction, steps))} in all"
 
 
-def _main_cost(chosen: Timed, other: Timed) -> str:
-    """What makes the other device slower: the component that differs most, if it alone explains half of the difference.
-
-    What a measurement adds to the predicted ones explains nothing.
-    """
-    gap = other.step_seconds - chosen.step_seconds
-    known = {name: seconds for name, seconds in other.components.items() if name != NOT_PREDICTED}
-    if gap <= 0.0 or not known:
-        return ""
-    name, seconds = max(known.items(), key=lambda item: item[1] - chosen.components.get(item[0], 0.0))
-    if seconds - chosen.components.get(name, 0.0) < 0.5 * gap:
-        return ""
-    return f", where {_NAMES.get(name, name)} alone takes {format_seconds(seconds)}"
+def _bound(prediction: Timed) -> str:
+    """What takes most of its step, in brackets; "" where that is not known."""
+    return "" if prediction.bounded_by is None else f" (bounded by {prediction.bounded_by})"

@@ -7,6 +7,9 @@ from typing import Protocol
 
 #: Below this relative difference two times are equal.
 EQUAL = 1e-9
+#: Two devices are about the same where the time that counts differs by no more than this share: predictions, and
+#: measurements on a shared machine, are not more exact than that.
+TIE = 0.10
 
 
 class Timed(Protocol):
@@ -32,6 +35,8 @@ class Timed(Protocol):
     def available_memory_bytes(self) -> int | None: ...
     @property
     def fits(self) -> bool: ...
+    @property
+    def bounded_by(self) -> str | None: ...
 
 
 def counted_seconds(prediction: Timed, steps: int | None) -> float:

@@ -23,6 +23,8 @@ __all__ = [
     "OpRow",
     "SpanRow",
     "build",
+    "headings",
+    "legend",
     "load_rich",
     "machine_parts",
     "new_table",
@@ -31,21 +33,25 @@ __all__ = [
     "render_html",
     "render_sweep",
     "render_text",
+    "sureness",
 ]
 
 if TYPE_CHECKING:
     from placer.explanation.console import load_rich, plain
     from placer.explanation.html import render as render_html
     from placer.explanation.printable import printable as printable_values
+    from placer.explanation.provenance import headings, legend
     from placer.explanation.sweep import Sweep
     from placer.explanation.sweep_text import render as render_sweep
     from placer.explanation.tables import new_table
     from placer.explanation.text import render as render_text
-    from placer.explanation.verdict import machine_parts
+    from placer.explanation.verdict import machine_parts, sureness
 
 #: Module and name behind each name that is loaded on first use.
 _HOMES = {
     "Sweep": ("sweep", "Sweep"),
+    "headings": ("provenance", "headings"),
+    "legend": ("provenance", "legend"),
     "load_rich": ("console", "load_rich"),
     "machine_parts": ("verdict", "machine_parts"),
     "new_table": ("tables", "new_table"),
@@ -54,6 +60,7 @@ _HOMES = {
     "render_html": ("html", "render"),
     "render_sweep": ("sweep_text", "render"),
     "render_text": ("text", "render"),
+    "sureness": ("verdict", "sureness"),
 }
 
 

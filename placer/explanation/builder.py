@@ -8,11 +8,10 @@ from typing import Any
 
 from placer.decision import Decision
 from placer.explanation import bottlenecks
-from placer.explanation.bounds import bounds
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import DeviceRow, LayerRow, OpRow
 from placer.explanation.schedule import schedule
-from placer.pricing import Prediction, backed
+from placer.pricing import Prediction, backed, compute_parts
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")
@@ -40,7 +39,7 @@ def build(
         notes=tuple(dict.fromkeys(found)),
         machine=dict(machine),
         bottlenecks=bottlenecks.find(predictions),
-        bounds=bounds(predictions),
+        bounds={n: compute_parts(p.priced, p.priced.fit) for n, p in predictions.items() if p.priced.fit is not None},
         timeline=schedule(predictions, str(workload.get("data", "host"))) if with_timeline else {},
     )
 
@@ -69,6 +68,8 @@ def _device_row(prediction: Prediction) -> DeviceRow:
         coverage=prediction.coverage,
         provenance=prediction.provenance,
         available_memory_bytes=prediction.available_memory_bytes,
+        one_time=dict(prediction.one_time),
+        bounded_by=prediction.bounded_by,
     )
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 #: History of the JSON format. Readers refuse another number.
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
-#:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore.
+#:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
+#:   verdict, and of each device one_time and bounded_by.
 SCHEMA = 1
 
 
@@ -59,6 +60,7 @@ class ExplanationData:
             "devices": {name: row.to_dict() for name, row in self.devices.items()},
             "layers": [row.to_dict() for row in self.layers],
             "ops": [row.to_dict() for row in self.ops],
+            "verdict": self.decision.verdict,
             "threads": self.decision.threads,
             "thread_counts": [vars(option) for option in self.decision.thread_options],
             "speedup": self.decision.speedup,

@@ -10,12 +10,19 @@ from placer.explanation import charts
 from placer.explanation.data import ExplanationData
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
-from placer.explanation.provenance import all_calibrated, headings, legend, marked
-from placer.explanation.step_parts import PARTS, shown_parts, step_parts
+from placer.explanation.provenance import all_calibrated, headings, kind, legend, marked
+from placer.explanation.step_parts import ONE_TIME, PARTS, first_step, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
 from placer.explanation.sweep_text import turns
 from placer.explanation.tables import GUESS, SMALL
-from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
+from placer.explanation.verdict import (
+    advice_lines,
+    bottleneck_lines,
+    bounds_lines,
+    machine_parts,
+    verdict,
+    workload_line,
+)
 from placer.units import format_bytes, format_seconds
 
 #: A layer with more than this share of the time starts unfolded: many models are one large layer beside a small head.
@@ -42,9 +49,11 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         steps=_steps(explanation),
         made_of_svg=charts.made_of(explanation) if devices else "",
         made_of=_made_of(explanation),
+        bounded=bounds_lines(explanation),
+        first_steps=_first_steps(explanation),
         facts=_facts(explanation),
         all_calibrated=all_calibrated(explanation.devices),
-        legend=legend(row.provenance for row in explanation.devices.values()),
+        legend=legend(explanation.devices),
         threads=[
             (row.threads, *map(format_seconds, (row.step_seconds, row.low, row.high)))
             for row in explanation.decision.thread_options
@@ -87,11 +96,26 @@ def _made_of(explanation: ExplanationData) -> list[tuple[str, list[str]]]:
     parts = {name: step_parts(explanation, name) for name in names}
     shown = shown_parts(parts)
     rows = [(PARTS.get(key, key), [format_seconds(parts[n].get(key, 0.0)) for n in names]) for key in shown]
-    return [*rows, ("step", [format_seconds(explanation.devices[name].step_seconds) for name in names])]
+    rows.append(("step", [format_seconds(explanation.devices[name].step_seconds) for name in names]))
+    bounds = [explanation.devices[name].bounded_by for name in names]
+    return [*rows, ("bounded by", [bound or "-" for bound in bounds])] if any(bounds) else rows
+
+
+def _first_steps(explanation: ExplanationData) -> dict[str, Any] | None:
+    """A table of the first step, its parts that later ones do not have, and a later one, by device."""
+    rows = {name: row for name, row in explanation.devices.items() if row.one_time_seconds}
+    if not rows:
+        return None
+    parts = shown_parts({name: row.one_time for name, row in rows.items()})
+    lines = []
+    for name, row in rows.items():
+        seconds = [*(row.one_time.get(key, 0.0) for key in parts), first_step(row) or 0.0, row.step_seconds]
+        lines.append((marked(name, row.provenance), list(map(format_seconds, seconds))))
+    return {"heads": [*(ONE_TIME.get(key, key) for key in parts), "first step", "later step"], "rows": lines}
 
 
 def _facts(explanation: ExplanationData) -> list[dict[str, Any]]:
-    """Memory, one-time cost and coverage of each device."""
+    """Memory and coverage of each device."""
     found = []
     for name, row in explanation.devices.items():
         total = _memory_of(explanation.machine, name)
@@ -100,10 +124,9 @@ def _facts(explanation: ExplanationData) -> list[dict[str, Any]]:
             "memory": format_bytes(row.peak_memory_bytes) + ("" if row.fits else ": too much"),
             "memory_total": None if total is None else format_bytes(total),
             "memory_share": None if total is None else min(row.peak_memory_bytes / total, 1.0),
-            "once": format_seconds(row.one_time_seconds),
             "in_all": None if row.total_seconds is None else format_seconds(row.total_seconds),
             "coverage": row.coverage,
-            "provenance": row.provenance,
+            "provenance": kind(name, row.provenance),
         })  # fmt: skip
     return found
 
@@ -169,7 +192,7 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
     for index, (value, row) in enumerate(sweep.rows.items()):
         found = [times[name][index] for name in sweep.devices]
         rows.append(
-            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.device)
+            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.verdict)
         )
     return {"over": sweep.over, "devices": list(sweep.headings.values()), "rows": rows, "turns": turns(sweep)}
 

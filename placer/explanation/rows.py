@@ -12,7 +12,9 @@ class DeviceRow:
     """One device: times in seconds, memory in bytes. ``low`` and ``high`` bound a 90 % interval of the step.
 
     ``available_memory_bytes`` is what the workload could have there, None where that is not known. ``provenance`` is
-    what its numbers rest on: calibrated, published or data sheet.
+    what its numbers rest on: calibrated, published or data sheet. ``one_time`` are the parts of ``one_time_seconds``,
+    which the first step takes on top: context, libraries, first_calls and weights. ``bounded_by`` is what takes most of
+    a step: launches, transfer, arithmetic, memory or waits; None where that is not known.
     """
 
     step_seconds: float
@@ -26,9 +28,11 @@ class DeviceRow:
     coverage: float
     provenance: str = "calibrated"
     available_memory_bytes: int | None = None
+    one_time: Mapping[str, float] = field(default_factory=dict)
+    bounded_by: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "components": dict(self.components)}
+        return {**vars(self), "components": dict(self.components), "one_time": dict(self.one_time)}
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from placer.explanation.bars import bar
 from placer.explanation.data import ExplanationData
-from placer.explanation.provenance import all_calibrated, headings
-from placer.explanation.step_parts import PARTS, shown_parts, step_parts
+from placer.explanation.provenance import all_calibrated, headings, kind
+from placer.explanation.step_parts import ONE_TIME, PARTS, first_step, shown_parts, step_parts
 from placer.explanation.tables import COLOURS, GUESS, MARK, bar_width, columns_width, drawn_bar, new_table, with_bars
 from placer.units import format_bytes, format_seconds
 
@@ -64,10 +64,14 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
     add("  90% from", (format_seconds(rows[name].low) for name in names))
     add("  90% to", (format_seconds(rows[name].high) for name in names))
     if any(row.one_time_seconds for row in rows.values()):
-        add("once", (format_seconds(rows[name].one_time_seconds) for name in names))
+        add("first step", (_time(first_step(rows[name])) for name in names), style="bold")
+        for key in shown_parts({name: rows[name].one_time for name in names}):
+            add(f"  {ONE_TIME.get(key, key)}", (_time(rows[name].one_time.get(key)) for name in names))
     totals = {name: rows[name].total_seconds for name in names}
     if any(total is not None for total in totals.values()):
-        add("in all", ("-" if total is None else format_seconds(total) for total in totals.values()))
+        add("in all", map(_time, totals.values()))
+    if any(row.bounded_by for row in rows.values()):
+        add("bounded by", (rows[name].bounded_by or "-" for name in names))
     add(
         "needs memory",
         (format_bytes(rows[n].peak_memory_bytes) + ("" if rows[n].fits else " (too much)") for n in names),
@@ -75,9 +79,13 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
     if all_calibrated(rows):
         add("calibrated", (f"{rows[name].coverage:.0%}" for name in names))
     else:
-        add("numbers", (rows[name].provenance for name in names))
+        add("numbers", (kind(name, rows[name].provenance) for name in names))
         add("measured", (f"{rows[name].coverage:.0%}" for name in names))
     return table
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_seconds(seconds)
 
 
 def threads(explanation: ExplanationData) -> Table | None:

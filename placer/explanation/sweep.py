@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer.explanation.data import ExplanationData
-from placer.explanation.provenance import legend, marked
+from placer.explanation.provenance import headings, legend
 from placer.explanation.rows import DeviceRow
 
 
@@ -27,15 +27,17 @@ class Sweep:
     @property
     def headings(self) -> dict[str, str]:
         """What each device is called above its numbers."""
-        found: dict[str, DeviceRow] = {}
-        for row in self.rows.values():
-            found = {**row.devices, **found}
-        return {name: marked(name, found[name].provenance) for name in self.devices}
+        return headings(self._any_rows)
 
     @property
     def legend(self) -> list[str]:
         """One line for each mark in ``headings``."""
-        return legend(device.provenance for row in self.rows.values() for device in row.devices.values())
+        return legend(self._any_rows)
+
+    @property
+    def _any_rows(self) -> dict[str, DeviceRow]:
+        """A row of each device."""
+        return {name: row for found in self.rows.values() for name, row in found.devices.items()}
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
         """Seconds, low and high at each value: of one step over batch sizes, of the whole run over numbers of steps."""
@@ -47,6 +49,14 @@ class Sweep:
         for value, row in self.rows.items():
             if not found or found[-1][1] != row.decision.device:
                 found.append((value, row.decision.device))
+        return found
+
+    def verdicts(self) -> list[tuple[int, str]]:
+        """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
+        found: list[tuple[int, str]] = []
+        for value, row in self.rows.items():
+            if not found or found[-1][1] != row.decision.verdict:
+                found.append((value, row.decision.verdict))
         return found
 
     def turn(self, value: int) -> float | None:
@@ -87,6 +97,7 @@ class Sweep:
                 {
                     self.over: value,
                     "choice": row.decision.device,
+                    "verdict": row.decision.verdict,
                     "confidence": row.decision.confidence,
                     "devices": {name: device.to_dict() for name, device in row.devices.items()},
                 }

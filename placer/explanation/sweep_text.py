@@ -35,8 +35,8 @@ def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
 
 
 def turns(sweep: Sweep) -> str:
-    """One sentence on which device is chosen where."""
-    (_, first), *later = sweep.crossovers()
+    """One sentence on which device is faster where."""
+    (_, first), *later = sweep.verdicts()
     if not later:
         return f"{first} at every {'batch size' if sweep.over == 'batch' else 'number of steps'}."
     named = _NAMED[sweep.over]
@@ -53,17 +53,17 @@ def _table(sweep: Sweep) -> Table:
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
-    table = new_table(TITLES[sweep.over], [sweep.over, *columns, "choice", *(["sure"] if compared else [])])
+    table = new_table(TITLES[sweep.over], [sweep.over, *columns, *(["faster", "sure"] if compared else [])])
     known = {name: sweep.times(name) for name in sweep.devices}
-    turning = {value for value, _ in sweep.crossovers()[1:]}
+    turning = {value for value, _ in sweep.verdicts()[1:]}
     for index, (value, row) in enumerate(sweep.rows.items()):
         cells: list[str] = []
         for name in sweep.devices:
             time = known[name][index]
             cells += ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-        sure = [_sureness(row)] if compared else []
-        choice = f"→ {row.decision.device}" if value in turning else row.decision.device
-        table.add_row(f"{value:,}", *cells, choice, *sure, style="bold" if value in turning else None)
+        said = f"{'→ ' if value in turning else ''}{row.decision.verdict}"
+        answer = [said, _sureness(row)] if compared else []
+        table.add_row(f"{value:,}", *cells, *answer, style="bold" if value in turning else None)
     return table
 
 

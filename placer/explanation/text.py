@@ -11,7 +11,14 @@ from placer.explanation.data import ExplanationData
 from placer.explanation.printable import printable
 from placer.explanation.provenance import legend
 from placer.explanation.tables import MARK
-from placer.explanation.verdict import advice_lines, bottleneck_lines, machine_parts, verdict, workload_line
+from placer.explanation.verdict import (
+    advice_lines,
+    bottleneck_lines,
+    bounds_lines,
+    machine_parts,
+    verdict,
+    workload_line,
+)
 
 #: What the part of a step called dispatch is: on the CPU alone, and where an accelerator is among the devices.
 _DISPATCH_CPU = "dispatch is the framework's own time: Python, autograd, the optimizer's loop."
@@ -40,10 +47,10 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
     parts += body
     if explanation.devices:
         only_cpu = all(name.partition("@")[0] == "cpu" for name in explanation.devices)
-        parts += [_DISPATCH_CPU if only_cpu else _DISPATCH, ""]
+        parts += [_DISPATCH_CPU if only_cpu else _DISPATCH, *bounds_lines(explanation), ""]
     if MARK in plain(body, width=width):
         parts += [_MARKED, ""]
-    if told := legend(row.provenance for row in explanation.devices.values()):
+    if told := legend(explanation.devices):
         parts += [*told, ""]
     parts += _section("Where most of it goes", bottleneck_lines(explanation))
     parts += _section("What would make it faster", advice_lines(explanation))

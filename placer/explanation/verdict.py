@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from placer.decision import ABOUT_THE_SAME, is_cpu
 from placer.explanation.data import ExplanationData
+from placer.explanation.step_parts import BOUNDED, first_step
 from placer.units import format_ratio, format_seconds
 
 #: What the phases are called in a sentence.
@@ -13,15 +15,15 @@ _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass
 
 
 def verdict(explanation: ExplanationData) -> list[str]:
-    """The headline (device, how much faster, how sure), then a line each for reason, interval and break-even."""
+    """The headline (device, how much faster, how sure), then a line each: why, interval, first step, what tips it."""
     decision = explanation.decision
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     if decision.speedup is not None and decision.confidence is not None:
         others = [name for name in explanation.devices if name != decision.device]
         than = others[0] if len(others) == 1 else "the next best"
-        sure = sureness(decision.confidence)
-        lines = [f"{decision.device}: {format_ratio(decision.speedup)} as fast as {than}, {sure} sure"]
-        lines.append(f"{reason[:1].upper()}{reason[1:]}.")
+        ratio, sure = f"{format_ratio(decision.speedup)} as fast", f"{sureness(decision.confidence)} sure"
+        said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
+        lines = [f"{decision.device}: {said}", f"{reason[:1].upper()}{reason[1:]}."]
     else:
         lines = [decision.reason]
     chosen = explanation.devices.get(decision.device)
@@ -29,9 +31,34 @@ def verdict(explanation: ExplanationData) -> list[str]:
         lines.append(
             f"With 90% probability a step takes between {format_seconds(chosen.low)} and {format_seconds(chosen.high)}."
         )
-    if decision.break_even_steps is not None and decision.break_even_steps > 1:
-        lines.append(f"The accelerator's one-time cost is repaid after {decision.break_even_steps:,} steps.")
-    return lines
+    return [*lines, *_first_step(explanation), *_tips(explanation)]
+
+
+def _first_step(explanation: ExplanationData) -> list[str]:
+    """What the first step takes on the accelerator that is chosen or would be repaid, and after how many steps."""
+    decision = explanation.decision
+    rows = {name: row for name, row in explanation.devices.items() if not is_cpu(name) and row.fits}
+    name = decision.device if decision.device in rows else min(rows, key=lambda n: rows[n].step_seconds, default="")
+    first = first_step(rows[name]) if name else None
+    repaid = decision.break_even_steps
+    if first is None or (repaid is None and name != decision.device):
+        return []
+    later = format_seconds(rows[name].step_seconds)
+    ends = f"; repaid after {repaid:,} steps." if repaid is not None and repaid > 1 else "."
+    return [f"The first step on {name} takes {format_seconds(first)}, later ones {later}{ends}"]
+
+
+def _tips(explanation: ExplanationData) -> list[str]:
+    """The changes that were priced and would make one device the faster one."""
+    found = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
+    return [f"What would tip it: {', or '.join(found)}."] if found else []
+
+
+def bounds_lines(explanation: ExplanationData) -> list[str]:
+    """One line on what the devices are bounded by; none where that is not known."""
+    found = dict.fromkeys(row.bounded_by for row in explanation.devices.values())
+    told = "; ".join(f"{name}: {BOUNDED[name]}" for name in found if name in BOUNDED)
+    return [f"bounded by {told}."] if told else []
 
 
 def bottleneck_lines(explanation: ExplanationData) -> list[str]:

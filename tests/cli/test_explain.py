@@ -15,8 +15,10 @@ from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.cli.speed import warning
-from placer.decision import observed
+from placer.decision import decide, history, observed
+from placer.explanation import build
 from placer.placement.step_times import StepTimes
+from placer.pricing import Prediction
 from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
@@ -136,7 +138,9 @@ def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) ->
         assert row["choice"] == min(times, key=lambda name: times[name])
     text = run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:2048", "--mode",
                "infer").stdout  # fmt: skip
-    assert text.rstrip().endswith(f"cpu first; cuda from batch {turn:,} on.")
+    clear = next(row["batch"] for row in values["rows"] if row["verdict"] == "cuda")
+    assert text.rstrip().endswith(f"cuda from batch {clear:,} on.")
+    assert text.splitlines()[-1].startswith("cpu first; ")
 
 
 def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, server: str) -> None:
@@ -211,6 +215,19 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     assert [row["inputs"] for row in decisions] == [["3×5 float32"], ["3×4 float32"]]
 
 
+def test_a_tie_in_the_history_is_called_one(run: Run, make_prediction: Callable[..., Prediction]) -> None:
+    for seconds in (1.05e-3, 3e-3):
+        found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", seconds)}
+        kept = build(found, decide(found, None), {"target": "Net", "mode": "train"}, {}).to_dict()
+        history.record({"kind": "decision", "explanation": kept})
+    table = run("explain").stdout.partition("Last decisions on this machine")[2]
+    clear, tie = (line for line in table.splitlines() if "Net" in line)
+    assert "cpu, about the same" in tie
+    assert "same" not in clear
+    decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
+    assert [row["verdict"] for row in decisions] == ["cpu", "about the same"]
+
+
 @pytest.mark.usefixtures("own")
 def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None:
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
@@ -279,7 +296,8 @@ def test_wrong_usage(run: Run, nets: str, arguments: tuple[str, ...], says: str)
 
 
 def test_no_profile(run: Run, nets: str) -> None:
-    assert "run: placer calibrate" in run("explain", f"{nets}:net", "--batch", "2,84", code=1).stderr
+    estimate = run("explain", f"{nets}:net", "--batch", "2,84").stdout
+    assert "an estimate from published measurements, as this machine is not calibrated" in " ".join(estimate.split())
     missing = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nowhere.json", code=1)
     assert "nowhere.json" in missing.stderr
     named = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nobody-has-this", code=1)

@@ -70,6 +70,22 @@ def test_resident_data_is_what_explain_says_of_it(handmade_profile: Profile) -> 
     assert (found.device, found.how) == ("cuda", 'data="device"')
 
 
+def test_what_tips_a_tie_is_marked(handmade_profile: Profile) -> None:
+    """The copies of a wide input make the accelerator about as slow as the CPU; of resident ones it has none."""
+    even = with_rates(handmade_profile, "cuda", copy__h2d__pageable__bytes_per_second=5.1e9)
+    wide = nn.Linear(4096, 4)
+    tie = placer.explain(wide, (65536, 4096), profile=even)
+    assert tie.decision.tie
+    (tips,) = [row for row in tie.advice if row.tips]
+    assert (tips.kind, tips.device) == ("data", "cuda")
+    assert not placer.explain(wide, (65536, 4096), profile=even, data="device").decision.tie
+    assert f"What would tip it: {tips.change} (cuda)." in str(tie)
+    slow = with_rates(even, "cuda", copy__h2d__pageable__bytes_per_second=1e9)
+    clear = placer.explain(wide, (65536, 4096), profile=slow)
+    assert clear.advice
+    assert not any(row.tips for row in clear.advice)
+
+
 def test_pinned_memory_is_proposed_only_where_it_was_measured(handmade_profile: Profile) -> None:
     def pinned(known: Profile) -> bool:
         workload = make_workload(nn.Linear(4096, 4), (65536, 4096))

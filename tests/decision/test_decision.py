@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from placer.decision.decision import Z_90, break_even_steps, decide, probability_faster
-from placer.pricing.prediction import NOT_PREDICTED, Prediction
+from placer.decision.decision import SURE, Z_90, Decision, break_even_steps, decide, probability_faster
+from placer.pricing.prediction import Prediction
 
 Make = Callable[..., Prediction]
 
@@ -39,7 +39,7 @@ def test_one_time_cost_counts_for_a_number_of_steps(make_prediction: Make) -> No
     decision = decide(devices, 1000)
     assert decision.device == "cpu"
     assert decision.speedup == pytest.approx(4.0 / 2.0)
-    assert decision.reason == "cpu: 1,000 steps take 2.00 s there and 4.00 s on cuda, which needs 3.00 s to start"
+    assert decision.reason == "cpu: 1,000 steps take 2.00 s there and 4.00 s on cuda (3.00 s of it to start)"
 
 
 def test_break_even_is_the_first_step_that_is_ahead(make_prediction: Make) -> None:
@@ -95,19 +95,76 @@ def test_where_nothing_fits_the_fastest_is_taken_with_a_word_of_warning(make_pre
     assert "no device has that much free" in decision.reason
 
 
-def test_the_reason_names_what_makes_the_other_slower(make_prediction: Make) -> None:
-    cpu = make_prediction("cpu", 1.2e-3)
-    cuda = make_prediction("cuda", 3.4e-3, components={"compute": 0.1e-3, "dispatch": 2.9e-3, "copy": 0.4e-3})
+def test_the_reason_names_what_bounds_both(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.2e-3, bounded_by="memory")
+    cuda = make_prediction("cuda", 3.4e-3, bounded_by="launches")
     assert decide({"cpu": cpu, "cuda": cuda}, None).reason == (
-        "cpu: a step takes 1.20 ms there and 3.40 ms on cuda, where launching its kernels alone takes 2.90 ms"
+        "cpu: a step takes 1.20 ms there (bounded by memory) and 3.40 ms on cuda (bounded by launches)"
     )
 
 
-def test_what_a_measurement_adds_explains_nothing(make_prediction: Make) -> None:
-    cpu = make_prediction("cpu", 1.0e-3, components={"compute": 1.5e-3, NOT_PREDICTED: -0.5e-3})
-    for missed in (-0.1e-3, 1.0e-3):
-        cuda = make_prediction("cuda", 1.4e-3, components={"compute": 1.4e-3 - missed, NOT_PREDICTED: missed})
-        assert decide({"cpu": cpu, "cuda": cuda}, None).reason == "cpu: a step takes 1.00 ms there and 1.40 ms on cuda"
+@pytest.mark.parametrize(("slower", "tie"), [(1.0, True), (1.099, True), (1.101, False), (2.0, False)])
+@pytest.mark.parametrize("chosen", ["cpu", "cuda"])
+def test_within_a_tenth_devices_are_about_the_same(
+    make_prediction: Make, slower: float, tie: bool, chosen: str
+) -> None:
+    """However exact the predictions are."""
+    other = "cuda" if chosen == "cpu" else "cpu"
+    times = {chosen: 1e-3, other: slower * 1e-3}
+    found = {name: make_prediction(name, seconds, low=seconds, high=seconds) for name, seconds in times.items()}
+    decision = decide(found, None)
+    assert (decision.device, decision.tie) == (chosen if slower > 1.0 else "cpu", tie)
+    assert decision.verdict == ("about the same" if tie else chosen)
+    assert decision.reason.partition(": about the same")[1] == (": about the same" if tie else "")
+    assert "as far as" not in decision.reason
+
+
+def test_where_nobody_can_be_sure_devices_are_about_the_same(make_prediction: Make) -> None:
+    def decided(low: float, high: float) -> Decision:
+        found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 1.3e-3, low=low, high=high)}
+        return decide(found, None)
+
+    sure, unsure = decided(1.2e-3, 1.4e-3), decided(0.3e-3, 6e-3)
+    assert sure.confidence is not None
+    assert unsure.confidence is not None
+    assert sure.confidence > SURE > unsure.confidence
+    assert (sure.tie, unsure.tie) == (False, True)
+    told = "a step takes 1.00 ms there and 1.30 ms on cuda: about the same, as far as predictions tell"
+    assert unsure.reason == f"cpu: {told}"
+
+
+def test_with_steps_the_total_makes_the_tie(make_prediction: Make) -> None:
+    cpu, cuda = make_prediction("cpu", 2e-3), make_prediction("cuda", 1e-3, one_time_seconds=1.0)
+    tie, clear = decide({"cpu": cpu, "cuda": cuda}, 950), decide({"cpu": cpu, "cuda": cuda}, 100)
+    assert (tie.device, tie.tie, clear.device, clear.tie) == ("cpu", True, "cpu", False)
+    assert tie.reason == (
+        "cpu: 950 steps take 1.90 s there and 1.95 s on cuda (1.00 s of it to start): about the same; "
+        "cuda is ahead from 1,001 steps on"
+    )
+    late = decide({"cpu": cpu, "cuda": cuda}, 1050)
+    assert (late.device, late.tie) == ("cuda", True)
+    told = "1,050 steps take 2.05 s there (1.00 s of it to start) and 2.10 s on cpu: about the same"
+    assert late.reason == f"cuda: {told}"
+
+
+def test_a_tie_names_what_favours_the_accelerator(make_prediction: Make) -> None:
+    cpu = make_prediction("cpu", 1.00e-3)
+    copies = make_prediction("cuda", 1.05e-3, components={"compute": 0.5e-3, "copy": 0.55e-3})
+    small = make_prediction("cuda", 1.05e-3, bounded_by="launches")
+    plain = make_prediction("cuda", 1.05e-3, bounded_by="memory")
+    reasons = [decide({"cpu": cpu, "cuda": cuda}, None).reason for cuda in (copies, small, plain)]
+    assert [reason.partition("about the same")[2] for reason in reasons] == [
+        "; without its copies, a step on cuda takes about 500 µs", "; a larger batch favours cuda", "",
+    ]  # fmt: skip
+    two = decide({"cuda": small, "cuda:1": make_prediction("cuda:1", 1.05e-3, bounded_by="launches")}, None)
+    assert two.reason.endswith(": about the same")
+
+
+def test_no_tie_without_another_device_or_without_a_prediction(make_prediction: Make) -> None:
+    assert not decide({"cpu": make_prediction("cpu")}, None).tie
+    assert not Decision("cpu", 1, None, "cpu: set by PLACER_DEVICE").tie
+    large = make_prediction("cuda", 0.9e-3, fits=False)
+    assert not decide({"cpu": make_prediction("cpu"), "cuda": large}, None).tie
 
 
 def test_no_predictions_are_refused() -> None:

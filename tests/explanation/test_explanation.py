@@ -49,10 +49,10 @@ def test_json_is_schema_1(two: Explanation) -> None:
     ]
     assert list(values)[: len(documented)] == documented
     assert values["schema"] == 1
-    assert (values["choice"], values["break_even_steps"]) == ("cuda", 1501)
+    assert (values["choice"], values["verdict"], values["break_even_steps"]) == ("cuda", "cuda", 1501)
     assert set(values["devices"]["cuda"]) == {
         "step_seconds", "low", "high", "one_time_seconds", "total_seconds", "components", "peak_memory_bytes", "fits",
-        "coverage", "provenance", "available_memory_bytes",
+        "coverage", "provenance", "available_memory_bytes", "one_time", "bounded_by",
     }  # fmt: skip
     assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
     assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])
@@ -105,10 +105,16 @@ def test_round_trip(two: Explanation) -> None:
     assert str(again) == str(two)
 
 
-def test_an_entry_from_before_bottlenecks_were_named_is_read(two: Explanation) -> None:
+def test_an_entry_of_an_earlier_version_is_read(two: Explanation) -> None:
     values = two.to_dict()
     assert values.pop("bottlenecks")
-    assert Explanation.from_dict(values).bottlenecks == ()
+    assert values.pop("verdict")
+    for row in values["devices"].values():
+        del row["one_time"], row["bounded_by"]
+    read = Explanation.from_dict(values)
+    assert read.bottlenecks == ()
+    assert "bounded" not in str(read)
+    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms" in str(read)
 
 
 @pytest.mark.parametrize("change", [{"schema": 2}, {"devices": {"cpu": {}}}, {"devices": 3}, {"choice": ...}])

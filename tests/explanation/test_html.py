@@ -62,6 +62,27 @@ def test_the_page_says_what_the_text_says(explanation: Explanation) -> None:
     assert "block.first: 1.40 ms, 70.0% of cpu" in found
 
 
+def test_the_page_shows_the_first_step_apart_and_what_bounds_each_device(
+    make_prediction: Callable[..., Prediction],
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    once = {"one_time_seconds": 1.5, "one_time": {"context": 0.5, "libraries": 1.0}}
+    found = {
+        "cpu": make_prediction("cpu", 2e-3, bounded_by="memory"),
+        "cuda": make_prediction("cuda", 1e-3, bounded_by="launches", **once),
+    }
+    explained = build(found, decide(found, None), {"target": "Net", "mode": "train"}, {})
+    page = explained.to_html()
+    assert '<th scope="row">bounded by</th><td>memory</td><td>launches</td>' in page
+    heads = [f'<th scope="col">{head}</th>' for head in ("context", "libraries", "first step", "later step")]
+    assert "".join(heads) in page
+    assert '<th scope="row">cuda</th><td>500 ms</td><td>1.00 s</td><td>1.50 s</td><td>1.00 ms</td>' in page
+    assert "The first step and the later ones" not in build(
+        {"cpu": found["cpu"]}, decide({"cpu": found["cpu"]}, None), {"target": "Net", "mode": "train"}, {}
+    ).to_html()
+
+
 def tree_labels(page: str) -> list[str]:
     return re.findall(r'role="treeitem"[^>]*aria-label="([^"]*)"', page)
 

@@ -59,9 +59,21 @@ def test_json_carries_the_provenance_and_old_json_has_none(explanation: Explanat
     assert {row.provenance for row in Explanation.from_dict(values).devices.values()} == {"calibrated"}
 
 
+def test_a_cpu_that_was_not_calibrated_here_is_an_estimate(make_prediction: Callable[..., Prediction]) -> None:
+    found = {
+        "cpu": make_prediction("cpu", 2e-3, sources=("published",) * 5, provenance="published"),
+        "cuda": make_prediction("cuda", 1e-3, sources=("published",) * 5, provenance="published"),
+    }
+    text = str(build(found, decide(found, None), {"target": "Net", "mode": "train"}, {}))
+    assert "\n§ estimated from a similar CPU's measurements, not calibrated here; run: placer calibrate\n" in text
+    assert "\n† from measurements that others published of this GPU" in text
+    assert "\ncpu §" in text
+    assert ["numbers", "estimated", "published"] in [line.split() for line in text.splitlines()]
+
+
 def test_a_sweep_marks_them_too(explanation: Explanation) -> None:
     text = render_sweep(Sweep("batch", {1: explanation, 2: explanation}), width=140)
-    head = next(line for line in text.splitlines() if "choice" in line)
+    head = next(line for line in text.splitlines() if "faster" in line)
     assert "cuda@A †" in head
     assert "cuda@B ‡" in head
     assert "\n† from" in text

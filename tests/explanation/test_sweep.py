@@ -45,6 +45,20 @@ def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> 
     assert " steps.\ncpu first; cuda from 16 steps on." in steps
 
 
+def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Callable[..., Prediction]) -> None:
+    rows = {}
+    for size in (8, 10, 16):
+        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1.02e-3)}
+        rows[size] = build(found, decide(found, None), {}, {})
+    sweep = Sweep("batch", rows)
+    assert turns(sweep) == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
+    text = render(sweep, width=100)
+    assert "→ about the same" in text
+    assert "→ cuda" in text
+    assert [row["verdict"] for row in json.loads(sweep.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
+    assert turns(Sweep("batch", {10: rows[10]})) == "about the same at every batch size."
+
+
 def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
     one = {size: dataclasses.replace(row, devices={"cpu": row.devices["cpu"]}) for size, row in sweep.rows.items()}
     text = render(Sweep("batch", one, {2: "does not divide"}), width=80)

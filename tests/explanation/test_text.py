@@ -36,10 +36,11 @@ NOTE = "a note that is long enough to be wrapped somewhere around the eightieth 
 
 @pytest.fixture
 def explanations(make_prediction: Callable[..., Prediction]) -> dict[str, Explanation]:
-    cpu = make_prediction("cpu", 2e-3, compute=1.5e-3)
+    cpu = make_prediction("cpu", 2e-3, compute=1.5e-3, bounded_by="arithmetic")
+    once = {"context": 0.4, "libraries": 0.8, "first_calls": 0.25, "weights": 0.05}
     cuda = make_prediction(
-        "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, sources=("calibrated",) * 4 + ("floor",), coverage=0.8,
-        peak_memory_bytes=12_100_000_000,
+        "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, one_time=once, bounded_by="launches", coverage=0.8,
+        sources=("calibrated",) * 4 + ("floor",), peak_memory_bytes=12_100_000_000,
     )  # fmt: skip
     one, two = {"cpu": cpu}, {"cpu": cpu, "cuda": cuda}
     both = build(two, decide(two, None), WORKLOAD, MACHINE, (NOTE,))
@@ -111,6 +112,29 @@ def test_a_model_of_many_layers_is_folded_until_it_can_be_taken_in(explanations:
     block = rows(text, "Layers")
     assert len(block) <= 40
     assert block["(whole model)"][-1] == pytest.approx(sum(row.devices["cpu"] for row in layers), rel=0.01)
+
+
+def test_the_first_step_stands_apart_with_what_it_takes_longer_for(explanations: dict[str, Explanation]) -> None:
+    text = render(explanations["two_devices"], width=120)
+    made_of = rows(text, "What a step is made of")
+    parts = [made_of[name] for name in ("context", "libraries", "first calls", "moving weights")]
+    assert sum(seconds for (seconds,) in parts) == pytest.approx(1.5)
+    assert made_of["first step"] == [pytest.approx(1.5, rel=0.01)]  # the accelerator's: the CPU's is not known
+    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms; repaid after 1,501 steps." in text
+    assert "first step" not in render(explanations["one_device"], width=80)
+
+
+def test_a_tie_is_called_one_with_what_tips_it(
+    explanations: dict[str, Explanation], make_prediction: Callable[..., Prediction]
+) -> None:
+    found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 1.05e-3, bounded_by="launches")}
+    advice = (dataclasses.replace(ADVICE[0], tips=True), ADVICE[1])
+    text = render(dataclasses.replace(build(found, decide(found, None), WORKLOAD, MACHINE), advice=advice), width=120)
+    assert text.startswith("cpu: about the same as cuda (1.05× as fast, 6")
+    assert "on cuda (bounded by launches): about the same; a larger batch favours cuda.\n" in text
+    assert "\nWhat would tip it: a batch of 128 instead of 32 (cuda).\n" in text
+    assert "\nbounded by launches: starting operations takes longer than running them.\n" in text
+    assert "about the same" not in render(explanations["two_devices"], width=120)
 
 
 def test_phases_add_up_to_the_sum(explanations: dict[str, Explanation]) -> None:
