@@ -93,3 +93,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext placer``: the models of a notebook are watched, and ``%placer`` compares what they cost where."""
+    importlib.import_module("placer.adoption").load_magic(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext placer``: nothing is watched any more."""
+    importlib.import_module("placer.adoption").unload_magic(shell)

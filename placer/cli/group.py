@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -15,11 +16,20 @@ from placer.errors import PlacerError
 _COMMANDS = {
     "calibrate": "placer.cli.calibrate",
     "explain": "placer.cli.explain",
+    "run": "placer.cli.run",
     "validate": "placer.cli.validate",
     "profile": "placer.cli.profile",
     "gpus": "placer.cli.gpus",
     "doctor": "placer.cli.doctor",
 }
+
+
+class RunLast(BaseException):
+    """Raised by a command to run somebody else's code when the command line is done: its errors are its own."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__()
+        self.run = run
 
 
 class PlacerGroup(click.Group):
@@ -34,6 +44,13 @@ class PlacerGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(module).command
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except RunLast as last:
+            run = last.run
+        return run()
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,6 +1,7 @@
 """Workload -> Trace: the op calls of one step, found on meta tensors or, where that fails, in a real run of a copy."""
 
 from placer.tracing.layout import broadcast_strides
+from placer.tracing.meta_copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.op_arguments import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace
 from placer.tracing.tracer import trace
@@ -15,5 +16,8 @@ __all__ = [
     "TensorSpec",
     "Trace",
     "broadcast_strides",
+    "meta_inputs",
+    "meta_model",
+    "meta_optimizer",
     "trace",
 ]

@@ -1,0 +1,104 @@
+"""One watched process: looks while the script runs, tells when it has ended, and never stands in its way."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placer.adoption.loading import when_loaded
+from placer.errors import first_line
+
+if TYPE_CHECKING:
+    from placer.adoption.watcher import Watcher
+
+#: Columns of a report that does not go to a terminal.
+PIPED_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the report answers: priced by which profile (None: this machine's), beside which other GPU, how fully."""
+
+    profile: Any = None
+    what_if: str | None = None
+    explain: bool = False
+
+
+class Session:
+    """Watches from when torch is there. ``begin`` also tells at the end of the process."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.watcher: Watcher | None = None
+        self.failure: str | None = None
+        self._process = os.getpid()
+
+    def begin(self) -> None:
+        """Watch, and tell on stderr after everything that the script itself does when it ends."""
+        atexit.register(self._at_exit)
+        self.watch()
+
+    def watch(self) -> None:
+        """Watch from now on, or from when torch is imported."""
+        when_loaded("torch", self._start)
+
+    def look_again(self) -> None:
+        """New code is about to run: it may bring new models."""
+        if self.watcher is not None and self.watcher.failure is None:
+            self.watcher.look()
+
+    def stop(self) -> None:
+        """Take every hook away; what was seen stays."""
+        if self.watcher is not None:
+            self.watcher.stop()
+
+    def report(self, question: Question | None = None, *, width: int = PIPED_WIDTH) -> str:
+        """What was seen so far, priced. Raises nothing but what ends a process."""
+        question = question or self.question
+        if self.failure is not None:
+            return f"placer: nothing was watched: {self.failure}\n"
+        if self.watcher is None:
+            return "placer: torch was not imported: there is nothing to compare\n"
+        models, failure = self.watcher.models, self.watcher.failure
+        said = f"placer: watching ended early: {failure}\n" if failure else ""
+        if not models:
+            return f"{said}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
+        from placer.adoption.answers import answer
+        from placer.adoption.report import render
+
+        found = [answer(seen, question.profile, question.what_if, advice=question.explain) for seen in models]
+        if self.watcher.left_out:
+            said += f"placer: {self.watcher.left_out} more models were not kept\n"
+        return said + render(found, width=width, whole=question.explain)
+
+    def _start(self) -> None:
+        """torch has just been imported by the script."""
+        try:
+            from placer.adoption.watcher import Watcher
+
+            self.watcher = Watcher()
+            self.watcher.start()
+        except Exception as error:  # noqa: BLE001 - the script goes on without placer
+            self.failure = f"{type(error).__name__}: {first_line(error)}"
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._process:  # a child that was forked has its parent's end to tell
+            return
+        with contextlib.suppress(OSError, ValueError):  # nobody reads, or stderr is closed
+            sys.stdout.flush()
+            try:
+                self.stop()
+                terminal = sys.stderr.isatty()
+                width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if terminal else PIPED_WIDTH
+                text = f"\n{self.report(width=width)}"
+            except KeyboardInterrupt:
+                text = "placer: interrupted\n"
+            except Exception as error:  # noqa: BLE001 - the script's exit code is not placer's to change
+                text = f"placer: no report: {type(error).__name__}: {first_line(error)}\n"
+            sys.stderr.write(text)
+            sys.stderr.flush()

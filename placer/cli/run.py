@@ -1,0 +1,33 @@
+"""``placer run``."""
+
+from __future__ import annotations
+
+import click
+
+from placer.cli.group import RunLast
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
+@click.option("--explain", is_flag=True, help="Add the whole explanation of each model.")
+@click.option("--what-if", "what_if", metavar="GPU|NAME", help="Add a GPU that is not here to the comparison.")
+@click.option("--profile", metavar="FILE|NAME", help="Price with this profile instead of this machine's.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    module: bool, explain: bool, what_if: str | None, profile: str | None, script: str, arguments: tuple[str, ...]
+) -> None:
+    """Run a script as python would, then say where its models finish first.
+
+    Nothing in the script changes. The report goes to stderr when the script has ended.
+    """
+    from placer.adoption import Question, Session, prepare_module, prepare_script
+
+    run = (prepare_module if module else prepare_script)(script, arguments)
+    session = Session(Question(profile=profile, what_if=what_if, explain=explain))
+
+    def watched() -> None:
+        session.begin()
+        run()
+
+    raise RunLast(watched)

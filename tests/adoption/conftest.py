@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Run:
+    """A Python process in a folder of its own."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", timeout=100, cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "120", **environment}, check=False,
+        )  # fmt: skip
+
+    return run
