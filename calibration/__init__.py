@@ -15,6 +15,7 @@ __all__ = [
     "calibrate",
     "is_alike",
     "render_summary",
+    "validate_accounts",
     "validate_published",
     "validate_suite",
 ]
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
+    from placer.calibration.validation.accounts import validate_accounts
     from placer.calibration.validation.command import main as validate_suite
     from placer.calibration.validation.published_steps import validate_published
 
@@ -33,6 +35,7 @@ _HOMES = {
     "calibrate": ("runner", "calibrate"),
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
+    "validate_accounts": ("validation.accounts", "validate_accounts"),
     "validate_published": ("validation.published_steps", "validate_published"),
     "validate_suite": ("validation.command", "main"),
 }

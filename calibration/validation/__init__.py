@@ -6,6 +6,7 @@ The modules, from the top down:
   predicts the cells of a record anew;
 - ``report`` says in tables (``table``, ``reference_rows``) what the scores are: of predictions (``scoring``,
   ``grouping``) and of decisions (``decision_scoring``, ``decision_rules``, ``scenarios``);
+- ``what_if_rows`` holds the reference systems on GPUs that are not here (``reference_gpus``) against their accounts;
 - ``predictions`` and ``measurements`` fill the ``cells`` of one network, ``isolated`` measures a baseline;
 - ``record`` keeps cells on disk, and reads what it kept with ``json_fields``.
 

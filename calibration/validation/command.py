@@ -13,10 +13,12 @@ from placer import machine
 from placer import profile as profiles
 from placer.calibration.suite import SUITES, entries
 from placer.calibration.validation import record
+from placer.calibration.validation.day_one import without_own_class
 from placer.calibration.validation.record import Report
-from placer.calibration.validation.replaying import Progress, replay
+from placer.calibration.validation.replaying import Progress, profile_of_record, replay
 from placer.calibration.validation.report import render
 from placer.calibration.validation.run import SECONDS_PER_CELL, validate
+from placer.calibration.validation.what_if_rows import what_if_tables
 from placer.errors import CalibrationError
 from placer.profile import Profile
 
@@ -38,22 +40,34 @@ def main(
     time_limit_per_cell: float | None = None,
     progress: bool = True,
     stream: TextIO | None = None,
+    estimate: bool = False,
+    what_if: Sequence[str] | None = None,
 ) -> int:
     """Measure (or, with ``against``, replay a record) and print the tables.
 
     ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``devices`` None are those
     that are both here and calibrated; when replaying, those of the record. ``threads`` are the numbers of CPU threads
-    to run with (None: as the process has now) or, when replaying, those of the cells to keep. Returns the exit code: 0,
-    or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors`` and ValueError
-    for an argument that is not accepted.
+    to run with (None: as the process has now) or, when replaying, those of the cells to keep. With ``estimate`` the
+    CPU's predictions are those of before a calibration (see ``day_one``). ``what_if`` names GPUs of the catalog that
+    the reference systems are priced on too (empty: those of ``what_if_rows``). Returns the exit code: 0, or 1 if not
+    one cell has both a prediction and a measurement. Raises the errors of ``placer.errors`` and ValueError for an
+    argument that is not accepted.
     """
     if suite is not None and suite not in SUITES:
         raise ValueError(f"unknown suite {suite!r}: one of {', '.join(SUITES)} is accepted")
-    chosen = profile if isinstance(profile, Profile) else profiles.load(profile)
+    for name in what_if or ():
+        profiles.find_gpu(name)  # refused before anything is measured
+    if what_if is not None and against is None and suite not in ("reference", "full"):
+        raise ValueError("--what-if prices the reference systems: give --suite reference, or a record with --against")
+    path = None if against is None else _record_path(against)
+    past = None if path is None else record.load(path)
+    if profile is None and not estimate and past is not None and path is not None:
+        profile = profile_of_record(past, path)
+    chosen = _profile(profile, estimate)
     say: Progress = partial(print, file=sys.stderr, flush=True) if progress else (lambda _: None)
     written = None if output is None else Path(output)
-    if against is not None:
-        report = replay(_kept(record.load(_record_path(against)), suite, devices, threads), chosen, progress=say)
+    if past is not None:
+        report = replay(_kept(past, suite, devices, threads), chosen, progress=say)
         if written is not None:
             record.save(report, written)
     else:
@@ -71,8 +85,16 @@ def main(
             time_limit_per_cell=time_limit_per_cell or (QUICK_SECONDS_PER_CELL if quick else SECONDS_PER_CELL),
             visits=QUICK_VISITS if quick else VISITS,
         )
-    render(report, stream or sys.stdout)
+    beside = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
+    render(report, stream or sys.stdout, beside)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
+
+
+def _profile(source: Profile | str | Path | None, estimate: bool) -> Profile:
+    if estimate and source is None:
+        return without_own_class(None)
+    chosen = source if isinstance(source, Profile) else profiles.load(source)
+    return without_own_class(chosen) if estimate else chosen
 
 
 def _kept(

@@ -105,9 +105,13 @@ def _repaid(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) ->
     if cpu is None or gpu is None or cpu.predicted is None or gpu.predicted is None or gpu.one_time_seconds is None:
         return "-"
     saved = cpu.predicted - gpu.predicted
-    if saved <= 0.0:
+    return repaid_after(entry, case, math.floor(gpu.one_time_seconds / saved) + 1 if saved > 0.0 else None)
+
+
+def repaid_after(entry: Reference, case: Case, steps: int | None) -> str:
+    """For people: so many steps, None being never, as epochs; as steps where there is no data set."""
+    if steps is None:
         return "never"
-    steps = math.floor(gpu.one_time_seconds / saved) + 1
     if case.rows is None:
         return f"{steps:,} step{'' if steps == 1 else 's'}"
     epochs = math.ceil(steps / entry.steps_per_epoch(case))

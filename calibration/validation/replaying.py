@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from placer import profile as profiles
 from placer.calibration.suite import accelerator_entries, entries
 from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.predictions import predicted_cells, unpredicted
 from placer.calibration.validation.record import Cell, Report
+from placer.errors import ProfileMissing
+from placer.pricing import nearest_profile
 from placer.profile import Profile
 
 #: Takes a line on what is being done.
@@ -31,6 +34,23 @@ def replay(report: Report, profile: Profile, *, progress: Progress | None = None
         else:
             fresh += predicted_cells(entry, cells, profile, "host")
     return replace(report, cells=tuple(fresh), profile=profile_title(profile))
+
+
+def profile_of_record(report: Report, path: Path) -> Profile:
+    """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
+
+    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
+    ProfileError where a profile cannot be read.
+    """
+    beside = path.parent / report.profile.rpartition(" of ")[0]
+    if beside.is_file():
+        found = profiles.load(beside)
+        if profile_title(found) == report.profile:
+            return found
+    try:
+        return profiles.load(None)
+    except ProfileMissing:
+        return nearest_profile(report.fingerprint)
 
 
 def profile_title(profile: Profile) -> str:

@@ -26,10 +26,10 @@ from placer.units import format_seconds
 WORST = 10
 
 
-def render(report: Report, stream: TextIO) -> None:
-    """Print every table and note of the report."""
+def render(report: Report, stream: TextIO, what_if: Sequence[Table | str] = ()) -> None:
+    """Print every table and note of the report; ``what_if`` stands beside those of the reference systems."""
     rich = stream.isatty()
-    for item in contents(report):
+    for item in contents(report, what_if):
         if isinstance(item, str):
             stream.write(f"{item}\n")
         elif rich:
@@ -38,11 +38,13 @@ def render(report: Report, stream: TextIO) -> None:
             stream.write(plain(item) + "\n")
 
 
-def contents(report: Report) -> Iterator[Table | str]:
+def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Table | str]:
     """What a report says, in order: tables, and lines of text."""
     yield f"profile: {report.profile}"
-    for title, rows in reference_rows(report.cells).items():
-        yield Table(title, COLUMNS, rows)
+    if not what_if or any(cell.device != "cpu" for cell in report.cells):
+        for title, rows in reference_rows(report.cells).items():
+            yield Table(title, COLUMNS, rows)
+    yield from what_if
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():

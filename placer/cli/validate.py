@@ -20,20 +20,36 @@ MOST_THREADS = 4096
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
 @click.option("--profile", metavar="FILE|NAME", help="Predict from another profile than this machine's.")
+@click.option("--estimate", is_flag=True, default=None,
+              help="Predict as before a calibration, from another class of CPU; "
+                   "--profile tells how fast this one is.")  # fmt: skip
 @click.option("--published", type=click.Path(), metavar="DIR",
               help="Compare with published steps on GPUs of the catalog; --profile names the host.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
+@click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
+              help="Price the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
+                   "on the accounts' own hardware, and on a Tesla T4]")  # fmt: skip
+@click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip
 def command(
     suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
-    published: str | None, steps: int | None,
+    estimate: bool | None, published: str | None, steps: int | None, what_if: tuple[str, ...], accounts: str | None,
 ) -> None:  # fmt: skip
     """Show predicted beside measured step times.
 
-    Runs real networks; with --against, compares with an earlier record instead, and with --published, with what others
-    measured on GPUs that are not here.
+    Runs real networks; with --against, compares with an earlier record instead, and with --published and --accounts,
+    with what others measured on GPUs that are not here.
     """
+    if accounts is not None:
+        given_beside = (suite, threads, against, profile, estimate, published, steps, what_if or None)
+        if any(value is not None for value in given_beside):
+            raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
+        raise click.exceptions.Exit(_against_accounts(accounts, output))
     if published is not None:
-        others = {"--suite": suite, "--against": against, "--threads": threads}
+        others = {
+            "--suite": suite, "--against": against, "--threads": threads, "--estimate": estimate,
+            "--what-if": what_if or None,
+        }  # fmt: skip
         if given := [name for name, value in others.items() if value is not None]:
             raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
         raise click.exceptions.Exit(_against_published(published, profile, steps, output))
@@ -43,7 +59,10 @@ def command(
 
     with usage_errors():
         counts = None if threads is None else parse_counts(threads)
-        code = validate_suite(suite=suite, threads=counts, output=output, against=against, profile=profile)
+        code = validate_suite(
+            suite=suite, threads=counts, output=output, against=against, profile=profile, estimate=bool(estimate),
+            what_if=[name for name in what_if if name] if what_if else None,
+        )  # fmt: skip
     raise click.exceptions.Exit(code)
 
 
@@ -55,6 +74,13 @@ def _against_published(folder: str, profile: str | None, steps: int | None, outp
     written = None if output is None else Path(output)
     say = partial(click.echo, err=True)
     return validate_published(folder, profile=host, steps=steps, output=written, say=say)
+
+
+def _against_accounts(collection: str, output: str | None) -> int:
+    from placer.calibration import validate_accounts
+
+    written = None if output is None else Path(output)
+    return validate_accounts(collection, output=written, say=partial(click.echo, err=True))
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

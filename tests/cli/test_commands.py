@@ -50,7 +50,8 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
-                                   "--steps"}  # fmt: skip
+                                   "--steps", "--accounts", "--estimate", "--what-if"}  # fmt: skip
+    assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
     assert set(group.commands) == {"show", "list", "path", "export", "import"}
@@ -118,6 +119,9 @@ def test_validate_without_a_profile(run: Run) -> None:
     (("--published", "there", "--threads", "1", "--suite", "full"), "leave out --suite and --threads"),
     (("--published", "there", "--steps", "0"), "--steps"),
     (("--steps", "10"), "give their folder with --published DIR"),
+    (("--accounts", "there", "--suite", "quick"), "leave out all but --output"),
+    (("--accounts", "there", "--what-if"), "leave out all but --output"),
+    (("--published", "there", "--what-if", "K40"), "leave out --what-if"),
 ])  # fmt: skip
 def test_published_steps_go_with_no_suite_and_no_record(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in run("validate", *arguments, code=2).stderr
@@ -128,6 +132,11 @@ def test_a_folder_without_published_steps_is_named(run: Run, tmp_path: Path) -> 
         error = run("validate", "--published", str(folder), code=1).stderr
         assert f"no published steps in {folder}" in error
         assert "steps.csv.gz and e2e_neusight.csv" in error
+
+
+def test_a_missing_collection_of_accounts_is_named(run: Run, tmp_path: Path) -> None:
+    error = run("validate", "--accounts", str(tmp_path / "nowhere.jsonl"), code=1).stderr
+    assert "give the file accounts.jsonl" in error
 
 
 def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

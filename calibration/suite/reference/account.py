@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from placer.calibration.suite.accounts import Host, hosts
 from placer.calibration.suite.entry import Entry, Suite
+
+#: What an account says of a case: which device finished first, or that neither did by much.
+Outcome = Literal["CPU", "GPU", "tie"]
 
 
 @dataclass(frozen=True)
 class Case:
     """One thing the account tried: a batch size on ``rows`` rows of data, and what it reported, hardware included.
 
-    ``rows`` is None where there is no data set to go through: then the run is a long one.
+    ``rows`` is None where there is no data set to go through: then the run is a long one. ``claim`` holds the outcomes
+    that agree with the report; none where it compares no devices. ``doubt`` says why a claim is not a clear one.
     """
 
     batch: int
     rows: int | None
     reported: str
+    claim: tuple[Outcome, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,9 @@ class Reference(Entry):
     """A variant of a reference system. ``system`` is the account, ``variant`` what of it this is.
 
     ``batches`` are those of ``cases`` (see ``batches_of``); a case with the same batch and other rows is the same step,
-    run another number of times.
+    run another number of times. ``gpu`` is the account's card, by its name in the catalog, and ``cpu`` the CPU beside
+    it. No account names its CPU, and ``names_gpu`` is False where it names no card either: what a free notebook of the
+    day had stands in, a Tesla K80 and one core of a Xeon.
     """
 
     suites: frozenset[Suite] = frozenset({"reference", "full"})
@@ -35,6 +45,9 @@ class Reference(Entry):
     cases: tuple[Case, ...] = ()
     #: How often the account went through its data.
     epochs: int = 1
+    gpu: str = "Tesla K80"
+    names_gpu: bool = False
+    cpu: Host = hosts.COLAB
 
     def steps(self, case: Case) -> int | None:
         """How many steps the account's run takes; None for a long run."""

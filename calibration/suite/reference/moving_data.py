@@ -27,9 +27,9 @@ def square_matrices(side: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(side, side), torch.randn(side, side)
 
 
-_STAYING = (Case(200, None, "GPU 6 times faster than the CPU"),)
-_COPIED = (Case(200, None, "GPU and CPU about equal"),)
-_CONVNET = (Case(64, MNIST_ROWS, "153 s against 83 s on a Tesla K80, 10 epochs"),)
+_STAYING = (Case(200, None, "GPU 6 times faster than the CPU", ("GPU",)),)
+_COPIED = (Case(200, None, "GPU and CPU about equal", ("tie",)),)
+_CONVNET = (Case(64, MNIST_ROWS, "153 s against 83 s on a Tesla K80, 10 epochs", ("GPU",)),)
 
 
 def _square(
@@ -47,6 +47,6 @@ ENTRIES = (
     Reference(
         "mnist_example_training", "cnn", convnet_training, digits, batches_of(_CONVNET), ("train",),
         optimizer="adadelta", loss=own_loss, data="host", system=SYSTEM, variant="MNIST ConvNet", cases=_CONVNET,
-        epochs=10,
+        epochs=10, gpu="Tesla K80", names_gpu=True,
     ),
 )  # fmt: skip

@@ -21,11 +21,11 @@ def surface_training() -> Supervised:
 
 _SMALL = "no gain on the GPU"
 _WHOLE = (
-    Case(100, 100, _SMALL),
-    Case(1000, 1000, _SMALL),
-    Case(40_000, 40_000, "GPU about 200 times faster"),
+    Case(100, 100, _SMALL, ("CPU", "tie")),
+    Case(1000, 1000, _SMALL, ("CPU", "tie")),
+    Case(40_000, 40_000, "GPU about 200 times faster", ("GPU",)),
 )
-_LOADED = tuple(Case(LOADER_BATCH, rows, "GPU much slower than the CPU") for rows in (100, 1000, 40_000))
+_LOADED = tuple(Case(LOADER_BATCH, rows, "GPU much slower than the CPU", ("CPU",)) for rows in (100, 1000, 40_000))
 ENTRIES = (
     Reference(
         "surface_whole_data", "mlp", surface_training, surface, batches_of(_WHOLE), ("train",), loss=own_loss,

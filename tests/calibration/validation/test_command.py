@@ -11,9 +11,11 @@ import pytest
 from placer.calibration.validation import record
 from placer.calibration.validation.command import main
 from placer.calibration.validation.record import Cell, Report
-from placer.errors import CalibrationError, ProfileError
+from placer.errors import CalibrationError, ProfileError, UnknownGPU
 
 from .made_up import profile
+
+FOLDER = Path(__file__).parents[3] / "calibration" / "records" / "cpu-intel-avx512-2-core"
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,3 +48,29 @@ def test_main_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         main(against=tmp_path / "none.json", profile=profile())
     with pytest.raises(ProfileError):
         main("quick")
+
+
+def test_main_prices_a_record_with_the_profile_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "empty"))
+    past = record.load(FOLDER / "reference.json")
+    cells = tuple(cell for cell in past.cells if cell.network == "square_product_staying")
+    named, alone = tmp_path / "named.json", tmp_path / "alone" / "record.json"
+    alone.parent.mkdir()
+    (tmp_path / "reference_profile.json").write_bytes((FOLDER / "reference_profile.json").read_bytes())
+    for path in (named, alone):
+        record.save(replace(past, cells=cells), path)
+    shown = []
+    for path in (named, alone):
+        stream = io.StringIO()
+        assert main(against=path, what_if=["K40"], progress=False, stream=stream) == 0
+        shown.append(stream.getvalue())
+    assert past.profile in shown[0]
+    assert "intel-xeon-avx512-2-core" in shown[1]  # without it: the shipped one of the nearest class
+    assert all("on a Tesla K40m beside it" in text and "1 of 1 decided as reported" in text for text in shown)
+
+
+def test_what_if_needs_the_reference_systems() -> None:
+    with pytest.raises(ValueError, match="give --suite reference"):
+        main("quick", profile=profile(), what_if=[])
+    with pytest.raises(UnknownGPU, match="'K9000'"):
+        main("reference", profile=profile(), what_if=["K9000"])
