@@ -32,14 +32,17 @@ FORBIDDEN_CALLS = {
     "torch.export.load", "torch.package.PackageImporter", "numpy.load", "np.load", "pandas.read_pickle", "yaml.load",
     "runpy.run_path", "runpy.run_module", "eval", "exec", "compile", "os.system", "os.popen",
 }  # fmt: skip
-#: A program the user names on the command line: torch unpickles it, so it is run like any other target.
-ALLOWED_CALLS = {"placer/workload/exported.py": {"torch.export.load"}}
+#: Programs the user names on the command line, which are run: a script, and an exported one, which torch unpickles.
+ALLOWED_CALLS = {
+    "placer/workload/exported.py": {"torch.export.load"}, "placer/adoption/running.py": {"compile", "exec"},
+}  # fmt: skip
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
     "calibration/__init__.py", "calibration/gpu_run/child.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
-    "placer/__init__.py", "placer/api.py", "placer/cli/group.py", "placer/explanation/__init__.py",
+    "calibration/suite/accounts/__init__.py", "placer/__init__.py", "placer/adoption/__init__.py",
+    "placer/adoption/watcher.py", "placer/api.py", "placer/cli/group.py", "placer/explanation/__init__.py",
     "placer/pricing/__init__.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.exported", "placer.workload.load_exported"}
