@@ -20,6 +20,7 @@ SCRIPT = Path(__file__).parent / "simulated" / "rehearsal.py"
 
 
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_path: Path) -> None:
     done = subprocess.run(
