@@ -10,7 +10,7 @@ from collections.abc import Hashable
 import torch
 
 from placer import profile as profiles
-from placer.errors import PlacerWarning, ProfileError, ProfileMissing
+from placer.errors import PlacerWarning, ProfileError
 from placer.pricing import estimated_profile
 from placer.profile import Profile
 from placer.workload import strict
@@ -29,38 +29,36 @@ def present_profile() -> Profile:
     Raises ProfileError where no estimate can be made. Under PLACER_STRICT=1 there is none: raises ProfileMissing,
     ProfileStale or what else is wrong with the calibration.
     """
-    own, wrong = None, None
+    own, wrong = None, ""
     try:
         own = profiles.load_cached(None)
         profiles.check_fresh(own)
     except ProfileError as error:
         if strict():
             raise
-        wrong = error
+        wrong = str(error)  # the error itself would keep what was read of the file
     key = _key(own)
-    if own is not None and wrong is None:
+    if own is not None and not wrong:
         _answers[key] = own, own
         return own
     known = _answers.get(key)
     if known is None or known[1] is own or profiles.changed_fields(known[1]):
-        made = estimated_profile(own, str(wrong), torch.get_num_threads())
+        made = estimated_profile(own, wrong, torch.get_num_threads())
         known = _answers[key] = own, made
     return known[1]
 
 
-def profile_as_before() -> Profile:
-    """What ``present_profile`` returned last for the calibration of now, without a look at the machine.
+def profile_as_before() -> Profile | None:
+    """What ``present_profile`` returned last for the calibration of now, without a look at the machine; None: nothing.
 
-    Raises ProfileError where it was never asked.
+    Under PLACER_STRICT=1 that is never an estimate.
     """
     try:
         own: Profile | None = profiles.load_cached(None)
     except ProfileError:
         own = None
-    known = _answers.get(_key(own))
-    if known is None or (strict() and known[1] is not own):
-        raise ProfileMissing("this machine's profile was not looked at yet")
-    return known[1]
+    _, found = _answers.get(_key(own), (None, None))
+    return None if found is not own and strict() else found
 
 
 def say_estimated(profile: Profile) -> None:

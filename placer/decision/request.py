@@ -21,7 +21,7 @@ from placer.decision import convention, planning, present, ranks, real_times, re
 from placer.decision.comparison import Comparison, compare
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
-from placer.errors import PlacerError
+from placer.errors import PlacerError, ProfileMissing
 from placer.profile import Profile
 from placer.workload import (
     MEASURE,
@@ -60,7 +60,9 @@ class Request:
     @cached_property
     def profile(self) -> Profile:
         """Read once, so that the whole request is answered from one. Raises ProfileError."""
-        return present.present_profile() if self.source is None else profiles.load_cached(self.source)
+        if self.source is not None:
+            return profiles.load_cached(self.source)
+        return present.profile_as_before() or present.present_profile()
 
     @property
     def profile_read(self) -> Profile | None:
@@ -75,11 +77,14 @@ class Request:
 
     def comparison(self) -> Comparison:
         """The devices to compare. Raises ProfileError, ProfileStale for another machine's ``source``."""
-        if self.source is not None:
-            profiles.check_fresh(self.profile)
+        profile = self.profile
+        if self.source is None:
+            profile = present.present_profile()
+        else:
+            profiles.check_fresh(profile)
         names, notes = convention.reachable(self.workload, self.devices)
         return compare(
-            self.profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes
+            profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes
         )
 
 
@@ -155,6 +160,8 @@ def answered_before(
         signed, named, short = meaning
         where = _where(lambda: residence.device_name(plans.device_of(model)), short)
         profile = present.profile_as_before() if source is None else profiles.load_cached(source)
+        if profile is None:
+            raise ProfileMissing("this machine's profile was not looked at yet")
         return _question(signed, named, threads, measure, profile, where)
 
     try:
