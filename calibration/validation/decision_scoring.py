@@ -19,9 +19,7 @@ from placer.calibration.validation.decision_rules import (
 )
 from placer.calibration.validation.record import Cell, thread_count
 from placer.calibration.validation.scenarios import Scenario, scenarios, thread_scenarios
-
-#: Two devices whose measured times differ by less than this share are a tie: either choice is right.
-TIE = 0.10
+from placer.decision import TIE
 
 
 @dataclass(frozen=True)

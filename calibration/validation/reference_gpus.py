@@ -11,17 +11,15 @@ from torch import nn
 
 from placer.calibration.suite.reference.account import Reference
 from placer.calibration.validation.cells import build_model, cell_workload
+from placer.calibration.validation.elsewhere import priced_elsewhere
 from placer.calibration.validation.record import Cell
 from placer.decision import decide
 from placer.errors import PlacerError
-from placer.explanation import DeviceRow, Explanation, Sweep
-from placer.machine import LAST_THRESHOLD, HeapState
-from placer.pricing import Prediction, Residence, gpu_profile, predict
+from placer.explanation import Explanation, Sweep, device_row
+from placer.pricing import Prediction, gpu_profile
 from placer.profile import Profile
 from placer.tracing import Trace, trace
 
-#: The heap of a process that has run for a while, so that a table does not depend on what this one did before.
-_HEAP = HeapState(LAST_THRESHOLD, 0)
 #: A sweep goes to this batch at least.
 _LARGEST_BATCH = 4096
 
@@ -66,12 +64,9 @@ class Steps:
         data = self.entry.data or "host"
         traced = self._traced(batch)
         return {
-            device: predict(
-                traced, profile, devices=(device,), threads=hardware.threads, data=data, heap=_HEAP,
-                residence=Residence(here=False),
-            )[device]
+            device: priced_elsewhere(traced, profile, device, hardware.threads, data)
             for device, profile in hardware.profiles.items()
-        }  # fmt: skip
+        }
 
     def sweep(self, hardware: Hardware) -> Sweep:
         """Powers of two around the batch where the choice for a long run turns. It is taken to turn once.
@@ -122,11 +117,5 @@ class Steps:
 
 def _explained(predictions: Mapping[str, Prediction]) -> Explanation:
     """What a sweep asks of an explanation: the decision for a long run, and a row for each device."""
-    rows = {
-        name: DeviceRow(
-            p.step_seconds, p.low, p.high, p.one_time_seconds, None, p.components, p.peak_memory_bytes, p.fits,
-            p.coverage, p.provenance,
-        )
-        for name, p in predictions.items()
-    }  # fmt: skip
+    rows = {name: device_row(prediction) for name, prediction in predictions.items()}
     return Explanation({}, decide(predictions, None), rows, (), ())

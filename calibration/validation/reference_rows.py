@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference
-from placer.calibration.validation.decision_scoring import TIE
 from placer.calibration.validation.record import Cell, thread_count
+from placer.decision import TIE
 from placer.units import format_seconds
 
 Row = tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 from placer.units import format_bytes, format_seconds
 
-#: What choose does with a device that nothing is known of.
+#: What an answer about a device rests on that was not calibrated.
 _NOT_CALIBRATED = {
     "published": "not calibrated: estimated from what others measured",
     "data sheet": "not calibrated: estimated from its data sheet",

@@ -40,17 +40,17 @@ def command(
     Runs real networks; with --against, compares with an earlier record instead, and with --published and --accounts,
     with what others measured on GPUs that are not here.
     """
+    of_a_suite = {
+        "--suite": suite, "--against": against, "--threads": threads, "--estimate": estimate,
+        "--what-if": what_if or None,
+    }  # fmt: skip
+    given = [name for name, value in of_a_suite.items() if value is not None]
     if accounts is not None:
-        given_beside = (suite, threads, against, profile, estimate, published, steps, what_if or None)
-        if any(value is not None for value in given_beside):
+        if given or any(value is not None for value in (profile, published, steps)):
             raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
         raise click.exceptions.Exit(_against_accounts(accounts, output))
     if published is not None:
-        others = {
-            "--suite": suite, "--against": against, "--threads": threads, "--estimate": estimate,
-            "--what-if": what_if or None,
-        }  # fmt: skip
-        if given := [name for name, value in others.items() if value is not None]:
+        if given:
             raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
         raise click.exceptions.Exit(_against_published(published, profile, steps, output))
     if steps is not None:

@@ -18,6 +18,7 @@ from placer.decision.request import Request, answered_before, check, look_up, re
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.timed import TIE, is_cpu
+from placer.decision.totals import Total, total
 
 __all__ = [
     "ABOUT_THE_SAME",
@@ -29,6 +30,7 @@ __all__ = [
     "SURE",
     "TIE",
     "ThreadOption",
+    "Total",
     "advise",
     "answered_before",
     "batch_size",
@@ -53,6 +55,7 @@ __all__ = [
     "same_randomness",
     "say_estimated",
     "understood",
+    "total",
     "unusable",
     "with_batch",
     "with_occupied",

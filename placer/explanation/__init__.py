@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from placer.decision import Advice
-from placer.explanation.builder import build
+from placer.explanation.builder import build, device_row
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
 
@@ -23,6 +23,7 @@ __all__ = [
     "OpRow",
     "SpanRow",
     "build",
+    "device_row",
     "headings",
     "legend",
     "load_rich",

@@ -33,7 +33,7 @@ def build(
     return Explanation(
         workload=dict(workload),
         decision=decision,
-        devices={name: _device_row(prediction) for name, prediction in predictions.items()},
+        devices={name: device_row(prediction) for name, prediction in predictions.items()},
         layers=_layer_rows(predictions),
         ops=_op_rows(predictions),
         notes=tuple(dict.fromkeys(found)),
@@ -55,7 +55,8 @@ def uncalibrated_ops(predictions: Mapping[str, Prediction]) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def _device_row(prediction: Prediction) -> DeviceRow:
+def device_row(prediction: Prediction) -> DeviceRow:
+    """What an explanation keeps of a prediction."""
     return DeviceRow(
         step_seconds=prediction.step_seconds,
         low=prediction.low,

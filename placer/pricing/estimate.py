@@ -6,7 +6,7 @@ accelerator's are those of the catalog, found by the name that its driver gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,6 @@ from placer.errors import UnknownGPU
 from placer.pricing.other_cpu import on_other_cpu
 from placer.pricing.speeds import cpu_speeds
 from placer.profile import SCHEMA, DeviceFit, Profile
-
-#: What an estimate is called where a profile would be named.
-NAME = "estimate"
 
 
 def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
@@ -33,10 +30,11 @@ def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
     if cpu is None:
         nearest = nearest_profile(facts)
         cpu = on_other_cpu(nearest, cpu_speeds(facts, nearest, threads), threads=threads)
+    others = (_accelerator(accelerator, own, cpu, facts) for accelerator in facts["accelerators"])
     return Profile(
-        schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=(*cpu.fits, *_accelerators(own, cpu, facts)),
+        schema=SCHEMA, created="", fingerprint=facts, samples=(), fits=(*cpu.fits, *(fit for fit in others if fit)),
         noise={}, warnings=(f"an estimate from published measurements, as {why}",),
-        complete=True, seconds=0.0, name=NAME, unusable={} if own is None else own.unusable,
+        complete=True, seconds=0.0, name="estimate", unusable={} if own is None else own.unusable,
     )  # fmt: skip
 
 
@@ -60,25 +58,19 @@ def _calibrated_cpu(own: Profile | None, facts: Mapping[str, Any]) -> Profile | 
     return replace(own, fits=tuple(fit for fit in own.fits if fit.device == "cpu")) if "cpu" in own.devices() else None
 
 
-def _accelerators(own: Profile | None, cpu: Profile, facts: Mapping[str, Any]) -> Iterator[DeviceFit]:
-    """The fit of every accelerator: as calibrated, where that holds, or of the catalog."""
-    # Only where there is an accelerator: the catalog's model takes time to load.
-    for accelerator in facts["accelerators"]:
-        yield from _accelerator(accelerator, own, cpu, facts)
-
-
 def _accelerator(
     accelerator: Mapping[str, Any], own: Profile | None, cpu: Profile, facts: Mapping[str, Any]
-) -> Iterator[DeviceFit]:
+) -> DeviceFit | None:
+    """The fit of an accelerator: as calibrated, where that holds, or of the catalog; None where nothing is known."""
     device = str(accelerator["device"])
     alone = {**facts, "accelerators": [accelerator]}
     if own is not None and device in own.devices() and not profiles.stale_fields(own, alone):
-        yield own.fit(device)
-        return
+        return own.fit(device)
+    # Only where there is an accelerator: the catalog's model takes time to load.
     from placer.pricing.gpu.catalog_profile import gpu_profile
 
     try:
         found = gpu_profile(str(accelerator["name"]), cpu)
     except UnknownGPU:
-        return
-    yield replace(found.fits[0], device=device, estimated=True)
+        return None
+    return replace(found.fits[0], device=device, estimated=True)
