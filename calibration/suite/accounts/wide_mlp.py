@@ -64,5 +64,10 @@ ACCOUNTS = (
             Point("train", (Part(lambda: OwnTarget(wide()), _rows, "train", loss=own_loss, count=2.0),)),
             Point("eval", (Part(wide, _rows, "infer", count=2.0),)),
         ),
+        why=(
+            "A training step with Adam needs 10.3 GB and the card has 8, so placer says that it does not fit. The "
+            "account's time on the GPU, twelve times what placer says of that card, suggests that weights were moved "
+            "during the step."
+        ),
     ),
 )  # fmt: skip
