@@ -16,6 +16,8 @@ __all__ = [
     "is_alike",
     "render_summary",
     "validate_accounts",
+    "validate_compiled",
+    "validate_jobs",
     "validate_published",
     "validate_suite",
 ]
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from placer.calibration.summary import render as render_summary
     from placer.calibration.validation.accounts import validate_accounts
     from placer.calibration.validation.command import main as validate_suite
+    from placer.calibration.validation.compiled_speed_ups import validate_compiled
+    from placer.calibration.validation.jobs import validate_jobs
     from placer.calibration.validation.published_steps import validate_published
 
 #: Module and name behind each name of this page.
@@ -36,6 +40,8 @@ _HOMES = {
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
     "validate_accounts": ("validation.accounts", "validate_accounts"),
+    "validate_compiled": ("validation.compiled_speed_ups", "validate_compiled"),
+    "validate_jobs": ("validation.jobs", "validate_jobs"),
     "validate_published": ("validation.published_steps", "validate_published"),
     "validate_suite": ("validation.command", "main"),
 }

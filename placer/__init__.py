@@ -20,7 +20,11 @@ __all__ = [
     "explain",
     "calibrate",
     "load_profile",
+    "Job",
+    "Part",
+    "Loading",
     "Placement",
+    "JobPlacement",
     "Prediction",
     "Decision",
     "Explanation",
@@ -62,9 +66,10 @@ if TYPE_CHECKING:
         UnknownGPU,
     )
     from placer.explanation import Explanation
+    from placer.jobs import JobPlacement
     from placer.pricing import Prediction
     from placer.profile import Profile
-    from placer.workload import Workload
+    from placer.workload import Job, Loading, Part, Workload
 
 #: Where each public name lives; names not listed live in ``placer.errors``.
 _HOMES = {
@@ -78,6 +83,10 @@ _HOMES = {
     "Explanation": "placer.explanation",
     "Profile": "placer.profile",
     "Workload": "placer.workload",
+    "Job": "placer.workload",
+    "Part": "placer.workload",
+    "Loading": "placer.workload",
+    "JobPlacement": "placer.jobs",
 }
 
 

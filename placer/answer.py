@@ -18,6 +18,7 @@ from placer.explanation import Explanation, build
 from placer.placement import (
     Drift,
     MovedBatches,
+    Optimizers,
     Staging,
     StepTimes,
     move,
@@ -156,10 +157,11 @@ def explanation_of(plan: Plan, *, with_timeline: bool = True) -> Explanation:
 class Mover:
     """Gives the answers to one request, and moves what it says.
 
-    ``optimizer`` is the caller's, whose state moves along also in inference. With ``move`` False nothing is touched.
+    ``optimizer`` is the caller's (or several), whose state moves along also in inference. With ``move`` False nothing
+    is touched.
     """
 
-    def __init__(self, request: Request, optimizer: str | torch.optim.Optimizer | None, move: bool) -> None:
+    def __init__(self, request: Request, optimizer: Optimizers, move: bool) -> None:
         self.request = request
         self.workload = request.workload
         self.optimizer = optimizer
@@ -214,13 +216,13 @@ class Mover:
         return decision.threads if self.request.threads == "tune" else None
 
 
-def record(plan: Plan, seconds: float) -> None:
-    """A decision that took so long, into the history: for ``placer explain`` without a target.
+def record(explain: Callable[[], Explanation], seconds: float) -> None:
+    """A decision that took so long, and what explains it, into the history: for ``placer explain`` without a target.
 
     Layers are folded to the model's own children. Never raises, unless ``PLACER_STRICT=1``.
     """
     try:
-        kept = explanation_of(plan, with_timeline=False).folded(depth=1)
+        kept = explain().folded(depth=1)
         refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
     except Exception as error:  # whatever goes wrong in the history costs a line of it, not the decision
         if strict():

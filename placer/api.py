@@ -11,27 +11,27 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from placer import decision as deciding
-from placer import profile as profiles
-from placer import tracing
 from placer.answer import Mover, Placement, explanation_of, placement_of, record
-from placer.decision import Comparison, Plan, Request, ranks
-from placer.errors import PlacerError, ProfileError, first_line
+from placer.decision import Plan, ranks
+from placer.errors import PlacerError
 from placer.explanation import Explanation
 from placer.placement import move_optimizer, same_device, target
-from placer.pricing import named_profile
 from placer.profile import Profile
 from placer.workload import (
     THREADS,
+    Job,
     Workload,
     check_available,
     check_choice,
     check_devices,
+    check_on_cpu,
     make_workload,
     override,
     strict,
@@ -39,7 +39,7 @@ from placer.workload import (
 
 
 def choose(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | Job,
     batch_shape: Any = None,
     *,
     example: Any = None,
@@ -86,6 +86,11 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
+    if isinstance(model, Job):
+        from placer.jobs import choose_job  # most workloads are single steps
+
+        given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules)
+        return choose_job(model, given, data, devices, threads, measure, profile, move)
     words = None
     if modules is None and isinstance(model, nn.Module):
         words = deciding.words(
@@ -105,12 +110,9 @@ def choose(
         return mover.forced(forced)
     try:
         started = time.perf_counter()
-        plan, is_news = deciding.look_up(request)
-        if plan is None:
-            plan, is_news = _new_plan(request), True
-            deciding.remember(request, plan)
+        plan, is_news = deciding.plan_for(request)
         if is_news:
-            record(plan, time.perf_counter() - started)
+            record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
     except PlacerError as error:
         if strict():
             raise
@@ -122,7 +124,7 @@ def choose(
 
 
 def explain(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | Job,
     batch_shape: Any = None,
     *,
     example: Any = None,
@@ -137,6 +139,7 @@ def explain(
     profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     modules: nn.Module | Iterable[nn.Module] | None = None,
     what_if: str | os.PathLike[str] | None = None,
+    on_cpu: Iterable[str] | str = (),
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
@@ -146,15 +149,24 @@ def explain(
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
     compared, whatever this machine has; with several, side by side.
 
+    ``on_cpu`` names submodules (as in ``model.named_modules()``) that stay on the CPU while the rest runs on an
+    accelerator: that adds ``cuda+cpu`` to the comparison.
+
     Raises:
         ValueError, TypeError: a wrong argument.
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
             (TraceError).
     """
+    if isinstance(model, Job):
+        from placer.jobs import explain_job
+
+        given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules, on_cpu or None)
+        return explain_job(model, given, data, devices, threads, profile, what_if)
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
     )  # fmt: skip
+    workload = replace(workload, on_cpu=check_on_cpu(on_cpu, workload))
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
     return explain_workload(workload, names, threads, profile, what_if)
@@ -170,26 +182,10 @@ def explain_workload(
     advice: bool = True,
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
-    asked: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
-    own, *beside = asked
-    profiles.check_source(own)
-    if own is None and names is not None:
-        check_available(names)
-    used = deciding.present_profile() if own is None else _named(own)
-    notes: tuple[str, ...] = ()
-    if own is None:
-        names, notes = deciding.reachable(workload, names)
-    elif used.created and (changed := profiles.changed_fields(used)):
-        notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
-    host = used if "cpu" in used.devices() else None
-    other = None if what_if is None else _named(what_if, host)
-    others = tuple(_named(source, host) for source in beside)
-    comparison = deciding.compare(
-        used, devices=names, threads=threads, what_if=other, beside=others, here=own is None,
-        home=deciding.home(workload), notes=notes,
-    )  # fmt: skip
-    plan = make_plan(workload, comparison)
-    seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if own is None else plan
+    asked = deciding.asked(names, threads, profile, what_if)
+    comparison = asked.comparison(workload)
+    plan = deciding.make_plan(workload, comparison)
+    seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if asked.own else plan
     return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
 
 
@@ -227,44 +223,7 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
     Raises:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
-    return _named(source, samples=True)
-
-
-def make_plan(workload: Workload, comparison: Comparison) -> Plan:
-    """Trace one step, price it on every device, decide. Raises TraceError or ProfileError."""
-    traced = tracing.trace(workload)
-    prices = comparison.price(traced, workload)
-    return deciding.decided(workload, traced, comparison, prices)
-
-
-def _named(
-    source: Profile | str | os.PathLike[str] | None, host: Profile | None = None, *, samples: bool = False
-) -> Profile:
-    """A profile by path or name, else of a GPU of the catalog, driven by the CPU of ``host`` (None: this machine's)."""
-
-    def this_machine() -> Profile | None:
-        try:
-            return profiles.load_cached(None)
-        except ProfileError:
-            return None
-
-    profiles.check_source(source)
-    return named_profile(source, this_machine if host is None else lambda: host, samples=samples)
-
-
-def _new_plan(request: Request) -> Plan:
-    """A plan made now, with what is known of busy devices and of real step times. Every failure is a PlacerError."""
-    workload = request.workload
-    try:
-        plan = deciding.with_occupied(make_plan(workload, request.comparison()))
-        plan = plan if request.measure == "never" else deciding.with_race(plan, workload, request.measure)
-        return deciding.with_seen(plan, workload.steps)
-    except PlacerError:
-        raise
-    except Exception as error:
-        # The boundary of "choose never breaks a training script": tracing runs the user's own code on tensors it was
-        # not written for, pricing sees ops nobody foresaw; what they raise must end in a warning, not in a crash.
-        raise PlacerError(f"pricing failed with {type(error).__name__}: {first_line(error)}") from error
+    return deciding.profile_named(source, samples=True)
 
 
 def _is_there(model: nn.Module, plan: Plan, optimizer: Any) -> bool:

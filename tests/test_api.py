@@ -53,7 +53,7 @@ def test_signatures_are_those_of_the_contract() -> None:
     workload = ["model", "batch_shape=None", "example=None", "mode=None", "loss=None", "optimizer=None", "steps=None",
                 "data='host'", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
     assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None"]
-    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None"]
+    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", "on_cpu=()"]
     assert names(placer.calibrate) == ["budget=60.0", "devices=None", "progress=True", "path=None"]
     assert names(placer.load_profile) == ["source=None"]
     for function in (placer.choose, placer.explain):
@@ -139,7 +139,7 @@ def test_a_decision_that_cannot_be_recorded_stands(
         raise RuntimeError("no such line")
 
     # A text of its own: each is said once in a process.
-    monkeypatch.setattr("placer.answer.explanation_of", broken)
+    monkeypatch.setattr("placer.api.explanation_of", broken)
     with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: no such line"):
         placement = placer.choose(model, (32, 84))
     assert placement.confidence is not None

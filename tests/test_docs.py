@@ -78,6 +78,7 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 #: Pages of frameworks show the framework's own warnings about what they import, too.
 FRAMEWORKS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*num_workers.*", "ignore:No early stopping",
+    "ignore:Best weights from best epoch",
 )  # fmt: skip
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=[FRAMEWORKS] if page.parent.name == "integrations" else [])

@@ -12,10 +12,10 @@ import placer
 
 def test_public_names_are_locked() -> None:
     assert sorted(placer.__all__) == [
-        "CalibrationError", "Decision", "Explanation", "Placement", "PlacerError", "PlacerWarning", "Prediction",
-        "Profile", "ProfileDamaged", "ProfileError", "ProfileMissing", "ProfileStale", "ProfileTooNew", "ProfileTooOld",
-        "TargetError", "TimerError", "TraceError", "UnknownGPU", "Workload", "__version__", "calibrate", "choose",
-        "explain", "load_profile",
+        "CalibrationError", "Decision", "Explanation", "Job", "JobPlacement", "Loading", "Part", "Placement",
+        "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError", "ProfileMissing",
+        "ProfileStale", "ProfileTooNew", "ProfileTooOld", "TargetError", "TimerError", "TraceError", "UnknownGPU",
+        "Workload", "__version__", "calibrate", "choose", "explain", "load_profile",
     ]  # fmt: skip
 
 

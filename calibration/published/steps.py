@@ -109,16 +109,17 @@ def read_steps(folder: Path) -> tuple[list[PublishedStep], list[LeftOut]]:
     """
     steps: list[PublishedStep] = []
     out: list[LeftOut] = []
-    for row in _rows(folder):
+    for row in rows_in(folder):
         reason = left_out(row)
         if reason is None:
-            steps.append(_step(row, SOURCES[row["source"]]))
+            steps.append(step_of(row, SOURCES[row["source"]]))
         else:
             out.append(LeftOut(row["source"], row["gpu_norm"], row["network"], reason))
     return _weighted(steps), out
 
 
-def _rows(folder: Path) -> Iterator[Row]:
+def rows_in(folder: Path) -> Iterator[Row]:
+    """All rows in ``folder``, those that are no steps of ours included. Raises FileNotFoundError."""
     with gzip.open(folder / "steps.csv.gz", "rb") as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
             if row["source"] != "neusight":  # the other file has these rows unrounded, forward and backward apart
@@ -126,7 +127,8 @@ def _rows(folder: Path) -> Iterator[Row]:
     yield from neusight_rows(folder / "e2e_neusight.csv")
 
 
-def _step(row: Row, source: StepSource) -> PublishedStep:
+def step_of(row: Row, source: StepSource) -> PublishedStep:
+    """What a row says, in our words."""
     on_device = "already on device" in row["notes"]
     train = row["mode"] == "train"
     keeps = source.keeps_gradients if source.keeps_gradients is not None else not torch_is_2(row)

@@ -100,7 +100,7 @@ def price_steps(
 def _priced(step: PublishedStep, trace: Trace, sheet: DataSheet, cpu: Profile | None) -> PricedStep:
     profile = gpu_profile(sheet.name, cpu)
     device = profile.devices()[0]
-    with _precision(step):
+    with as_published(step):
         found = predict(trace, profile, devices=[device], data=step.copies)[device]
     roofline, flops = _bounds(step, trace, sheet)
     held = "GPU" if step.gpu in HELD_OUT_GPUS else "network" if fold(base_network(step.network)) == 0 else ""
@@ -112,7 +112,7 @@ def _priced(step: PublishedStep, trace: Trace, sheet: DataSheet, cpu: Profile | 
 
 
 @contextlib.contextmanager
-def _precision(step: PublishedStep) -> Iterator[None]:
+def as_published(step: PublishedStep) -> Iterator[None]:
     """The switches for TF32 as the source had them."""
     before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
     torch.backends.cudnn.allow_tf32 = step.conv_tf32 or step.dtype == "tf32"

@@ -24,10 +24,9 @@ from placer.calibration.validation.predictions import predicted_cells
 from placer.calibration.validation.record import Cell, Key, Report
 from placer.calibration.validation.replaying import Progress
 from placer.calibration.validation.resuming import resumed
-from placer.decision import same_randomness
 from placer.profile import Profile
 from placer.units import format_seconds
-from placer.workload import Data
+from placer.workload import Data, same_randomness
 
 #: Visits more, for cells that on no visit had the machine at its usual speed for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.

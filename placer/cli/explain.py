@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 @click.option("--what-if", "what_if", metavar="GPU|NAME",
               help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
                    "accelerator of another profile.")  # fmt: skip
+@click.option("--on-cpu", "on_cpu", multiple=True, metavar="MODULE",
+              help="Also price the model with this submodule on the CPU and the rest on an accelerator.")  # fmt: skip
 @click.option(
     "--sweep",
     metavar="batch=1:4096",
@@ -54,6 +56,7 @@ def command(
     devices: tuple[str, ...],
     profiles: tuple[str, ...],
     what_if: str | None,
+    on_cpu: tuple[str, ...],
     sweep: str | None,
     form: str,
     output: str | None,
@@ -62,39 +65,49 @@ def command(
 
     Without TARGET, show the last decisions taken on this machine.
 
-    TARGET is package.module:attribute or file.py:attribute (a module, a class or a factory that takes no argument), or
-    an exported program, file.pt2.
+    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory that takes no
+    argument), or an exported program, file.pt2.
     """
     # Pricing multiplies matrices of some hundred rows: threads of numpy's own would wait longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
-        _no_workload_options(context)
+        _no_options(context, (*_OF_A_STEP, "devices", "profiles", "what_if", "sweep"), "needs a TARGET")
         write_result(rendered_decisions(form, output), output)
         return
     from placer.cli import sweep as sweeps
+    from placer.cli.job import job_explanation
     from placer.cli.shapes import example, parse_batch, parse_sweep
-    from placer.workload import check_devices, load_exported, load_target, make_workload
+    from placer.workload import Job, check_devices, check_on_cpu, load_exported, load_target, make_workload
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
         wanted = None if sweep is None else parse_sweep(sweep)
     exported = target.endswith(".pt2")
-    if not shapes and not exported:
-        raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
     inputs = example(shapes) if shapes else None
+    model: Any
     draw: Callable[[], None] | None = None
     if exported:
         model, own = load_exported(target, train=mode == "train")
         inputs = own if inputs is None else inputs
     else:
         model, draw = load_target(target)
+    if isinstance(model, Job):
+        _no_options(context, _OF_A_STEP, "is for a single step; a Job says what to run in its parts")
+        with usage_errors():
+            job_explanation(model, wanted, check_devices(devices or None), profiles, what_if, form, output)
+        _warn_of_speed(profiles)
+        return
+    if not shapes and not exported:
+        raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
+    if wanted is not None and (wanted.part or wanted.over not in ("batch", "steps")):
+        raise click.UsageError(f"--sweep {sweep} is for a placer.Job, and {target} is a model", context)
     with usage_errors():
         workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
-        workload = replace(workload, draw=draw)
+        workload = replace(workload, draw=draw, on_cpu=check_on_cpu(on_cpu, workload))
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
         swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
@@ -109,12 +122,16 @@ def command(
     _warn_of_speed(profiles)
 
 
-def _no_workload_options(context: click.Context) -> None:
-    """Refuse options about the workload: without a TARGET they would have no effect."""
-    for name in ("batches", "mode", "optimizer", "steps", "data", "threads", "devices", "profiles", "what_if", "sweep"):
+#: Options that say what a single step is.
+_OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data", "threads", "on_cpu")
+
+
+def _no_options(context: click.Context, names: Sequence[str], why: str) -> None:
+    """Refuse options that would have no effect. Raises click.UsageError."""
+    for name in names:
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p for p in context.command.params if p.name == name).opts[0]
-            raise click.UsageError(f"{option} needs a TARGET", context)
+            raise click.UsageError(f"{option} {why}", context)
 
 
 def _explain(

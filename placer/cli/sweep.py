@@ -11,7 +11,7 @@ from placer.cli.shapes import Range
 from placer.decision import batch_size, decide, with_batch
 from placer.errors import TraceError
 from placer.explanation import DeviceRow, Explanation, Sweep
-from placer.workload import Workload
+from placer.workload import Job, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,30 @@ class _Candidate(DeviceRow):
 def of_workload(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
     """The workload at every batch size or number of steps; ``explain`` prices one."""
     return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
+
+
+def of_job(wanted: Range, job: Job, explain: Callable[[Job], Explanation]) -> Sweep:
+    """The job at every number of repeats, or with a part of every batch size or count; ``explain`` prices one.
+
+    Raises ValueError for a part that it does not have, or that has no batch size.
+    """
+    if wanted.over == "repeats":
+        return Sweep("repeats", over_steps(explain(job), wanted.values).rows)
+    if not wanted.part:
+        names = ", ".join(part.name for part in job.parts)
+        raise ValueError(f"--sweep of a job is over repeats, or batch or count of a part (PART.{wanted.over}): {names}")
+    part = job.part(wanted.part)
+    if wanted.over == "batch" and batch_size(part.workload) is None:
+        raise ValueError(f"--sweep varies the first size of every input, and those of {part.name} have none in common")
+
+    def at(value: int | None) -> Explanation:
+        if value is None:
+            return explain(job)
+        if wanted.over == "count":
+            return explain(job.with_part(part.changed(count=value)))
+        return explain(job.with_part(part.changed(workload=with_batch(part.workload, value))))
+
+    return replace(run(wanted, at), part=part.name)
 
 
 def around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
@@ -50,14 +74,14 @@ def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
     failed: dict[int, str] = {}
     error: TraceError | None = None
     for size in wanted.values:
-        click.echo(f"placer: batch {size:,}", err=True)
+        click.echo(f"placer: {wanted.over} {size:,}", err=True)
         try:
             rows[size] = explain(size)
         except TraceError as caught:
             error, failed[size] = caught, str(caught)
     if error is not None and not rows:
         raise error
-    return Sweep("batch", rows, failed)
+    return Sweep(wanted.over, rows, failed)
 
 
 def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:

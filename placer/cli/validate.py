@@ -26,14 +26,17 @@ MOST_THREADS = 4096
 @click.option("--published", type=click.Path(), metavar="DIR",
               help="Compare with published steps on GPUs of the catalog; --profile names the host.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
+@click.option("--compiled", is_flag=True, help="Compare the published steps of compiled networks with the same eager.")
 @click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
               help="Price the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
                    "on the accounts' own hardware, and on a Tesla T4]")  # fmt: skip
 @click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
               help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip
+@click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
     suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
     estimate: bool | None, published: str | None, steps: int | None, what_if: tuple[str, ...], accounts: str | None,
+    compiled: bool, jobs: bool,
 ) -> None:  # fmt: skip
     """Show predicted beside measured step times.
 
@@ -45,6 +48,10 @@ def command(
         "--what-if": what_if or None,
     }  # fmt: skip
     given = [name for name, value in of_a_suite.items() if value is not None]
+    if jobs:
+        if given or any(value is not None for value in (accounts, published, steps)):
+            raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
+        raise click.exceptions.Exit(_jobs(profile, output))
     if accounts is not None:
         if given or any(value is not None for value in (profile, published, steps)):
             raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
@@ -52,7 +59,9 @@ def command(
     if published is not None:
         if given:
             raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
-        raise click.exceptions.Exit(_against_published(published, profile, steps, output))
+        raise click.exceptions.Exit(_against_published(published, profile, steps, output, compiled=compiled))
+    if compiled:
+        raise click.UsageError("--compiled compares published steps: give their folder with --published DIR")
     if steps is not None:
         raise click.UsageError("--steps counts published steps: give their folder with --published DIR")
     from placer.calibration import validate_suite
@@ -66,14 +75,26 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-def _against_published(folder: str, profile: str | None, steps: int | None, output: str | None) -> int:
-    from placer.calibration import validate_published
+def _against_published(
+    folder: str, profile: str | None, steps: int | None, output: str | None, *, compiled: bool
+) -> int:
+    from placer.calibration import validate_compiled, validate_published
     from placer.profile import load
 
     host = None if profile is None else load(profile)
     written = None if output is None else Path(output)
     say = partial(click.echo, err=True)
-    return validate_published(folder, profile=host, steps=steps, output=written, say=say)
+    validate = validate_compiled if compiled else validate_published
+    return validate(folder, profile=host, steps=steps, output=written, say=say)
+
+
+def _jobs(profile: str | None, output: str | None) -> int:
+    from placer.calibration import validate_jobs
+    from placer.profile import load
+
+    given = None if profile is None else load(profile)
+    written = None if output is None else Path(output)
+    return validate_jobs(profile=given, output=written, say=partial(click.echo, err=True))
 
 
 def _against_accounts(collection: str, output: str | None) -> int:

@@ -1,20 +1,21 @@
 """Predictions -> Decision: which device, how sure, with how many threads, and what was decided before."""
 
 from placer.decision import history, observed, ranks
-from placer.decision.advice import Advice, advise
+from placer.decision.advice import LEAST_GAIN, Advice, advise
+from placer.decision.asked import Asked, asked, profile_named
 from placer.decision.candidates import unusable
 from placer.decision.changes import batch_size, with_batch
 from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import conventional, reachable
-from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide
+from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide, probability_faster
+from placer.decision.making import make_plan, plan_for
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
 from placer.decision.planning import decided
 from placer.decision.present import present_profile, say_estimated
-from placer.decision.race import same_randomness
 from placer.decision.real_times import with_race, with_seen
-from placer.decision.request import Request, answered_before, check, look_up, remember, understood, words
+from placer.decision.request import Request, answered_before, check, understood, words
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.timed import TIE, is_cpu
@@ -23,8 +24,10 @@ from placer.decision.totals import Total, total
 __all__ = [
     "ABOUT_THE_SAME",
     "Advice",
+    "Asked",
     "Comparison",
     "Decision",
+    "LEAST_GAIN",
     "Plan",
     "Request",
     "SURE",
@@ -33,6 +36,7 @@ __all__ = [
     "Total",
     "advise",
     "answered_before",
+    "asked",
     "batch_size",
     "best_count",
     "break_even_steps",
@@ -44,15 +48,16 @@ __all__ = [
     "history",
     "home",
     "is_cpu",
-    "look_up",
+    "make_plan",
     "observed",
+    "plan_for",
     "plans",
     "present_profile",
+    "probability_faster",
+    "profile_named",
     "ranks",
     "reachable",
-    "remember",
     "running_with",
-    "same_randomness",
     "say_estimated",
     "understood",
     "total",

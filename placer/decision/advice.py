@@ -16,6 +16,7 @@ from placer.decision import changes
 from placer.decision.comparison import Comparison
 from placer.decision.decision import Decision, decide
 from placer.decision.plan import Plan
+from placer.decision.split_advice import embeddings_on_cpu
 from placer.errors import PlacerError
 from placer.pricing import Prediction
 from placer.profile import DeviceFit
@@ -37,7 +38,7 @@ class Advice:
     ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
     is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
     ``guess`` that much of ``after`` is not backed by calibration, ``tips`` that devices which are about the same
-    would not be any more: ``device`` would be ahead.
+    would not be any more: ``device`` would be ahead. ``fits_on`` is a device that the workload fits on only so.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Advice:
     changes_results: bool = False
     guess: bool = False
     tips: bool = False
+    fits_on: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,8 @@ class _Question:
 def advise(workload: Workload, plan: Plan, comparison: Comparison) -> tuple[Advice, ...]:
     """The changes that save at least ``LEAST_GAIN`` of a step (per row, for a larger batch), the largest first.
 
+    One that makes the workload fit on the only device that is faster, or on any at all, comes whatever it saves.
+
     ``plan`` is what was made of ``workload`` by ``comparison``. A change that cannot be traced or priced is left out;
     nothing is raised.
     """
@@ -103,9 +107,9 @@ def advise(workload: Workload, plan: Plan, comparison: Comparison) -> tuple[Advi
     trace = chosen.priced.trace
     question = _Question(workload, trace, plan.predictions, plan.decision, comparison)
     found: list[Advice] = []
-    for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations):
+    for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations, _embeddings):
         found += _asked(ask, question)
-    return tuple(sorted((a for a in found if a.gain >= LEAST_GAIN), key=lambda a: -a.gain))
+    return tuple(sorted((a for a in found if a.gain >= LEAST_GAIN or a.fits_on), key=lambda a: -a.gain))
 
 
 def _asked(ask: Callable[[_Question], Iterator[Advice]], question: _Question) -> list[Advice]:
@@ -191,3 +195,16 @@ def _activations(q: _Question) -> Iterator[Advice]:
 def _really_ran(trace: Trace) -> bool:
     """Whether tracing had to run the step: asking again would run a changed one, for seconds."""
     return any("real run" in note for note in trace.notes)
+
+
+def _embeddings(q: _Question) -> Iterator[Advice]:
+    """Large embeddings on the CPU, the rest on an accelerator: where that is faster, or where nothing else fits."""
+    found = embeddings_on_cpu(q.workload, q.predictions, q.comparison)
+    if found is None:
+        return
+    before, after = q.chosen.step_seconds, found.prediction.step_seconds
+    if after < before or not q.chosen.fits:
+        yield Advice(
+            kind="split", change=found.change, how=found.how, device=found.prediction.device, before=before,
+            after=after, gain=1.0 - after / before, guess=found.prediction.coverage < BACKED, fits_on=found.fits_on,
+        )  # fmt: skip

@@ -17,6 +17,7 @@ from placer.decision import settings
 from placer.decision import threads as thread_counts
 from placer.decision.candidates import candidates, lacks
 from placer.decision.residence import residence
+from placer.decision.split import accelerators_of, split_predictions
 from placer.decision.threads import ThreadOption
 from placer.errors import ProfileError
 from placer.pricing import Prediction, Residence, predict
@@ -59,10 +60,15 @@ class Comparison:
         where = residence(workload, self.fitted_as) if self.here else Residence(here=False)
         able = tuple(name for name in self.devices if lacks(name, trace) is None)
         predictions, tried = predict_all(trace, workload, self.profile, able or self.devices, self.threads, where)
-        if self.what_if is not None:
-            predictions.update(_elsewhere(trace, workload, self.what_if, _accelerator(self.what_if)))
-        for other in self.beside:
-            predictions.update(_elsewhere(trace, workload, other, *other.devices()))
+        accelerators = accelerators_of(predictions, self.profile, where)
+        threads = predictions["cpu"].threads if "cpu" in predictions else None
+        others = [] if self.what_if is None else [(self.what_if, (_accelerator(self.what_if),))]
+        for other, names in (*others, *((other, other.devices()) for other in self.beside)):
+            found = _elsewhere(trace, workload, other, *names)
+            accelerators += accelerators_of(found, other, Residence(here=False))
+            predictions.update(found)
+        if workload.on_cpu:
+            predictions.update(split_predictions(trace, workload, accelerators, self.profile, threads, where))
         return Prices(predictions, tried)
 
     def without(self, trace: Trace) -> dict[str, str]:
@@ -104,7 +110,8 @@ def predict_all(
     """
     here = profile.fingerprint.get("cpu") == machine.cpu_model()
     now = torch.get_num_threads() if here else profiles.default_threads(profile)
-    asked = partial(predict, trace, profile, data=workload.data, steps=workload.steps, residence=where)
+    asked = partial(predict, trace, profile, data=workload.data, steps=workload.steps, residence=where,
+                    loading=workload.loading)  # fmt: skip
     found = asked(devices=devices, threads=now)
     if "cpu" not in found:
         return Prices(found, ())
@@ -135,7 +142,7 @@ def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str
     """Devices of another machine's profile, named ``cuda@that-profile``; of the catalog's GPUs, ``cuda@Tesla T4``."""
     found = predict(
         trace, profile, devices=devices, threads=profiles.default_threads(profile), data=workload.data,
-        steps=workload.steps, residence=Residence(here=False),
+        steps=workload.steps, residence=Residence(here=False), loading=workload.loading,
     )  # fmt: skip
     named: dict[str, Prediction] = {}
     for device, prediction in found.items():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from placer import machine
 from placer.decision.decision import Decision
 from placer.decision.plan import Plan
+from placer.decision.split import is_split
 
 #: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
 BUSY = 0.5
@@ -20,7 +21,7 @@ def occupied(devices: Iterable[str]) -> tuple[str, ...]:
     """
     found = []
     for device in devices:
-        elsewhere = "@" in device  # of another machine
+        elsewhere = "@" in device or is_split(device)  # of another machine, or said of its accelerator
         if elsewhere or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
             continue
         share = machine.utilization(device)

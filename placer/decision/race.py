@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from placer.decision.observed import Seen
 from placer.nest import map_nest, tensors
 from placer.placement import move, move_optimizer, synchronize, target
-from placer.workload import Workload, optimizer_classes
+from placer.workload import Workload, optimizer_classes, same_randomness
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
 WARM_UP = 3
@@ -98,21 +96,6 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         synchronize(device)
 
     return step
-
-
-@contextlib.contextmanager
-def same_randomness(devices: Sequence[str]) -> Iterator[None]:
-    """Leave the generators of torch, numpy and Python as they were."""
-    python, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
-    found = [torch.device(device) for device in devices if torch.device(device).type != "cpu"]
-    kind = found[0].type if found else "cuda"
-    indices = [device.index or 0 for device in found if device.type == kind]
-    try:
-        with torch.random.fork_rng(devices=indices, device_type=kind):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 def _copied(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from placer.decision.timed import counted_seconds
+from placer.pricing import Provenance
+
+#: From the best to the weakest.
+_PROVENANCES: tuple[Provenance, ...] = ("calibrated", "published", "data sheet")
 
 
 class Step(Protocol):
@@ -17,7 +23,7 @@ class Step(Protocol):
     @property
     def high(self) -> float: ...
     @property
-    def one_time_seconds(self) -> float: ...
+    def one_time(self) -> Mapping[str, float]: ...
     @property
     def components(self) -> Mapping[str, float]: ...
     @property
@@ -28,11 +34,15 @@ class Step(Protocol):
     def fits(self) -> bool: ...
     @property
     def bounded_by(self) -> str | None: ...
+    @property
+    def coverage(self) -> float: ...
+    @property
+    def provenance(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Total:
-    """Several steps as one, for ``decide``; times in seconds, memory in bytes."""
+    """Several steps as one, with what a ``Prediction`` says of one; times in seconds, memory in bytes."""
 
     device: str
     threads: int
@@ -40,38 +50,72 @@ class Total:
     low: float
     high: float
     one_time_seconds: float
+    total_seconds: float | None
     components: Mapping[str, float]
     peak_memory_bytes: int
     available_memory_bytes: int | None
     fits: bool
-    bounded_by: str | None
+    coverage: float
+    provenance: Provenance
+    one_time: Mapping[str, float] = field(default_factory=dict)
+    bounded_by: str | None = None
 
 
-def total(device: str, threads: int, parts: Sequence[tuple[float, Step]]) -> Total:
+def total(
+    device: str,
+    threads: int,
+    parts: Sequence[tuple[float, Step]],
+    *,
+    models: Sequence[Hashable] = (),
+    repeats: int | None = None,
+) -> Total:
     """The sum of ``parts``, pairs of how often a step runs and the step.
 
     Errors of the parts are taken to go the same way, which gives the widest interval: the ends of the 90 % intervals
-    are added up. Parts share context, libraries and weights: of one-time costs and memory the largest counts. The whole
-    is bounded by what bounds its longest part. Raises ValueError without parts.
+    are added up. ``models`` tells which parts share their weights (those of equal entries; none given: all do). Parts
+    share the context and the libraries, and those of one model its weights and its memory: the largest counts. Memory
+    and weights of several models are added up. The whole is bounded by what bounds its longest part. ``repeats`` is how
+    often the whole runs. Raises ValueError without parts.
     """
     if not parts:
         raise ValueError("a total needs at least one part")
     _, longest = max(parts, key=lambda part: part[0] * part[1].step_seconds)
-    _, largest = max(parts, key=lambda part: part[1].peak_memory_bytes)
     components: dict[str, float] = {}
     for count, step in parts:
         for name, seconds in step.components.items():
             components[name] = components.get(name, 0.0) + count * seconds
-    return Total(
+    model_of = list(models) or [None] * len(parts)
+    needed, weights, shared = dict.fromkeys(model_of, 0), dict.fromkeys(model_of, 0.0), dict[str, float]()
+    for model, (_, step) in zip(model_of, parts, strict=True):
+        needed[model] = max(needed[model], step.peak_memory_bytes)
+        weights[model] = max(weights[model], step.one_time.get("weights", 0.0))
+        for name, seconds in step.one_time.items():
+            shared[name] = max(shared.get(name, 0.0), seconds)
+    if any(weights.values()):
+        shared["weights"] = sum(weights.values())
+    available = [step.available_memory_bytes for _, step in parts if step.available_memory_bytes is not None]
+    room = max(available, default=None)
+    seconds = sum(count * step.step_seconds for count, step in parts)
+    covered = sum(count * step.step_seconds * step.coverage for count, step in parts)
+    found = Total(
         device=device,
         threads=threads,
-        step_seconds=sum(count * step.step_seconds for count, step in parts),
+        step_seconds=seconds,
         low=sum(count * step.low for count, step in parts),
         high=sum(count * step.high for count, step in parts),
-        one_time_seconds=max(step.one_time_seconds for _, step in parts),
+        one_time_seconds=sum(shared.values()),
+        total_seconds=None,
         components=components,
-        peak_memory_bytes=largest.peak_memory_bytes,
-        available_memory_bytes=largest.available_memory_bytes,
-        fits=all(step.fits for _, step in parts),
+        peak_memory_bytes=sum(needed.values()),
+        available_memory_bytes=room,
+        fits=all(step.fits for _, step in parts) and (room is None or sum(needed.values()) <= room),
+        coverage=covered / seconds if seconds else 1.0,
+        provenance=max((_provenance(step) for _, step in parts), key=_PROVENANCES.index),
+        one_time=shared,
         bounded_by=longest.bounded_by,
     )
+    return found if repeats is None else replace(found, total_seconds=counted_seconds(found, repeats))
+
+
+def _provenance(step: Step) -> Provenance:
+    return next(name for name in _PROVENANCES if name == step.provenance)

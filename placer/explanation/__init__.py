@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from placer.decision import Advice
 from placer.explanation.builder import build, device_row
 from placer.explanation.explanation import Explanation
-from placer.explanation.rows import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
+from placer.explanation.rows import ApartRow, Bottleneck, DeviceRow, LayerRow, OpRow, PartRow, SpanRow
 
 __all__ = [
     "Explanation",
     "Sweep",
     "Advice",
+    "ApartRow",
     "Bottleneck",
     "DeviceRow",
     "LayerRow",
     "OpRow",
+    "PartRow",
     "SpanRow",
     "build",
     "device_row",

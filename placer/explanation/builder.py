@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.decision import Decision
+from placer.decision import Decision, Total
 from placer.explanation import bottlenecks
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import DeviceRow, LayerRow, OpRow
@@ -55,8 +55,8 @@ def uncalibrated_ops(predictions: Mapping[str, Prediction]) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def device_row(prediction: Prediction) -> DeviceRow:
-    """What an explanation keeps of a prediction."""
+def device_row(prediction: Prediction | Total) -> DeviceRow:
+    """What an explanation keeps of a prediction, or of the total of several."""
     return DeviceRow(
         step_seconds=prediction.step_seconds,
         low=prediction.low,

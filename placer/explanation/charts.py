@@ -75,7 +75,7 @@ def made_of(explanation: ExplanationData) -> str:
         "mark": {"type": "bar", "stroke": "var(--paper)", "strokeWidth": 1},
         "encoding": {
             "y": {"field": "device", "type": "nominal", "sort": None, "title": None},
-            "x": {"field": "shown", "type": "quantitative", "title": f"one step, {unit}", "axis": _TICKS},
+            "x": {"field": "shown", "type": "quantitative", "title": f"{explanation.one}, {unit}", "axis": _TICKS},
             "order": {"field": "order"},
             "color": {"field": "part", "type": "nominal", "sort": None,
                       "scale": {"domain": [PARTS.get(p, p) for p in parts], "range": colours}},
@@ -117,14 +117,14 @@ def sweep(found: Sweep) -> str:
     called = found.headings
     values = [
         {"x": value, "device": called[name], "seconds": time[0] / scale, "low": time[1] / scale,
-         "high": time[2] / scale, "what": f"{name}, {found.over} {value:,}: {format_seconds(time[0])}"}
+         "high": time[2] / scale, "what": f"{name}, {found.named(value)}: {format_seconds(time[0])}"}
         for name in found.devices
         for value, time in zip(found.rows, found.times(name), strict=True)
         if time is not None
     ]  # fmt: skip
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
          "axis": {"values": list(found.rows), "labelOverlap": True, "format": ",d"},
-         "title": "batch size" if found.over == "batch" else "number of steps"}  # fmt: skip
+         "title": found.axis}  # fmt: skip
     colour = {"field": "device", "type": "nominal", "sort": None,
               "scale": {"domain": list(called.values()),
                         "range": list(DEVICE_COLOURS[: len(found.devices)])}}  # fmt: skip
@@ -132,7 +132,7 @@ def sweep(found: Sweep) -> str:
         "type": "quantitative",
         "scale": {"type": "log"},
         "axis": {"tickCount": 5},
-        "title": f"{unit} of a step" if found.over == "batch" else f"{unit} in all",
+        "title": f"{unit} in all" if found.in_all else f"{unit} of {'the job' if found.part else 'a step'}",
     }
     turns = [{"x": found.turn(value) or value} for value, _ in found.crossovers()[1:]]
     layers: list[dict[str, Any]] = [
@@ -146,7 +146,7 @@ def sweep(found: Sweep) -> str:
          "encoding": {"x": {**x, "field": "x"}}},
     ]  # fmt: skip
     return svg({"data": {"values": values}, "height": 260, "layer": layers if turns else layers[:-1]},
-               "Time by batch size" if found.over == "batch" else "Time by number of steps")  # fmt: skip
+               f"Time by {found.axis}")  # fmt: skip
 
 
 def _unit(seconds: float) -> tuple[str, float]:

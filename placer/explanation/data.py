@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.decision import Advice, Decision, ThreadOption
 from placer.errors import PlacerError
-from placer.explanation.rows import Bottleneck, DeviceRow, LayerRow, OpRow, SpanRow
+from placer.explanation.rows import ApartRow, Bottleneck, DeviceRow, LayerRow, OpRow, PartRow, SpanRow
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
-#:   verdict, and of each device one_time and bounded_by.
+#:   verdict, of each device one_time and bounded_by, and of a job parts and apart.
 SCHEMA = 1
 
 
@@ -29,7 +29,8 @@ class ExplanationData:
     ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops`` and ``bounds[name]`` (what limits
     the ops: arithmetic, memory, overhead, optimizer). ``notes`` name what is a guess. ``advice`` lists changes that
     would save time, with their prices, and ``bottlenecks`` single ops that take most of a phase. ``timeline`` says
-    when the host and the device do what.
+    when the host and the device do what. Of a job, a step is the whole job: ``parts`` are what it is made of, and
+    ``apart`` says how they would run faster on several devices (None: no way was found).
     """
 
     workload: Mapping[str, Any]
@@ -43,6 +44,18 @@ class ExplanationData:
     bounds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     advice: tuple[Advice, ...] = ()
     timeline: Mapping[str, tuple[SpanRow, ...]] = field(default_factory=dict)
+    parts: tuple[PartRow, ...] = ()
+    apart: ApartRow | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a step is called: one of a job is the job."""
+        return "job" if self.parts else "step"
+
+    @property
+    def one(self) -> str:
+        """One of them in a sentence."""
+        return "the job" if self.parts else "a step"
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
@@ -70,6 +83,8 @@ class ExplanationData:
             "bounds": {name: dict(parts) for name, parts in self.bounds.items()},
             "advice": [vars(row) for row in self.advice],
             "timeline": {name: [vars(row) for row in rows] for name, rows in self.timeline.items()},
+            "parts": [row.to_dict() for row in self.parts],
+            "apart": None if self.apart is None else self.apart.to_dict(),
         }
 
     def folded(self, depth: int) -> Self:
@@ -110,6 +125,8 @@ class ExplanationData:
                 bounds={name: dict(parts) for name, parts in values.get("bounds", {}).items()},
                 advice=tuple(Advice(**row) for row in values.get("advice", ())),
                 timeline={n: tuple(SpanRow(**row) for row in rows) for n, rows in values.get("timeline", {}).items()},
+                parts=tuple(PartRow.from_dict(row) for row in values.get("parts", ())),
+                apart=ApartRow(**values["apart"]) if values.get("apart") else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise PlacerError(f"not a complete explanation: {error}") from error

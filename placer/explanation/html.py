@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.errors import PlacerError
-from placer.explanation import charts
+from placer.explanation import charts, job_parts
 from placer.explanation.data import ExplanationData
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
@@ -45,6 +45,10 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         headline=headline,
         details=details,
         workload=workload_line(explanation.workload),
+        unit=explanation.unit,
+        one=explanation.one,
+        parts=_parts(explanation),
+        apart=job_parts.apart_line(explanation),
         devices=[{"name": called[name], "chosen": name == explanation.decision.device} for name in devices],
         steps=_steps(explanation),
         made_of_svg=charts.made_of(explanation) if devices else "",
@@ -90,13 +94,27 @@ def _steps(explanation: ExplanationData) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _parts(explanation: ExplanationData) -> list[dict[str, Any]]:
+    """The parts of a job: seconds and share of the job by device."""
+    names = list(explanation.devices)
+    return [
+        {"name": part.name, "count": f"{part.count:,g}", "fastest": job_parts.fastest(part),
+         "cells": [
+             {"time": format_seconds(part.seconds(name)), "device": number,
+              "percent": round(100 * job_parts.share(explanation, part, name), 2)}
+             for number, name in enumerate(names)
+         ]}
+        for part in explanation.parts
+    ]  # fmt: skip
+
+
 def _made_of(explanation: ExplanationData) -> list[tuple[str, list[str]]]:
     """Rows of the table under the bars: parts, then the step they add up to."""
     names = list(explanation.devices)
     parts = {name: step_parts(explanation, name) for name in names}
     shown = shown_parts(parts)
     rows = [(PARTS.get(key, key), [format_seconds(parts[n].get(key, 0.0)) for n in names]) for key in shown]
-    rows.append(("step", [format_seconds(explanation.devices[name].step_seconds) for name in names]))
+    rows.append((explanation.unit, [format_seconds(explanation.devices[name].step_seconds) for name in names]))
     bounds = [explanation.devices[name].bounded_by for name in names]
     return [*rows, ("bounded by", [bound or "-" for bound in bounds])] if any(bounds) else rows
 
@@ -111,7 +129,8 @@ def _first_steps(explanation: ExplanationData) -> dict[str, Any] | None:
     for name, row in rows.items():
         seconds = [*(row.one_time.get(key, 0.0) for key in parts), first_step(row) or 0.0, row.step_seconds]
         lines.append((marked(name, row.provenance), list(map(format_seconds, seconds))))
-    return {"heads": [*(ONE_TIME.get(key, key) for key in parts), "first step", "later step"], "rows": lines}
+    heads = [*(ONE_TIME.get(key, key) for key in parts), f"first {explanation.unit}", f"later {explanation.unit}"]
+    return {"heads": heads, "rows": lines}
 
 
 def _facts(explanation: ExplanationData) -> list[dict[str, Any]]:
@@ -194,7 +213,7 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
         rows.append(
             (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.verdict)
         )
-    return {"over": sweep.over, "devices": list(sweep.headings.values()), "rows": rows, "turns": turns(sweep)}
+    return {"axis": sweep.axis, "devices": list(sweep.headings.values()), "rows": rows, "turns": turns(sweep)}
 
 
 def _machine(machine: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ class DeviceRow:
     ``available_memory_bytes`` is what the workload could have there, None where that is not known. ``provenance`` is
     what its numbers rest on: calibrated, published or data sheet. ``one_time`` are the parts of ``one_time_seconds``,
     which the first step takes on top: context, libraries, first_calls and weights. ``bounded_by`` is what takes most of
-    a step: launches, transfer, arithmetic, memory or waits; None where that is not known.
+    a step: launches, transfer, arithmetic, memory, waits or loader; None where that is not known.
     """
 
     step_seconds: float
@@ -94,3 +94,51 @@ class SpanRow:
     phase: str
     start: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A part of a job: ``count`` of its steps are in one job, and ``devices`` says what one step takes on each.
+
+    ``workload`` is what the step does.
+    """
+
+    name: str
+    count: float
+    devices: Mapping[str, DeviceRow]
+    workload: Mapping[str, Any] = field(default_factory=dict)
+
+    def seconds(self, device: str) -> float:
+        """Of all its steps in one job."""
+        return self.count * self.devices[device].step_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        devices = {name: row.to_dict() for name, row in self.devices.items()}
+        return {"name": self.name, "count": self.count, "devices": devices, "workload": dict(self.workload)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PartRow:
+        """The inverse of ``to_dict``. Raises KeyError or TypeError for anything else."""
+        devices = {name: DeviceRow(**row) for name, row in values["devices"].items()}
+        return cls(values["name"], values["count"], devices, dict(values["workload"]))
+
+
+@dataclass(frozen=True)
+class ApartRow:
+    """The fastest way to run the parts of a job on several devices: one for each part, by name.
+
+    ``chosen`` tells that it is the choice. Times are those of one job. ``exchange_seconds`` of ``step_seconds`` copy
+    ``exchange_bytes`` between the devices.
+    """
+
+    devices: Mapping[str, str]
+    step_seconds: float
+    low: float
+    high: float
+    one_time_seconds: float
+    exchange_seconds: float
+    exchange_bytes: int
+    chosen: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "devices": dict(self.devices)}

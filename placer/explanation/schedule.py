@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.explanation.rows import SpanRow
-from placer.pricing import Prediction, PricedTrace, Span, timeline
+from placer.pricing import Prediction, PricedTrace, Span, on_both, timeline
 from placer.profile import DeviceFit
 
 #: Most spans of a device. Consecutive ops of one layer are merged; the layer is told as deep as the number allows.
@@ -22,7 +22,9 @@ def schedule(predictions: Mapping[str, Prediction], data: str) -> dict[str, tupl
 
 def _rows(priced: PricedTrace, fit: DeviceFit, data: str) -> tuple[SpanRow, ...]:
     spans: list[Span] = []
-    if priced.device == "cpu":
+    if priced.split is not None:
+        on_both(priced.split, data=data, spans=spans)
+    elif priced.device == "cpu":
         timeline.on_cpu(priced, fit, spans=spans)
     else:
         timeline.on_accelerator(priced, fit, data=data, spans=spans)

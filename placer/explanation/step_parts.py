@@ -19,6 +19,8 @@ PARTS = {
     "launch": "launch",
     "copy": "copies",
     "sync": "sync",
+    "loading": "loading",
+    "overlap": "at the same time",
 }
 #: What the parts of a first step are called that a later one does not have.
 ONE_TIME = {
@@ -31,6 +33,7 @@ BOUNDED = {
     "arithmetic": "most of the time goes into computing",
     "memory": "most of the time goes into reading and writing memory",
     "waits": "most of the time goes into waiting for values from the device",
+    "loader": "most of the time goes into waiting for the next batch",
 }
 
 

@@ -47,7 +47,7 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
     shown = shown_parts(parts)
     called = list(headings(rows).values())
     room = bar_width(width, 14 + columns_width(called), len(names))
-    table = new_table("What a step is made of", ["", *with_bars(called, called, room)])
+    table = new_table(f"What {explanation.one} is made of", ["", *with_bars(called, called, room)])
 
     def add(label: str, texts: Iterable[str], shares: Mapping[str, float] | None = None, style: str = "") -> None:
         cells: list[str | Text] = []
@@ -60,11 +60,11 @@ def made_of(explanation: ExplanationData, width: int) -> Table | None:
     for key in shown:
         seconds = {name: parts[name].get(key, 0.0) for name in names}
         add(PARTS.get(key, key), (format_seconds(seconds[name]) for name in names), seconds)
-    add("step", (format_seconds(rows[name].step_seconds) for name in names), style="bold")
+    add(explanation.unit, (format_seconds(rows[name].step_seconds) for name in names), style="bold")
     add("  90% from", (format_seconds(rows[name].low) for name in names))
     add("  90% to", (format_seconds(rows[name].high) for name in names))
     if any(row.one_time_seconds for row in rows.values()):
-        add("first step", (_time(first_step(rows[name])) for name in names), style="bold")
+        add(f"first {explanation.unit}", (_time(first_step(rows[name])) for name in names), style="bold")
         for key in shown_parts({name: rows[name].one_time for name in names}):
             add(f"  {ONE_TIME.get(key, key)}", (_time(rows[name].one_time.get(key)) for name in names))
     totals = {name: rows[name].total_seconds for name in names}

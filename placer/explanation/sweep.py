@@ -14,11 +14,38 @@ from placer.explanation.rows import DeviceRow
 
 @dataclass(frozen=True)
 class Sweep:
-    """Explanations by value of ``over`` (batch or steps); ``failed`` says why a value has none."""
+    """Explanations by value of ``over``: batch or steps, of a job batch or count of its ``part``, or repeats.
+
+    ``failed`` says why a value has none.
+    """
 
     over: str
     rows: Mapping[int, ExplanationData]
     failed: Mapping[int, str] = field(default_factory=dict)
+    part: str = ""
+
+    @property
+    def axis(self) -> str:
+        """What varies, in words."""
+        named = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
+        return named[self.over] + (f" of {self.part}" if self.part else "")
+
+    @property
+    def in_all(self) -> bool:
+        """Whether its times are those of a whole run, what is paid once included, and not of one step or job."""
+        return self.over in ("steps", "repeats")
+
+    @property
+    def title(self) -> str:
+        """What its times are, and what they depend on."""
+        unit = "of the job" if self.part else "of a step"
+        return f"Seconds {'in all' if self.in_all else unit} by {self.axis}"
+
+    def named(self, value: float) -> str:
+        """A value in words: ``batch 64``, ``64 steps``."""
+        number = f"{value:,.0f}"
+        what = f"batch {number}" if self.over == "batch" else f"{number} {self.axis.removeprefix('number of ')}"
+        return f"{what} of {self.part}" if self.part and self.over == "batch" else what
 
     @property
     def devices(self) -> list[str]:
@@ -40,7 +67,7 @@ class Sweep:
         return {name: row for found in self.rows.values() for name, row in found.devices.items()}
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
-        """Seconds, low and high at each value: of one step over batch sizes, of the whole run over numbers of steps."""
+        """Seconds, low and high at each value: of the whole run over numbers of steps or repeats, else of one."""
         return [self._time(value, row.devices.get(device)) for value, row in self.rows.items()]
 
     def crossovers(self) -> list[tuple[int, str]]:
@@ -83,7 +110,7 @@ class Sweep:
     def _time(self, value: int, row: DeviceRow | None) -> tuple[float, float, float] | None:
         if row is None:
             return None
-        if self.over == "batch":
+        if not self.in_all:
             return row.step_seconds, row.low, row.high
         once = row.one_time_seconds
         return once + value * row.step_seconds, once + value * row.low, once + value * row.high
@@ -93,6 +120,7 @@ class Sweep:
         values = {
             "schema": 1,
             "sweep": self.over,
+            **({"part": self.part} if self.part else {}),
             "rows": [
                 {
                     self.over: value,

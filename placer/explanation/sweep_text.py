@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: Size of the plot in characters, and the marks of the devices in it.
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
 MARKS = "ox+#"
-_NAMED = {"batch": "batch {:,.0f}", "steps": "{:,.0f} steps"}
-TITLES = {"batch": "Seconds of a step by batch size", "steps": "Seconds in all by number of steps"}
 
 
 def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
@@ -29,7 +27,7 @@ def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
         *sweep.legend,
         *_meetings(sweep),
         turns(sweep),
-        *(f"{sweep.over} {value:,}: {reason}" for value, reason in sweep.failed.items()),
+        *(f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()),
     ]
     return plain(parts, width=width, color=color)
 
@@ -38,22 +36,21 @@ def turns(sweep: Sweep) -> str:
     """One sentence on which device is faster where."""
     (_, first), *later = sweep.verdicts()
     if not later:
-        return f"{first} at every {'batch size' if sweep.over == 'batch' else 'number of steps'}."
-    named = _NAMED[sweep.over]
-    return f"{first} first; " + "; ".join(f"{device} from {named.format(value)} on" for value, device in later) + "."
+        return f"{first} at every {sweep.axis}."
+    return f"{first} first; " + "; ".join(f"{device} from {sweep.named(value)} on" for value, device in later) + "."
 
 
 def _meetings(sweep: Sweep) -> list[str]:
     """About where the curves meet: between two of the values that were priced."""
     found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    return [f"The two are level at about {_NAMED[sweep.over].format(where)}." for where in found if where is not None]
+    return [f"The two are level at about {sweep.named(where)}." for where in found if where is not None]
 
 
 def _table(sweep: Sweep) -> Table:
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
-    table = new_table(TITLES[sweep.over], [sweep.over, *columns, *(["faster", "sure"] if compared else [])])
+    table = new_table(sweep.title, [sweep.over, *columns, *(["faster", "sure"] if compared else [])])
     known = {name: sweep.times(name) for name in sweep.devices}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     for index, (value, row) in enumerate(sweep.rows.items()):

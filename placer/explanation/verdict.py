@@ -17,21 +17,23 @@ _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass
 def verdict(explanation: ExplanationData) -> list[str]:
     """The headline (device, how much faster, how sure), then a line each: why, interval, first step, what tips it."""
     decision = explanation.decision
+    apart = explanation.apart is not None and explanation.apart.chosen
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     if decision.speedup is not None and decision.confidence is not None:
         others = [name for name in explanation.devices if name != decision.device]
         than = others[0] if len(others) == 1 else "the next best"
         ratio, sure = f"{format_ratio(decision.speedup)} as fast", f"{sureness(decision.confidence)} sure"
         said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
+        if apart:
+            said = f"parts apart, {ratio} as the best single device, {sure}"
         lines = [f"{decision.device}: {said}", f"{reason[:1].upper()}{reason[1:]}."]
     else:
         lines = [decision.reason]
-    chosen = explanation.devices.get(decision.device)
+    chosen = explanation.apart if apart else explanation.devices.get(decision.device)
     if chosen is not None:
-        lines.append(
-            f"With 90% probability a step takes between {format_seconds(chosen.low)} and {format_seconds(chosen.high)}."
-        )
-    return [*lines, *_first_step(explanation), *_tips(explanation)]
+        low, high = format_seconds(chosen.low), format_seconds(chosen.high)
+        lines.append(f"With 90% probability {explanation.one} takes between {low} and {high}.")
+    return [*lines, *([] if apart else _first_step(explanation)), *_tips(explanation)]
 
 
 def _first_step(explanation: ExplanationData) -> list[str]:
@@ -44,8 +46,8 @@ def _first_step(explanation: ExplanationData) -> list[str]:
     if first is None or (repaid is None and name != decision.device):
         return []
     later = format_seconds(rows[name].step_seconds)
-    ends = f"; repaid after {repaid:,} steps." if repaid is not None and repaid > 1 else "."
-    return [f"The first step on {name} takes {format_seconds(first)}, later ones {later}{ends}"]
+    ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
+    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}, later ones {later}{ends}"]
 
 
 def _tips(explanation: ExplanationData) -> list[str]:
@@ -79,6 +81,8 @@ def sureness(confidence: float) -> str:
 
 def workload_line(workload: Mapping[str, Any]) -> str:
     """One line on what was priced."""
+    if workload.get("parts"):
+        return _job_line(workload)
     parts = [str(workload.get("target", "model"))]
     inputs = workload.get("inputs") or []
     if inputs:
@@ -95,6 +99,12 @@ def workload_line(workload: Mapping[str, Any]) -> str:
     if parameters is not None:
         text += f"; {parameters:,} parameters"
     return f"Workload: {text}; data on the {workload.get('data', 'host')}."
+
+
+def _job_line(workload: Mapping[str, Any]) -> str:
+    parts = ", ".join(f"{count:,g} × {name}" for name, count in workload["parts"].items())
+    repeats = f"; repeated {workload['steps']:,} times" if workload.get("steps") else ""
+    return f"Job: {parts}{repeats}."
 
 
 def machine_parts(machine: Mapping[str, Any]) -> list[str]:
@@ -115,7 +125,9 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
     lines = []
     for row in explanation.advice:
         unit = " per row" if row.kind == "batch" else ""
-        text = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}: {row.change}"
+        told = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}" if row.gain > 0.0 else ""
+        fits = f"the only way to fit on {row.fits_on}" if row.fits_on else ""
+        text = f"{', '.join(filter(None, (fits, told)))}: {row.change}"
         text += f" ({format_seconds(row.after)} instead of {format_seconds(row.before)}{unit}"
         text += f", on {row.device})" if row.device != explanation.decision.device else ")"
         text += "; this changes the model's results" if row.changes_results else ""

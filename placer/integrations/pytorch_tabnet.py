@@ -7,15 +7,23 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import placer
-from placer.answer import Placement
-from placer.decision import same_randomness
+from placer.integrations.loaders import loading_between
+from placer.integrations.modes import quick_switch
+from placer.workload import same_randomness
+
+#: Batches of each data set that the loaders are measured with.
+_BATCHES = 8
 
 
 def choose(
@@ -26,48 +34,137 @@ def choose(
     batch_size: int = 1024,
     virtual_batch_size: int = 128,
     max_epochs: int = 100,
-    **workload: Any,
-) -> Placement:
-    """Predict where ``estimator`` (a TabNetClassifier or TabNetRegressor) fits ``X`` and ``y`` fastest.
+    eval_set: Sequence[tuple[Any, Any]] | None = None,
+    **options: Any,
+) -> placer.JobPlacement:
+    """Predict where ``estimator`` fits ``X`` and ``y`` fastest. Nothing is moved; arguments as for ``job``.
 
-    ``batch_size``, ``virtual_batch_size`` and ``max_epochs`` are those of ``fit``. One step is the estimator's own: its
-    network, loss, sparsity penalty and optimizer. The estimator is only read, nothing is moved. ``workload``: other
-    arguments of ``placer.choose``.
+    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+    """
+    found = job(
+        estimator, X, y, batch_size=batch_size, virtual_batch_size=virtual_batch_size, max_epochs=max_epochs,
+        eval_set=eval_set,
+    )  # fmt: skip
+    return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
+
+
+def job(
+    estimator: Any,
+    X: Any,  # noqa: N803 - scikit-learn's own name
+    y: Any,
+    *,
+    batch_size: int = 1024,
+    virtual_batch_size: int = 128,
+    max_epochs: int = 100,
+    eval_set: Sequence[tuple[Any, Any]] | None = None,
+) -> placer.Job:
+    """An epoch of ``fit``: its batches, then those of each evaluation set. It repeats ``max_epochs`` times.
+
+    Each step is the estimator's own code: network, loss, sparsity penalty, clipping, optimizer and callbacks. Its
+    loaders are measured with the first batches. The estimator is only read.
+
+    Args:
+        estimator: a TabNetClassifier, TabNetRegressor or TabNetMultiTaskClassifier.
+        X, y, batch_size, virtual_batch_size, max_epochs, eval_set: those of ``fit``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
     """
     if not hasattr(estimator, "_set_network"):
         raise TypeError(f"estimator must be a TabNetClassifier or TabNetRegressor, not {type(estimator).__name__}")
-    rows = np.asarray(X, dtype=np.float32)
-    if rows.ndim != 2:
-        raise ValueError(f"X must have two dimensions, rows and features, not the shape {rows.shape}")
-    with same_randomness(()):  # building the network seeds torch
-        own = _prepared(estimator, rows, y, virtual_batch_size)
-    batch = torch.tensor(rows[:batch_size])
-    target = torch.tensor(np.asarray(own.prepare_target(np.asarray(y)[:batch_size]))).float()
-    full = len(rows) // batch_size or 1  # fit drops the last, shorter batch
-    workload.setdefault("steps", full * max_epochs)
-
-    def loss(output: Any) -> Tensor:
-        predicted, sparsity = output
-        fitted: Tensor = own.compute_loss(predicted, target.to(predicted.device))
-        total: Tensor = fitted - own.lambda_sparse * sparsity
-        return total
-
-    own._set_optimizer()
-    return placer.choose(
-        own.network, example=batch, mode="train", loss=loss, optimizer=own._optimizer, move=False, **workload
-    )
+    rows = _rows("X", X)
+    if len(rows) < batch_size:
+        raise ValueError(f"fit drops batches that are not full: X has {len(rows)} rows, batch_size is {batch_size}")
+    sets = [(_rows("X of eval_set", x), np.asarray(target)) for x, target in eval_set or ()]
+    with same_randomness():  # building the network seeds torch
+        own = _prepared(estimator, rows, np.asarray(y), sets, batch_size, virtual_batch_size)
+        few = slice(_BATCHES * batch_size)
+        heads = [(x[few], target[few]) for x, target in sets]
+        training, evaluations = own._construct_loaders(rows[few], np.asarray(y)[few], heads)
+        parts = [_training(own, training, count=len(rows) // batch_size)]  # fit drops the last, shorter batch
+        for number, (loader, (x, _)) in enumerate(zip(evaluations, sets, strict=True)):
+            parts.append(_evaluation(own, f"val_{number}", loader, count=math.ceil(len(x) / batch_size)))
+        if sets:
+            parts.append(_scores(own, [target for _, target in sets]))
+    return placer.Job(parts, repeats=max_epochs)
 
 
-def _prepared(estimator: Any, rows: Any, y: Any, virtual_batch_size: int) -> Any:
-    """A copy with the network that ``fit`` would make, on the CPU."""
+def _training(own: Any, loader: Any, count: int) -> placer.Part:
+    def step(given: Tensor, target: Tensor) -> None:
+        own.switch_mode(True)
+        own._callback_container.on_batch_begin(0)
+        own._callback_container.on_batch_end(0, own._train_batch(given, target))
+
+    return placer.Part(
+        "training", step, count=count, example=tuple(next(iter(loader))), modules=own.network,
+        loading=loading_between(loader, lambda batch: step(*batch)),
+    )  # fmt: skip
+
+
+def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
+    def step(given: Tensor) -> None:
+        own.switch_mode(False)
+        own._predict_batch(given)
+
+    return placer.Part(
+        f"evaluation of {name}", step, count=count, example=(next(iter(loader))[0],), modules=own.network,
+        loading=loading_between(loader, lambda batch: step(batch[0])),
+    )  # fmt: skip
+
+
+def _scores(own: Any, targets: Sequence[Any]) -> placer.Part:
+    """What follows the evaluation: metrics of each set, which are numpy's and are measured, and early stopping."""
+    metrics = list(own._metric_container_dict.values())
+    generator = np.random.default_rng(0)
+
+    def scores(rows: int, outputs: Any) -> Any:
+        if isinstance(outputs, list):  # of several tasks
+            return [scores(rows, each) for each in outputs]
+        return generator.normal(size=(rows, outputs)).astype(np.float32)
+
+    given = [own.stack_batches([own.prepare_target(t)], [scores(len(t), own.output_dim)]) for t in targets]
+    seconds = []
+    for _ in range(3):  # the first call imports
+        began = time.thread_time()
+        for metric, (target, scored) in zip(metrics, given, strict=True):
+            own.history.epoch_metrics.update(metric(target, scored))
+        seconds.append(time.thread_time() - began)
+
+    def step(nothing: Tensor) -> None:
+        own._callback_container.on_epoch_end(0, logs=own.history.epoch_metrics)
+
+    return placer.Part("scores", step, example=(torch.empty(0),), modules=own.network, loading=min(seconds))
+
+
+def _prepared(
+    estimator: Any, rows: Any, y: Any, sets: Sequence[tuple[Any, Any]], batch_size: int, virtual_batch_size: int
+) -> Any:
+    """A copy with all that ``fit`` makes before its first epoch, on the CPU."""
     own = copy.deepcopy(estimator)
     own.device = torch.device("cpu")
     own.input_dim = rows.shape[1]
-    own.virtual_batch_size = virtual_batch_size
+    own.batch_size, own.virtual_batch_size, own.max_epochs, own.patience = batch_size, virtual_batch_size, 1, 1
+    own.num_workers, own.drop_last, own.pin_memory, own.augmentations = 0, True, False, None
+    own.verbose = 0
     own.loss_fn = own._default_loss
-    own.update_fit_params(rows, np.asarray(y), [], 0)
+    own.update_fit_params(rows, y, sets, 0)
     own._set_network()
+    own.switch_mode = quick_switch(own.network, own.network.train)
+    own._set_metrics(None, [f"val_{number}" for number in range(len(sets))])
+    own._set_optimizer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fit says the same
+        own._set_callbacks(None)
+    own._callback_container.on_train_begin()
+    own._callback_container.on_epoch_begin(0)
     return own
+
+
+def _rows(what: str, given: Any) -> Any:
+    rows = np.asarray(given, dtype=np.float32)
+    if rows.ndim != 2:
+        raise ValueError(f"{what} must have two dimensions, rows and features, not the shape {rows.shape}")
+    return rows

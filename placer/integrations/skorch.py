@@ -6,91 +6,111 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
+from sklearn.base import clone
 from skorch.callbacks import Callback
-from torch import Tensor
 
 import placer
-from placer.answer import Placement
-from placer.decision import same_randomness
 from placer.integrations.hooks import StepHooks
+from placer.integrations.loaders import loading_between
 from placer.placement import move_modules, move_optimizer
+from placer.workload import same_randomness
 
 
-def choose(net: Any, X: Any, y: Any = None, **workload: Any) -> Placement:  # noqa: N803 - scikit-learn's own name
-    """Predict where ``net`` (a skorch ``NeuralNet``) fits ``X`` and ``y`` fastest; ``net`` is only read.
+def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlacement:  # noqa: N803
+    """Predict where ``net`` (a skorch ``NeuralNet``) fits ``X`` and ``y`` fastest. Nothing is moved; see ``job``.
 
-    One step is the net's own: its batch size, criterion and optimizer, without the penalties of an overridden
-    ``get_loss``. Its epochs are the steps that follow. ``workload``: other arguments of ``placer.choose``.
+    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+    """
+    return cast(placer.JobPlacement, placer.choose(job(net, X, y), move=False, **options))
+
+
+def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name
+    """An epoch of ``fit``: its training batches, then its validation batches. It repeats ``max_epochs`` times.
+
+    Each step is the net's own code, on a copy with the callbacks that every net has, and without others. Its loaders
+    are measured with the first batches. ``net`` is only read.
 
     Raises:
         ValueError, TypeError: a wrong argument.
     """
     if not callable(getattr(net, "get_iterator", None)):
         raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
-    if not getattr(net, "initialized_", False):
-        net = copy.deepcopy(net).set_params(device="cpu", verbose=0, callbacks=None)
-    with same_randomness(()):  # the weights that fit will draw, and the order of its batches, stay the same
-        if not getattr(net, "initialized_", False):
-            net.initialize()
-        return _choose(net, X, y, workload)
+    with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same
+        own = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
+        own.check_data(X, y)
+        training, validation = own.get_split_datasets(X, y)
+        own.notify("on_train_begin", X=X, y=y)
+        own.notify("on_epoch_begin", dataset_train=training, dataset_valid=validation)
+        # Data in memory waits for nothing: other programs on this machine do not count.
+        clock = time.perf_counter if isinstance(X, torch.utils.data.Dataset) else time.thread_time
+        parts = [_part(own, "training", training, clock)]
+        if validation is not None:
+            parts.append(_part(own, "validation", validation, clock))
+
+            def scores(nothing: Any) -> None:  # of what was validated while its loader was measured
+                own.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
+
+            parts.append(placer.Part("scores", scores, example=(torch.empty(0),), modules=[own.module_]))
+    return placer.Job(parts, repeats=own.max_epochs)
+
+
+def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
+    trains = name == "training"
+    loader = own.get_iterator(data, training=trains)
+    prefix, one_step = ("train", own.train_step) if trains else ("valid", own.validation_step)
+
+    def step(batch: Any) -> None:
+        own.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
+
+    return placer.Part(
+        name, step, count=len(loader), example=(next(iter(loader)),), modules=[own.module_, own.criterion_],
+        loading=loading_between(loader, step, clock=clock),
+    )  # fmt: skip
 
 
 class ChooseOnFit(Callback):  # type: ignore[misc]
     """A skorch callback that chooses when training begins, moves the net, and records its steps.
 
-    For pipelines and searches, where only ``fit`` knows the data that reaches the net. ``workload``: other arguments of
+    For pipelines and searches, where only ``fit`` knows the data that reaches the net. ``options``: other arguments of
     ``placer.choose``. ``placement_`` is the last choice.
     """
 
-    def __init__(self, **workload: Any) -> None:
-        self.workload = workload
+    def __init__(self, **options: Any) -> None:
+        self.options = options
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """What scikit-learn's ``clone`` makes the next one from."""
-        return dict(self.workload)
+        return dict(self.options)
 
-    def set_params(self, **workload: Any) -> Any:
+    def set_params(self, **options: Any) -> Any:
         """As scikit-learn's; any argument of ``placer.choose``."""
-        self.workload.update(workload)
+        self.options.update(options)
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        with same_randomness(()):
-            self.placement_ = _choose(net, X, y, dict(self.workload))
+        self.placement_ = choose(net, X, y, **self.options)
         device = torch.device(self.placement_.device)
         move_modules([net.module_, net.criterion_], device)
         move_optimizer(net.optimizer_, device)
         net.device = self.placement_.device
-        self._hooks = StepHooks(self.placement_)
+        self._hooks = StepHooks(self.placement_.parts["training"])
 
-    def on_batch_begin(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        if training:
-            self._hooks.begin()
+    def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+        self._hooks.begin()
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        if training:
+        if training:  # a step is predicted with the loading of its batch, so it begins where the one before ends
             self._hooks.end()
+            self._hooks.begin()
 
-
-def _choose(net: Any, X: Any, y: Any, workload: dict[str, Any]) -> Placement:  # noqa: N803
-    training, _ = net.get_split_datasets(X, y)
-    batches = net.get_iterator(training, training=True)
-    inputs, target = next(iter(batches))
-    workload.setdefault("steps", max(1, len(batches) * net.max_epochs))
-    criterion = net.criterion_
-
-    def loss(output: Any) -> Tensor:
-        predicted = output[0] if isinstance(output, tuple) else output
-        # As NeuralNetClassifier.get_loss does: modules end in a softmax, NLLLoss wants its logarithm.
-        if isinstance(criterion, torch.nn.NLLLoss):
-            predicted = torch.log(predicted + torch.finfo(predicted.dtype).eps)
-        result: Tensor = criterion(predicted, target.to(predicted.device))
-        return result
-
-    return placer.choose(
-        net.module_, example=inputs, mode="train", loss=loss, optimizer=net.optimizer_, move=False, **workload
-    )
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the choice, which holds a copy of the net and is about this machine."""
+        return {name: value for name, value in vars(self).items() if name not in ("placement_", "_hooks")}

@@ -1,20 +1,45 @@
 """Hugging Face Trainer: ``TrainingArguments(use_cpu=...)``, and a callback that watches its steps.
 
->>> placement = choose(model, batch)
+>>> placement = choose(model, batch)  # or, with evaluation: placer.choose(job(model, data, held_out, ...), move=False)
 >>> arguments = TrainingArguments(..., use_cpu=use_cpu(placement))
 >>> trainer = Trainer(model, arguments, ..., callbacks=[WatchSteps(placement)])
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainingArguments, default_data_collator
 
 import placer
 from placer.answer import Placement
 from placer.integrations.hooks import StepHooks
+from placer.integrations.training_loops import (
+    Clipping,
+    Loop,
+    check_names,
+    first_batch,
+    loading_of,
+    training_parts,
+    whole,
+)
+
+#: The Trainer's loops around a step with an update, one without, and one of evaluation; counted in version 5.23.
+UPDATE, MICRO, EVALUATION = Loop(630, 500), Loop(80, 230), Loop(105, 200)
+#: The optimizers of torch among the names that ``TrainingArguments(optim=...)`` takes.
+_OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adamw_torch": torch.optim.AdamW,
+    "adamw_torch_fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+    "sgd": torch.optim.SGD,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+}
 
 
 def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **workload: Any) -> Placement:
@@ -29,6 +54,91 @@ def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **wo
     """
     workload.setdefault("mode", "train")
     return placer.choose(model, example=dict(batch), optimizer=optimizer, move=False, **workload)
+
+
+class _Checked(torch.nn.Module):
+    """A model whose loss is tested for being finite, as the Trainer does after each step: the host waits for it."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:
+        output = self.model(**inputs)
+        loss = output["loss"] if isinstance(output, dict) else output[0]
+        torch.isnan(loss.detach()).cpu()
+        torch.isinf(loss.detach()).cpu()
+        return output
+
+
+def job(
+    model: torch.nn.Module,
+    train_dataset: Any,
+    eval_dataset: Any = None,
+    *,
+    data_collator: Callable[[list[Any]], Any] = default_data_collator,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    loading: str | placer.Loading | float | None = None,
+    **arguments: Any,
+) -> placer.Job:
+    """An epoch of ``Trainer.train``: its training steps, then those of evaluation, ``num_train_epochs`` times.
+
+    The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
+    "evaluation". The Trainer's own loop is priced with them. Nothing is run or moved. Call this before
+    ``TrainingArguments``, which fix the device of the process.
+
+    Args:
+        model: with its loss among the outputs, as the Trainer needs it.
+        train_dataset, eval_dataset, data_collator: those of the ``Trainer``. The first examples say what a step is.
+        optimizer: an instance or a name; None: that of the argument ``optim``.
+        loading: ``"measure"`` times the data sets with some of their batches; or seconds of each batch, or a
+            ``placer.Loading``.
+        arguments: those of ``TrainingArguments``. What is read: ``per_device_train_batch_size``,
+            ``per_device_eval_batch_size``, ``gradient_accumulation_steps``, ``num_train_epochs``, ``max_steps``,
+            ``eval_strategy``, ``eval_steps``, ``logging_steps``, ``max_grad_norm``, ``optim``, ``bf16``, ``fp16``,
+            ``dataloader_num_workers``, ``dataloader_drop_last``.
+
+    Raises:
+        ValueError, TypeError: a wrong argument.
+    """
+    fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
+    check_names(arguments, fields, "TrainingArguments")
+
+    def given(name: str) -> Any:
+        return arguments.get(name, fields[name].default)
+
+    collate = _Collate(data_collator, frozenset(inspect.signature(model.forward).parameters))
+
+    def loader(which: str, dataset: Any) -> DataLoader[Any]:
+        if not hasattr(dataset, "__len__"):
+            raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
+        rows = whole(f"per_device_{which}_batch_size", given(f"per_device_{which}_batch_size"))
+        return DataLoader(
+            dataset, rows, collate_fn=collate, drop_last=given("dataloader_drop_last"),
+            num_workers=given("dataloader_num_workers"),
+        )  # fmt: skip
+
+    accumulate = whole("gradient_accumulation_steps", given("gradient_accumulation_steps"))
+    autocast = torch.bfloat16 if given("bf16") else torch.float16 if given("fp16") else None
+    training = loader("train", train_dataset)
+    updates = math.ceil(len(training) / accumulate)
+    # Also where nothing is clipped, the norm of the gradients is computed, by clipping to infinity.
+    clips = Clipping(given("max_grad_norm") or math.inf)
+    parts = training_parts(
+        _Checked(model), len(training), accumulate=accumulate, clips=clips, update=UPDATE.worth, micro=MICRO.worth,
+        example=first_batch(training), optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
+        loading=loading_of(loading, training), autocast=autocast,
+    )  # fmt: skip
+    steps = given("max_steps")
+    repeats = math.ceil(steps / updates) if steps > 0 else math.ceil(given("num_train_epochs"))
+    times = _evaluations(given, updates, repeats)
+    if eval_dataset is not None and times:
+        evaluation = loader("eval", eval_dataset)
+        parts.append(placer.Part(
+            "evaluation", model, count=len(evaluation) * times, mode="infer", example=first_batch(evaluation),
+            loading=loading_of(loading, evaluation), loop_calls=EVALUATION.worth, autocast=autocast,
+        ))  # fmt: skip
+    return placer.Job(parts, repeats=repeats)
 
 
 def use_cpu(placement: Placement) -> bool:
@@ -50,3 +160,37 @@ class WatchSteps(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._hooks.end()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Collate:
+    """Makes a batch of examples, without what ``model.forward`` does not take: the Trainer leaves that out too."""
+
+    collator: Callable[[list[Any]], Any]
+    taken: frozenset[str]
+
+    def __call__(self, examples: list[Any]) -> dict[str, Any]:
+        return dict(self.collator([self._kept(example) for example in examples]))
+
+    def _kept(self, example: Any) -> Any:
+        if not isinstance(example, Mapping):
+            return example
+        return {name: value for name, value in example.items() if name in self.taken or name in ("label", "label_ids")}
+
+
+def _evaluations(given: Callable[[str], Any], updates: int, epochs: int) -> float:
+    """Evaluations in an epoch of so many updates. A share for ``eval_steps`` is one of all updates."""
+    strategy = getattr(given("eval_strategy"), "value", given("eval_strategy"))
+    if strategy != "steps":
+        return float(strategy == "epoch")
+    every = given("eval_steps") or given("logging_steps")
+    return updates / every if every >= 1 else int(1.0 / every) / epochs
+
+
+def _optimizer(model: torch.nn.Module, name: Any) -> torch.optim.Optimizer:
+    known = getattr(name, "value", name)
+    if known not in _OPTIMIZERS:
+        raise ValueError(
+            f"optim must be one of {', '.join(_OPTIMIZERS)} for a job, not {known!r}; give optimizer= an instance"
+        )
+    return _OPTIMIZERS[known](parameter for parameter in model.parameters() if parameter.requires_grad)

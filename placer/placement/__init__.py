@@ -2,6 +2,7 @@
 
 from placer.placement.anchored import anchor
 from placer.placement.batches import MovedBatches, Staging, staging
+from placer.placement.before_move import Optimizers
 from placer.placement.drift import Drift
 from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize, target
 from placer.placement.relocation import Refused, relocate, relocate_or_stay
@@ -10,6 +11,7 @@ from placer.placement.step_times import StepTimes
 __all__ = [
     "Drift",
     "MovedBatches",
+    "Optimizers",
     "Refused",
     "Staging",
     "StepTimes",

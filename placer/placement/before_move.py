@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+
+#: An optimizer, its name (which has no state), several, or none.
+Optimizers = str | torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+
+
+def instances(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Those of ``optimizers`` that have state."""
+    if isinstance(optimizers, torch.optim.Optimizer):
+        return (optimizers,)
+    return () if optimizers is None or isinstance(optimizers, str) else tuple(optimizers)
 
 
 class BeforeMove:
     """Parameters, gradients, buffers and optimizer state as they are now. Holds their memory; copies nothing."""
 
-    def __init__(self, modules: Iterable[nn.Module], optimizer: object = None) -> None:
+    def __init__(self, modules: Iterable[nn.Module], optimizers: Optimizers = None) -> None:
         parts = [part for module in modules for part in module.modules()]
         self._parameters = {
             id(p): (p, p.data, p.grad, None if p.grad is None else p.grad.data)
@@ -20,8 +30,8 @@ class BeforeMove:
             if p is not None
         }
         self._buffers = [(part, dict(part._buffers)) for part in parts]
-        states = optimizer.state.items() if isinstance(optimizer, torch.optim.Optimizer) else ()
-        self._states = [(state, dict(state)) for _, state in states if isinstance(state, dict)]
+        states = [state for one in instances(optimizers) for state in one.state.values()]
+        self._states = [(state, dict(state)) for state in states if isinstance(state, dict)]
 
     def restore(self) -> None:
         """Put everything back: every Parameter is the same object, with the same values in the same memory."""

@@ -9,7 +9,7 @@ import torch
 
 from placer import machine
 from placer.errors import first_line, is_out_of_memory
-from placer.placement.before_move import BeforeMove
+from placer.placement.before_move import BeforeMove, Optimizers, instances
 from placer.placement.moving import move_modules, move_optimizer, only_device, same_device, target
 from placer.workload import Workload, strict
 
@@ -24,13 +24,13 @@ class Refused:
 
 def relocate(
     workload: Workload,
-    optimizer: str | torch.optim.Optimizer | None,
+    optimizer: Optimizers,
     device: str,
     *,
     threads: int | None = None,
     known: torch.device | None = None,
 ) -> None:
-    """Move a workload's modules and the optimizer's state to ``device``, in place.
+    """Move a workload's modules and the state of the optimizer (or of several) to ``device``, in place.
 
     ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. ``known`` is where the model is
     for certain. Raises what torch raises where the device refuses: RuntimeError, or TypeError for a dtype it lacks.
@@ -38,15 +38,15 @@ def relocate(
     there = target(device)
     if known is None or not same_device(known, there):
         move_modules(workload.modules, there)
-    if isinstance(optimizer, torch.optim.Optimizer):
-        move_optimizer(optimizer, there)
+    for instance in instances(optimizer):
+        move_optimizer(instance, there)
     if threads is not None and there.type == "cpu" and threads != torch.get_num_threads():
         torch.set_num_threads(threads)
 
 
 def relocate_or_stay(
     workload: Workload,
-    optimizer: str | torch.optim.Optimizer | None,
+    optimizer: Optimizers,
     device: str,
     *,
     allowed: Sequence[str] | None,

@@ -55,6 +55,8 @@ from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import NOT_PREDICTED, Bound, Prediction, PricedTrace, Provenance, backed
 from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
 from placer.pricing.speeds import beside, small_step_seconds
+from placer.pricing.split import SUFFIX as SPLIT_SUFFIX
+from placer.pricing.split import on_both, predict_split
 from placer.pricing.step_context import CONTEXT_SIZES, Context
 from placer.pricing.timeline import Span
 from placer.pricing.work import Work
@@ -74,6 +76,9 @@ __all__ = [
     "compute_parts",
     "backed",
     "predict",
+    "predict_split",
+    "on_both",
+    "SPLIT_SUFFIX",
     "Residence",
     "doubt",
     "Z90",

@@ -47,6 +47,13 @@ LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
 LONG_FORWARD, LONG_FORWARD_OPS = ("op_reuse_distance_30_forward_ops", "call_reuse_distance_30_forward_ops"), 30
 EARLIER = (*LONG_FORWARD, "cold_call", "long_op")
 
+#: Seconds of what runs around compiled code (see ``compiled_host``), which calibration does not learn. Measured on one
+#: CPU (docs/compiled.md): a call checks its guards and enters the compiled code, a training step goes through an
+#: autograd function both ways, and the generated Python allocates results and calls kernels and libraries.
+COMPILED: Mapping[str, float] = {
+    "compiled_call": 28e-6, "compiled_training": 200e-6, "compiled_kernel": 1.5e-6, "compiled_library": 1.5e-6,
+}  # fmt: skip
+
 
 def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
     """How often the framework's own code runs in one step, by the names above.
@@ -56,6 +63,8 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     - ``*_reuse_distance_<time>``: ops, and the Python functions around them, weighted by how far out their code is
       evicted (``distance_shares``). ``recorded``: ops whose graph autograd builds, which runs code of its own for each.
     - ``*_reuse_distance_100_ops``: forward ops and Python functions, weighted by the step's ops up to ``MANY_OPS``.
+    - the loop around the step enters its functions (``Trace.loop_calls``) once a step, so their reuse distance is the
+      whole step.
     - ``scalar_operand``: forward ops of a tensor and a Python number, which is made a tensor first.
     - ``evicted_call``: Python functions whose code other functions have evicted (``Trace.evicted_calls``).
     - ``cold_node``: autograd nodes, weighted by the share of their code that no core's own cache holds.
@@ -78,17 +87,21 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
     long_forward = min(forward.count / LONG_FORWARD_OPS, 1.0)
     cold = (forward.near + backward.near) / max(forward.count + backward.count, 1.0)
     calls_per_op = trace.python_calls / max(forward.count, 1.0)
+    calls, loop = float(trace.python_calls + trace.loop_calls), _shares(before + sum(s for s, _ in phases["optimizer"]))
+    call_distances = [
+        calls_per_op * own + trace.loop_calls * whole for own, whole in zip(forward.distances, loop, strict=True)
+    ]
     return {
         "step": 1.0,
         "forward_op": forward.count,
         "op_reuse_distance_100_ops": many * forward.count,
         "scalar_operand": float(sum(map(_has_scalar_operand, trace.calls))),
-        "python_call": float(trace.python_calls),
-        "call_reuse_distance_100_ops": many * trace.python_calls,
+        "python_call": calls,
+        "call_reuse_distance_100_ops": many * calls,
         "evicted_call": trace.evicted_calls,
         **_by_scale("op", forward.distances),
         **_by_scale("recorded_op", forward.distances, float(training)),
-        **_by_scale("call", forward.distances, calls_per_op),
+        **_by_scale("call", call_distances),
         "training_step": float(training),
         "backward_op": backward.count,
         "autograd_node": float(trace.autograd_nodes),
@@ -110,7 +123,7 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
 
 def framework_seconds(counts: Mapping[str, float], coefficients: Mapping[str, float]) -> float:
     """Seconds of the framework's own work in one step: each of ``counts`` times its coefficient, added up."""
-    return sum(coefficients.get(name, 0.0) * count for name, count in counts.items())
+    return sum(coefficients.get(name, COMPILED.get(name, 0.0)) * count for name, count in counts.items())
 
 
 def distance_shares(names: Sequence[str], seconds: Sequence[float]) -> list[tuple[float, ...]]:

@@ -12,9 +12,10 @@ from placer.tracing import OpCall
 PREFIX = "optimizer::"
 #: Kernels that update one tensor in torch 2.11's loops over tensors.
 _KERNELS = {"SGD": 1, "Adam": 8, "AdamW": 8, "RMSprop": 5, "Adagrad": 5, "Adadelta": 6, "Adamax": 7, "NAdam": 8,
-            "RAdam": 7}  # fmt: skip
+            "RAdam": 7, "SparseAdam": 17}  # fmt: skip
 #: Tensors of the parameter's size that an update reads and writes, parameter and gradient included.
-_PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7}
+_PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7,
+           "SparseAdam": 42}  # fmt: skip
 #: Both, of an optimizer that is not listed.
 _OTHER = 7
 #: Of ``foreach``: ops over the list of all tensors, and passes over memory of the parameters' size, intermediates
@@ -56,7 +57,7 @@ def foreach(op: str, *, momentum: bool, weight_decay: bool) -> tuple[int, float]
     ``op`` is the update's name.
     """
     name = op.removeprefix(PREFIX)
-    ops, passes = _FOREACH.get(name, _FOREACH_OTHER)
+    ops, passes = _FOREACH.get(name) or (_KERNELS.get(name, _FOREACH_OTHER[0]), _PASSES.get(name, _FOREACH_OTHER[1]))
     for added, is_on in ((_MOMENTUM, momentum), (_WEIGHT_DECAY, weight_decay and name != "AdamW")):
         ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
     return ops, passes / _PASSES.get(name, _OTHER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from placer.errors import ProfileError
 from placer.machine import HeapState, malloc
 from placer.pricing import timeline
 from placer.pricing.bounds import bounded_by
+from placer.pricing.compiled import compiled_step
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.first_use import first_calls_seconds, libraries_seconds
@@ -21,6 +23,7 @@ from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
+from placer.workload import Loading
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
@@ -43,33 +46,41 @@ def predict(
     steps: int | None = None,
     heap: HeapState | None = None,
     residence: Residence | None = None,
+    loading: Loading | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
     ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``heap`` is the state
     of its heap (None: that of this process). ``residence`` says where the model is (None: on the CPU, and nobody knows
-    what it holds). Raises ProfileError where the profile knows nothing of a device.
+    what it holds). ``loading`` is what each step waits for. Raises ProfileError where the profile knows nothing of a
+    device.
     """
     heap, residence = heap or malloc.state(), residence or Residence()
-    return {
-        device: predict_on(
-            device, trace, profile, threads=threads, data=data, steps=steps, heap=heap, residence=residence
-        )
-        for device in devices
-    }
+    price = partial(
+        predict_on, trace=trace, profile=profile, threads=threads, data=data, steps=steps, heap=heap,
+        residence=residence, loading=loading,
+    )  # fmt: skip
+    return {device: price(device) for device in devices}
 
 
 def predict_on(
     device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
-    residence: Residence, heap: HeapState | None = None,
+    residence: Residence, heap: HeapState | None = None, loading: Loading | None = None,
 ) -> Prediction:  # fmt: skip
     """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
     try:
         with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
             model = cost_model(profile, residence.fitted_as.get(device, device), threads)
-            found = _priced(model, device, trace, profile, data=data, steps=steps, heap=heap, residence=residence)
+            found = _priced(
+                model, device, trace, profile, data=data, steps=steps, heap=heap, residence=residence, loading=loading
+            )
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         raise _senseless(profile, device, str(error)) from error
+    return checked(found, profile, device)
+
+
+def checked(found: Prediction, profile: Profile, device: str) -> Prediction:
+    """``found`` itself. Raises ProfileError where its numbers make no sense: then those of the profile make none."""
     times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
     ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
     if not ordered or not all(map(math.isfinite, times)):
@@ -86,14 +97,20 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
 
 def _priced(
     model: CostModel, device: str, trace: Trace, profile: Profile, *, data: str, steps: int | None,
-    heap: HeapState | None, residence: Residence,
+    heap: HeapState | None, residence: Residence, loading: Loading | None,
 ) -> Prediction:  # fmt: skip
     trace = trace.on(device)
-    priced = replace(model.price(trace, heap), device=device)
+    priced = compiled_step(replace(model.price(trace, heap), device=device), model)
     fit = model.fit
-    step = timeline.on_cpu(priced, fit) if device == "cpu" else timeline.on_accelerator(priced, fit, data=data)
-    sigma = log_sigma(priced, fit, step.seconds)
+    if device == "cpu":
+        step = timeline.on_cpu(priced, fit, loading=loading)
+    else:
+        step = timeline.on_accelerator(priced, fit, data=data, loading=loading)
+    own = step.seconds - step.components.get("loading", 0.0)  # what loading takes is known: it widens no interval
+    sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
     parts = one_time_parts(trace, profile, fit, device, residence)
+    if priced.compilation is not None:
+        parts["compilation"] = priced.compilation.seconds
     one_time = sum(parts.values())
     needed = needed_bytes(trace, device)
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
@@ -156,7 +173,8 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     share = 1.0 if priced.device == "cpu" or device >= host else device / host
     ops = share * doubt(priced.families, priced.seconds, priced.sigma) / step_seconds
-    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops)
+    compiled = 0.0 if priced.compilation is None else priced.compilation.doubt
+    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, compiled)
 
 
 def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
+    from placer.pricing.split_trace import SplitTrace
     from placer.pricing.work import Work
     from placer.profile import DeviceFit
 
@@ -19,10 +20,18 @@ Source = Literal["calibrated", "published", "extrapolated", "data sheet", "floor
 #: model, or its data sheet.
 Provenance = Literal["calibrated", "published", "data sheet"]
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
-#: memory traffic, or waiting for the device (see ``bounds.step_bounds``).
-Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits"]
+#: memory traffic, waiting for the device, or for the loader (see ``bounds.step_bounds``).
+Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]
 #: The component that a measured step takes beyond the predicted ones; negative where the step is shorter.
 NOT_PREDICTED = "not predicted"
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What ``torch.compile`` adds to a step: ``seconds`` once, and ``doubt``, a standard deviation of log(step)."""
+
+    seconds: float
+    doubt: float
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,19 @@ class PricedTrace:
     fit: DeviceFit | None = field(default=None, repr=False, compare=False)
     works: tuple[Work, ...] = field(default=(), repr=False, compare=False)
     kernels: tuple[float, ...] = ()
+    #: Of a step that is priced as compiled; None of an eager one.
+    compilation: Compilation | None = None
+    #: Of a step on two devices, the prices on each of them; ``fit`` is then the accelerator's.
+    split: PricedSplit | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class PricedSplit:
+    """The prices of a step on two devices: how it was divided, the calls of the CPU, and those of the accelerator."""
+
+    split: SplitTrace
+    cpu: PricedTrace
+    accelerator: PricedTrace
 
 
 @dataclass(frozen=True)
@@ -57,8 +79,8 @@ class Prediction:
     """One step on one device. Times in seconds, sizes in bytes.
 
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
-    sync, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted time
-    that comes from calibrated, in-range ops; of a device that was not calibrated, the share that comes from ops which
+    sync, loading, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted
+    time that comes from calibrated, in-range ops; of a device that was not calibrated, the share from ops which
     others measured on this GPU. ``provenance`` says which of the two it is, or that there is nothing but a data sheet.
     ``peak_memory_bytes`` is the most that a step has in use at one time, weights and optimizer state included;
     ``available_memory_bytes`` what it could have: free memory, and what the workload holds on the device already (None:

@@ -7,9 +7,9 @@ step lasts as long as the slower of the two, plus the time that the host waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from placer.pricing.clocks import Clocks, ScheduleItem
 from placer.pricing.framework import framework_seconds
@@ -18,6 +18,10 @@ from placer.pricing.kernels import kernel_of
 from placer.pricing.prediction import PricedTrace
 from placer.profile import DeviceFit
 from placer.tracing import Trace
+from placer.workload import Loading
+
+#: What the host does next: a label, the number of the call or -1, and the item.
+Entry: TypeAlias = tuple[str, int, ScheduleItem]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,9 @@ def copy_seconds(sizes: tuple[int, ...], fit: DeviceFit, direction: str, memory:
     return sum(per_tensor + (size / bandwidth if bandwidth else 0.0) for size in sizes)
 
 
-def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = None) -> StepTime:
+def on_cpu(
+    priced: PricedTrace, fit: DeviceFit, *, loading: Loading | None = None, spans: list[Span] | None = None
+) -> StepTime:
     """One clock: ops and framework add up. ``spans`` gets the ops, with the framework's time evenly between them."""
     compute = sum(priced.seconds)
     dispatch = framework_seconds(priced.counts, fit.framework)
@@ -58,21 +64,49 @@ def on_cpu(priced: PricedTrace, fit: DeviceFit, *, spans: list[Span] | None = No
         for call, seconds in enumerate(priced.seconds):
             spans.append(Span("host", "", now + gap, seconds, call))
             now += gap + seconds
-    return StepTime(compute + dispatch, {"compute": compute, "dispatch": dispatch})
+    step = compute + dispatch
+    loads = 0.0 if loading is None else loading.seconds
+    return loaded(step, {"compute": compute, "dispatch": dispatch}, loading, one_after_the_other=step + loads)
 
 
 def on_accelerator(
-    priced: PricedTrace, fit: DeviceFit, *, data: str, spans: list[Span] | None = None
+    priced: PricedTrace, fit: DeviceFit, *, data: str, loading: Loading | None = None, spans: list[Span] | None = None
 ) -> StepTime:
     """Two clocks, run for several steps so that a full queue takes effect; the last step counts.
 
     ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,
     ``copy`` and ``sync`` the time that the host waits while nothing else runs. ``spans`` gets what both clocks do.
     """
-    trace = priced.trace
-    sync = fit.rates.get("sync_seconds", 0.0)
-    copies = _copies(trace, fit, data)
-    schedule = _schedule(priced, fit, copies)
+    schedule, copy = accelerator_schedule(priced, fit, data=data)
+    step = longer = played(schedule, fit, spans)
+    if loading is not None and not loading.overlapped:
+        longer = played([("loading", -1, ScheduleItem(alone=loading.seconds)), *schedule], fit)
+    sync = fit.rates.get("sync_seconds", 0.0) * priced.trace.syncs
+    components = step_components(step, busy=sum(priced.seconds), copy=copy, sync=sync)
+    return loaded(step, components, loading, one_after_the_other=longer)
+
+
+def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> tuple[list[Entry], float]:
+    """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
+    copies = _copies(priced.trace, fit, data)
+    return _schedule(priced, fit, copies), copies.inward + copies.outward
+
+
+def loaded(
+    step: float, components: dict[str, float], loading: Loading | None, *, one_after_the_other: float
+) -> StepTime:
+    """A step of so many seconds that waits for a batch; the seconds where the host does both, one after the other.
+
+    The component ``loading`` is what the step takes longer for it.
+    """
+    if loading is None:
+        return StepTime(step, components)
+    seconds = max(step, loading.seconds) if loading.overlapped else one_after_the_other
+    return StepTime(seconds, {**components, "loading": seconds - step})
+
+
+def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None = None) -> float:
+    """Seconds of the last of several steps; ``spans`` gets what both clocks do in it."""
     clocks = Clocks(launch=fit.rates.get("launch_seconds", 0.0))
     marks: list[float] = []
     done: list[Span] = []
@@ -86,9 +120,7 @@ def on_accelerator(
     if spans is not None:
         origin = min((span.start for span in done), default=0.0)
         spans.extend(replace(span, start=span.start - origin) for span in done)
-    step = marks[-1] - marks[-2]
-    copy = copies.inward + copies.outward
-    return StepTime(step, _components(step, busy=sum(priced.seconds), copy=copy, sync=sync * trace.syncs))
+    return marks[-1] - marks[-2]
 
 
 @dataclass(frozen=True)
@@ -101,12 +133,12 @@ class _Copies:
     queued: bool
 
 
-def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[tuple[str, int, ScheduleItem]]:
-    """What the host does in a step: (label, number of the call or -1, item)."""
+def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[Entry]:
+    """What the host does in a step."""
     trace = priced.trace
     sync = fit.rates.get("sync_seconds", 0.0)
     spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
-    schedule: list[tuple[str, int, ScheduleItem]] = []
+    schedule: list[Entry] = []
     if copies.inward and copies.queued:  # like a kernel: the host goes on
         schedule.append(("copy in", -1, ScheduleItem(copies.issue, copies.inward)))
     elif copies.inward:
@@ -157,7 +189,7 @@ def _copies(trace: Trace, fit: DeviceFit, data: str) -> _Copies:
     return _Copies(copy_in, copy_issue, copy_out, queued=data == "pinned")
 
 
-def _components(step: float, *, busy: float, copy: float, sync: float) -> dict[str, float]:
+def step_components(step: float, *, busy: float, copy: float, sync: float) -> dict[str, float]:
     """The parts of a step's seconds, given the device's busy time and what copies and syncs take at the most."""
     rest = step - min(busy, step)
     exposed_copy = min(copy, rest)

@@ -54,6 +54,7 @@ class BackwardPasses:
     @contextlib.contextmanager
     def _pass(self, outputs: list[Any], inputs: list[Any] | None) -> Iterator[None]:
         recorder = self.recorder
+        recorder.python_calls.paused = True
         with recorder.recording(False), torch._C.DisableTorchFunction():
             nodes = nodes_of(outputs, inputs)
         handles = []
@@ -72,6 +73,7 @@ class BackwardPasses:
             self._running = False
             for handle in handles:
                 handle.remove()
+            recorder.python_calls.paused = False
             recorder.log.end_phase("optimizer")
 
 

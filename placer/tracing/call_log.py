@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
+from torch import Tensor
+
+from placer.tracing.dataflow import Connection, Dataflow
 from placer.tracing.layers import Layers
 from placer.tracing.liveness import Liveness
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec
@@ -23,6 +26,8 @@ class CallLog:
         self.liveness = Liveness(self._calls.__len__)
         self._kept: dict[int, int] = {}  # bytes by call number
         self._phase_start = 0
+        #: Where values are followed: for a compiled step, and for one on two devices.
+        self.dataflow: Dataflow | None = None
 
     def __len__(self) -> int:
         """Calls recorded so far."""
@@ -47,6 +52,20 @@ class CallLog:
             layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
         syncs, self._attributed = self.syncs - self._attributed, self.syncs
         self._calls.append(OpCall(op, inputs, outputs, args, self.phase, layer, view, in_place, 0, syncs))
+
+    def connect(self, reads: Iterable[Tensor | None], results: Iterable[Tensor | None]) -> None:
+        """Note which tensors the call recorded last read and gave, where values are followed."""
+        if self.dataflow is not None and self._calls:
+            call = self._calls[-1]
+            self.dataflow.connect(len(self._calls) - 1, reads, results, new=call.in_place or not call.view)
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Of every call, in order; empty where values are not followed."""
+        return () if self.dataflow is None else self.dataflow.connections(len(self._calls))
+
+    def values(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
+        """The values that these tensors hold now; empty where values are not followed."""
+        return () if self.dataflow is None else self.dataflow.values(tensors)
 
     def end_phase(self, following: Phase) -> None:
         """Note which outputs of the phase are still alive, and go on to the next phase."""

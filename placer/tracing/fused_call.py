@@ -39,6 +39,7 @@ class _Fused(torch.autograd.Function):
         inputs = tuple(layout.spec_of(t) for t in tensors if t is not None)
         call.recorder.log.record(call.op, inputs, call.outputs, call.args)
         outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
+        call.recorder.log.connect(tensors, outputs)
         ctx.set_materialize_grads(False)
         ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
         ctx.shapes = tuple(None if t is None else layout.spec_of(t) for t in tensors)
@@ -63,7 +64,9 @@ class _Fused(torch.autograd.Function):
         reads = ctx.inputs if call.keeps_inputs else tuple(layout.spec_of(t) for t in kept)
         made = tuple(spec for spec in wanted if spec is not None)
         call.recorder.log.record(call.op + "_backward", (*reads, *given), made, call.args)
-        return None, *call.recorder.gradients(wanted, grads, held)
+        gradients = call.recorder.gradients(wanted, grads, held)
+        call.recorder.log.connect((*kept, *grads), gradients)
+        return None, *gradients
 
 
 def _gradient_spec(call: FusedCall, spec: TensorSpec) -> TensorSpec:
@@ -80,4 +83,6 @@ def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outp
                    ) -> tuple[Tensor, ...]:  # fmt: skip
     """A fused op that has no gradient. ``compute`` gives its outputs; with None, the caught function does."""
     recorder.log.record(op, tuple(layout.spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
-    return recorder.results(outputs, compute)
+    results = recorder.results(outputs, compute)
+    recorder.log.connect(tensors, results)
+    return results

@@ -15,9 +15,13 @@ _specs: dict[Hashable, TensorSpec] = {}
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """The interned spec of a tensor; a sparse tensor counts as its dense shape."""
+    """The interned spec of a tensor.
+
+    A sparse tensor of whole rows, such as an embedding's gradient, counts as those rows; any other as its dense shape.
+    """
     if tensor.layout is not torch.strided:
-        shape = tuple(tensor.shape)
+        rows = tensor.layout is torch.sparse_coo and tensor.dense_dim() > 0
+        shape = (tensor._nnz(), *tensor.shape[tensor.sparse_dim() :]) if rows else tuple(tensor.shape)
         return make_spec(shape, contiguous_strides(shape), dtype_name(tensor.dtype))
     return make_spec(tensor.shape, tensor.stride(), dtype_name(tensor.dtype))
 

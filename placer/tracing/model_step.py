@@ -13,6 +13,7 @@ from placer.errors import TraceError
 from placer.tracing import layout, optimizers, pytrees
 from placer.tracing.autograd_graph import nodes_of
 from placer.tracing.copies import Copies
+from placer.tracing.dataflow import Dataflow
 from placer.tracing.device_kind import DeviceKind
 from placer.tracing.failures import Failures
 from placer.tracing.function_mode import FunctionMode
@@ -65,6 +66,9 @@ class ModelStep:
         undo.own_all((list(self.model.parameters()), list(self.model.buffers()), self.args, self.kwargs))
         self.layers = Layers(self.model)
         self.recorder = MetaRecorder(self.layers, undo, floats) if real is None else real(self.layers)
+        if workload.compiled is not None or workload.on_cpu:
+            self.recorder.log.dataflow = Dataflow()
+        self.batch_values = self.recorder.log.values(pytrees.tensors((self.args, self.kwargs)))
         self.functions = FunctionMode(self.recorder, workload.autocast, kind)
         install(original, self.model, self.recorder, workload.autocast is not None)
 
@@ -82,6 +86,7 @@ class ModelStep:
         mode: Literal["train", "infer"] = "train" if self.train else "infer"
         nodes = 0
         outputs: tuple[Any, ...] = ()
+        output_values: tuple[int, ...] = ()
         counting = recorder.python_calls.counting()
         with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions, counting:
             output = self.model(*self.args, **self.kwargs)
@@ -102,6 +107,7 @@ class ModelStep:
         else:
             entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
             outputs = tuple(layout.spec_of(t) for t in pytrees.tensors(output))
+            output_values = recorder.log.values(pytrees.tensors(output))
         notes = [*self.copies.notes, *(self.plan.notes if self.plan else ())]
         return Trace(
             calls=recorder.log.op_calls(),
@@ -113,12 +119,17 @@ class ModelStep:
             optimizer=self.plan.name if self.plan else None,
             peak_activation_bytes=recorder.log.liveness.peak,
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
+            sparse_gradients=tuple(n for n, p in enumerate(self.model.parameters()) if _is_sparse(p.grad)),
             module_calls=self.layers.calls,
             python_calls=entered,
             evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.log.liveness.events),
+            compiled=self.workload.compiled,
+            dataflow=recorder.log.connections(),
+            batch_values=self.batch_values,
+            output_values=output_values,
             notes=tuple(notes),
         )
 
@@ -149,6 +160,10 @@ class ModelStep:
 
     def _errors(self, phase: str) -> Failures:
         return Failures(phase, self.layers, self.recorder, self.failure)
+
+
+def _is_sparse(gradient: Tensor | None) -> bool:
+    return gradient is not None and gradient.layout is torch.sparse_coo
 
 
 def _sum_of_floating(output: Any) -> Tensor | None:

@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from placer.errors import TraceError
 from placer.tracing import layout, optimizers, pytrees
 from placer.tracing.layers import Layers
+from placer.tracing.python_calls import Uncounted
 from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
 
@@ -41,12 +42,13 @@ class OptimizerSteps:
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if self.recorder.paused:
             return None
-        self.reachable.add(optimizer, type(optimizer).__name__)
+        with Uncounted():
+            self.reachable.add(optimizer, type(optimizer).__name__)
         self.recorder.log.end_phase("optimizer")
         self._running.append(optimizer)
         if not _known(optimizer):
             return None
-        self.recorder.paused = True
+        self.recorder.paused = self.recorder.python_calls.paused = True
         return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
 
     def _recorded(self, value: Any) -> Any:
@@ -57,9 +59,11 @@ class OptimizerSteps:
         def closure() -> Any:
             with self.recorder.recording(True):
                 self.recorder.log.end_phase("forward")
+                self.recorder.python_calls.paused = False
                 try:
                     return value()
                 finally:
+                    self.recorder.python_calls.paused = True
                     self.recorder.log.end_phase("optimizer")
 
         return closure
@@ -72,7 +76,7 @@ class OptimizerSteps:
         if name not in self.names:
             self.names.append(name)
         if _known(optimizer):
-            self.recorder.paused = False
+            self.recorder.paused = self.recorder.python_calls.paused = False
             groups = [
                 (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
             ]

@@ -95,7 +95,8 @@ def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
                 continue
             plan.state_bytes += _state_bytes(name, spec.stored_bytes, spec.shape, spec.item_bytes, copies)
             layer = layers.owner(parameter)
-            recorder.log.record(f"optimizer::{plan.name}", (spec,), (), args, in_place=True, layer=layer)
+            updated = spec if parameter.grad.layout is torch.strided else layout.spec_of(parameter.grad)
+            recorder.log.record(f"optimizer::{plan.name}", (updated,), (), args, in_place=True, layer=layer)
 
 
 def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> bool:

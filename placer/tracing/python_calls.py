@@ -1,4 +1,4 @@
-"""Counts the Python functions a forward pass enters: the time between ops that no kernel explains.
+"""Counts the Python functions a step enters outside its backward passes and updates, which are priced otherwise.
 
 Networks of equal ops differ by the Python around them: libraries of layers enter several functions per op. The count is
 the interpreter's own, taken while the step is traced, without the functions that only tracing enters. A function costs
@@ -21,21 +21,22 @@ import torch
 from placer.tracing.reuse_distance import LruStack
 
 _TORCH = Path(torch.__file__).parent
-#: Files whose code runs only because the step is traced: this package, function modes, the dispatcher's way to Python.
-_TRACING_ONLY = (
+#: Files whose code does not count: what runs only because the step is traced (this package, function modes, the
+#: dispatcher's way to Python), and the optimizers, whose Python is part of what an update costs.
+_NOT_COUNTED = (
     str(Path(__file__).parent),
     contextlib.__file__,
     functools.__file__,
     "<string>",
     *(str(_TORCH / path) for path in (
         "overrides.py", "_ops.py", "_library", "utils/_python_dispatch.py", "_jit_internal.py", "compiler/__init__.py",
-        "utils/_device.py",
+        "utils/_device.py", "optim",
     )),
 )  # fmt: skip
 
 
 class PythonCalls:
-    """``count`` is the number of Python functions entered inside ``counting()``.
+    """``count`` is the number of Python functions entered inside ``counting()`` while not ``paused``.
 
     Where a debugger or a coverage tool already listens to the interpreter, counting would cut it off: then nothing is
     counted and ``known`` is False.
@@ -43,6 +44,8 @@ class PythonCalls:
 
     def __init__(self) -> None:
         self.count = 0
+        #: Set while a backward pass or an update runs.
+        self.paused = False
         self.known = sys.getprofile() is None
         self._stack = LruStack()
         #: Whether a code object counts, by its id; the object is held, as hashing it would walk all its instructions.
@@ -77,19 +80,19 @@ class PythonCalls:
                 gc.enable()
 
     def _listen(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call":
+        if event != "call" or self.paused:
             return
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is None:
-            known = self._codes[id(code)] = (not _only_traced(code), code)
+            known = self._codes[id(code)] = (_counts(code), code)
         if known[0]:
             self.count += 1
             self._stack.enter(id(code))
 
 
-def _only_traced(code: CodeType) -> bool:
-    return code.co_filename.startswith(_TRACING_ONLY)
+def _counts(code: CodeType) -> bool:
+    return not code.co_filename.startswith(_NOT_COUNTED)
 
 
 class Uncounted:

@@ -19,6 +19,7 @@ from placer.tracing.known_values import keeps_values
 from placer.tracing.layers import Layers
 from placer.tracing.op_arguments import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
 from placer.tracing.op_schema import operator
+from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
 from placer.tracing.undo import Undo
@@ -73,7 +74,8 @@ class RealRecorder(Recorder):
     ) -> Any:
         kwargs = kwargs or {}
         self.check_time()
-        self.undo.before(func, args, kwargs)
+        with Uncounted():
+            self.undo.before(func, args, kwargs)
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.undo.made(result, (*args, *kwargs.values()))
         return result

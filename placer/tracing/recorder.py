@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from placer.tracing import layout
 from placer.tracing.call_log import CallLog
 from placer.tracing.layers import Layers
-from placer.tracing.op_arguments import as_sequence, flatten
+from placer.tracing.op_arguments import as_sequence, flatten, tensors_in
 from placer.tracing.op_schema import Operator, operator
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.trace_data import TensorSpec
@@ -45,6 +45,8 @@ class Recorder(TorchDispatchMode, ABC):
         self.last_op = ""
         self.original: Any = None
         self.paused = False
+        #: Whether a tensor of the step is sparse.
+        self.saw_sparse = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -80,7 +82,11 @@ class Recorder(TorchDispatchMode, ABC):
         with Uncounted(), torch._C.DisableTorchFunction():
             if func is torch.ops.aten.copy_.default and layout.same_memory(*args[:2]):
                 return self._copied_onto_itself(func, args, kwargs)
-            return self._dispatch(func, args, kwargs)
+            before = len(self.log)
+            result = self._dispatch(func, args, kwargs)
+            if self.log.dataflow is not None and len(self.log) > before:
+                self.log.connect(tensors_in(args, kwargs), [t for t in as_sequence(result) if isinstance(t, Tensor)])
+            return result
 
     @abstractmethod
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -107,6 +113,8 @@ class Recorder(TorchDispatchMode, ABC):
             for tensor, spec in zip(tensors, specs, strict=True):
                 if tensor.layout is torch.strided:
                     self.log.liveness.track(tensor, number, spec.stored_bytes)
+                else:
+                    self.saw_sparse = True
         return result
 
     # --- fused ops ----------------------------------------------------------------------------------------------------

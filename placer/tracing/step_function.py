@@ -17,12 +17,14 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from placer.tracing import layout, pytrees
 from placer.tracing.backward_passes import BackwardPasses
+from placer.tracing.dataflow import Dataflow
 from placer.tracing.device_kind import DeviceKind
 from placer.tracing.failures import Failures
 from placer.tracing.function_mode import FunctionMode
 from placer.tracing.isolation import isolated
 from placer.tracing.layers import Layers
 from placer.tracing.optimizer_steps import OptimizerSteps
+from placer.tracing.python_calls import Uncounted
 from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
 from placer.tracing.tensor_copies import real_input
@@ -72,6 +74,8 @@ class _Run:
         held = (p.device for root in self.reachable.modules.values() for p in root.parameters())
         device = next(held, torch.device("cpu"))
         self.recorder = RealRecorder(self.layers, undo, clock, limit_seconds, device)
+        if workload.compiled is not None:
+            self.recorder.log.dataflow = Dataflow()
         self.args, self.kwargs = self._inputs(device)
 
     def _inputs(self, device: torch.device) -> Any:
@@ -92,7 +96,7 @@ class _Run:
         functions = FunctionMode(recorder, self.workload.autocast, self.kind)
         layers.reset()
         with Failures("step function", layers, recorder), layers.watching(recorder), backward, optimizers:
-            with functions.autocast.watching(), recorder, functions:
+            with functions.autocast.watching(), recorder, functions, recorder.python_calls.counting():
                 output = self.workload.target(*self.args, **self.kwargs)
             recorder.check_time()
             recorder.log.end_phase("forward")
@@ -115,6 +119,8 @@ class _Run:
             autograd_nodes=backward.nodes,
             syncs=recorder.syncs,
             memory=tuple(recorder.log.liveness.events),
+            compiled=None if train else self.workload.compiled,
+            dataflow=recorder.log.connections(),
             notes=(f"{_NOTE}; {counts_hold(self.workload)}",),
         )
 
@@ -141,7 +147,7 @@ class _SharedLayers(Layers):
 
         def enter(module: nn.Module, args: Any) -> None:
             if id(module) not in self._names:
-                with recorder.recording(False):
+                with recorder.recording(False), Uncounted():
                     self.reachable.add(module, type(module).__name__)
                 self._names[id(module)] = type(module).__name__
             if recorder.log.phase == "optimizer" and not recorder.paused:

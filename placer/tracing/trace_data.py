@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from placer.tracing.dataflow import Connection
+
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 
 #: Bytes per element by dtype name, as ``str(torch.float32)`` prints it without the ``torch.`` prefix.
@@ -67,8 +69,9 @@ class OpCall:
 
     ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of a fused op: the public name
     the profiler shows (``aten::lstm``, ``aten::scaled_dot_product_attention``), with ``_backward`` appended for
-    its gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter).
-    ``args`` are the call's non-tensor arguments, flattened to something hashable, in the order of the op's schema.
+    its gradient, or ``optimizer::Adam`` for the update of one parameter tensor (then ``inputs`` holds that parameter,
+    or the rows of it that a sparse gradient updates). ``args`` are the call's non-tensor arguments, flattened to
+    something hashable, in the order of the op's schema.
     """
 
     op: str
@@ -116,18 +119,30 @@ class Trace:
     #: Most bytes of activations, gradients and workspaces alive at once, parameters and optimizer state excluded.
     peak_activation_bytes: int = 0
     optimizer_state_bytes: int = 0
+    #: Numbers of the parameters whose gradients are sparse: they take next to no memory.
+    sparse_gradients: tuple[int, ...] = ()
     #: ``nn.Module.__call__`` entries, and autograd nodes run by backward.
     module_calls: int = 0
     autograd_nodes: int = 0
     #: Python functions entered in forward and loss, ``nn.Module``'s own included.
     python_calls: int = 0
-    #: How many of them find their code evicted from a core's own caches, by reuse distance (LRU stack distance,
-    #: Mattson et al. 1970): the number of different other functions entered since their last entry.
+    #: Python functions that the loop around the step enters besides (see ``placer.Part``).
+    loop_calls: int = 0
+    #: How many of the step's own find their code evicted from a core's own caches, by reuse distance (LRU stack
+    #: distance, Mattson et al. 1970): the number of different other functions entered since their last entry.
     evicted_calls: float = 0.0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
     #: Allocations and frees of the step's tensors, in order.
     memory: tuple[MemoryEvent, ...] = ()
+    #: The mode of ``torch.compile`` that model and backward pass run in (``"default"``, ``"reduce-overhead"``, ...);
+    #: None for an eager step. The calls are those of the eager step.
+    compiled: str | None = None
+    #: Where they are followed (of a compiled step, and of one on two devices), the values that each call reads and
+    #: writes (see ``dataflow``), and those of ``batch`` and ``outputs``.
+    dataflow: tuple[Connection, ...] = field(default=(), repr=False, hash=False)
+    batch_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
+    output_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
     #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``).
@@ -152,7 +167,8 @@ class Trace:
     @cached_property
     def peak_bytes(self) -> int:
         """Parameters, their gradients, optimizer state, buffers, batch and activations at the worst moment."""
-        gradients = self.parameter_bytes if self.mode == "train" else 0
+        sparse = sum(self.parameters[n].stored_bytes for n in self.sparse_gradients)
+        gradients = self.parameter_bytes - sparse if self.mode == "train" else 0
         return (
             self.parameter_bytes + self.buffer_bytes + gradients + self.optimizer_state_bytes
             + self.batch_bytes + self.peak_activation_bytes

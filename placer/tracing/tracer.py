@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -23,6 +23,7 @@ from placer.tracing.step_function import counts_hold, trace_function
 from placer.tracing.trace_data import Trace
 from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import Unfollowed, ValueUnknown
+from placer.workload import compiled_inside, compiled_mode
 
 if TYPE_CHECKING:
     from placer.workload import Workload
@@ -67,7 +68,24 @@ def trace(
                 found = dataclasses.replace(found, notes=(*found.notes, failed))
                 continue
             others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
-        return dataclasses.replace(found, others=others) if others else found
+        if workload.loop_calls:
+            found = dataclasses.replace(found, loop_calls=workload.loop_calls)
+            others = {n: dataclasses.replace(other, loop_calls=workload.loop_calls) for n, other in others.items()}
+        said = tuple(_eager_all_the_same(workload, found))
+        return dataclasses.replace(found, others=others, notes=(*found.notes, *said)) if others or said else found
+
+
+def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:
+    """Notes on what ``torch.compile`` was given inside a step that is not compiled as a whole."""
+    if workload.compiled is not None:
+        if found.compiled is None:
+            yield "priced as an eager step: the compiled function runs a backward pass, where its graph breaks"
+        return
+    inside = [path for module in workload.modules for path in compiled_inside(module)]
+    if workload.is_step_function and any(compiled_mode(module) is not None for module in workload.modules):
+        inside.insert(0, "the module of the step function")
+    if inside:
+        yield f"priced as an eager step, though parts of it are compiled: {', '.join(inside[:3])}"
 
 
 def _own_kind(workload: Workload) -> str:

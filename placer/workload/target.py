@@ -1,8 +1,8 @@
 """TARGET of the command line -> a model: ``package.module:attribute`` or ``file.py:attribute``.
 
-The attribute is an ``nn.Module`` instance, a class or a factory; the last two are called without arguments. Importing
-the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large tensors are
-deferred, and often never drawn: a model's price depends on its shapes.
+The attribute is an ``nn.Module`` or ``Job`` instance, a class or a factory; the last two are called without arguments.
+Importing the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large
+tensors are deferred, and often never drawn: a model's price depends on its shapes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from torch import nn
 
 from placer.errors import TargetError
 from placer.workload.deferred_init import DeferredInit
+from placer.workload.job import Job
 
 _FORM = "TARGET is package.module:attribute or file.py:attribute"
 
 
-def load_target(target: str) -> tuple[nn.Module, Callable[[], None]]:
-    """The model a target names, and a function that draws its deferred random numbers.
+def load_target(target: str) -> tuple[nn.Module | Job, Callable[[], None]]:
+    """The model or job a target names, and a function that draws its deferred random numbers.
 
     Code that raises while numbers are deferred runs a second time without. Raises TargetError, with the reason in one
     line.
@@ -40,7 +41,7 @@ def load_target(target: str) -> tuple[nn.Module, Callable[[], None]]:
     return _loaded(target), lambda: None
 
 
-def _loaded(target: str) -> nn.Module:
+def _loaded(target: str) -> nn.Module | Job:
     source, _, attribute = target.rpartition(":")
     if not source or not attribute or attribute.endswith(".py"):
         raise TargetError(f"{target!r} names no attribute; {_FORM}")
@@ -89,20 +90,20 @@ def _search_first(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _as_model(value: Any, target: str) -> nn.Module:
-    if isinstance(value, nn.Module):
+def _as_model(value: Any, target: str) -> nn.Module | Job:
+    if isinstance(value, (nn.Module, Job)):
         return value
     if not callable(value):
-        raise TargetError(f"{target} is {_a(value)}, not an nn.Module, a class or a factory of one")
+        raise TargetError(f"{target} is {_a(value)}, not an nn.Module, a placer.Job, a class or a factory of one")
     try:
         inspect.signature(value).bind()
     except TypeError as error:
         raise TargetError(f"{target} needs arguments ({error}); name a factory that takes none") from None
     except ValueError:
         pass  # it has no signature (a builtin): the call shows whether it needs arguments
-    made = _guarded(value, target)
-    if not isinstance(made, nn.Module):
-        raise TargetError(f"{target} returned {_a(made)}, not an nn.Module")
+    made: Any = _guarded(value, target)
+    if not isinstance(made, (nn.Module, Job)):
+        raise TargetError(f"{target} returned {_a(made)}, not an nn.Module or a placer.Job")
     return made
 
 

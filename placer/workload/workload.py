@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from placer.workload.compiled_modules import compiled_mode
+from placer.workload.loading import Loading
 from placer.workload.signature import callable_signature, optimizer_signature, signature
 
 Mode = Literal["train", "infer"]
@@ -24,7 +26,9 @@ class Workload:
     ``batch_shape``. ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step
     function that was given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode``
     is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights whose initialisation is deferred, for
-    a step that has to run (see ``DeferredInit``).
+    a step that has to run (see ``DeferredInit``). ``loading`` is what each step waits for, and ``loop_calls`` how many
+    Python functions the loop around it enters. ``on_cpu`` are the submodules that stay on the CPU while the rest runs
+    on an accelerator.
     """
 
     target: Callable[..., Any]
@@ -39,6 +43,9 @@ class Workload:
     autocast: torch.dtype | None = None
     is_step_function: bool = False
     draw: Callable[[], None] | None = None
+    loading: Loading | None = None
+    loop_calls: int = 0
+    on_cpu: tuple[str, ...] = ()
 
     @property
     def optimizer_name(self) -> str | None:
@@ -46,6 +53,11 @@ class Workload:
         if self.optimizer is None or isinstance(self.optimizer, str):
             return self.optimizer
         return type(self.optimizer).__name__.lower()
+
+    @cached_property
+    def compiled(self) -> str | None:
+        """The mode of ``torch.compile`` that the target was given; None where it was not."""
+        return compiled_mode(self.target)
 
     @cached_property
     def signature(self) -> Hashable:
@@ -59,4 +71,7 @@ class Workload:
             optimizer_signature(self.optimizer),
             signature(self.args),
             signature(self.kwargs),
+            self.loading,
+            self.loop_calls,
+            self.compiled,
         )

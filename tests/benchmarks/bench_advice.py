@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F
 
 from placer import profile as profiles
-from placer.api import make_plan
 from placer.calibration.suite import entries
+from placer.decision import make_plan
 from placer.decision.advice import LARGER, advise
 from placer.decision.changes import SUBSTITUTES
 from placer.decision.comparison import compare
-from placer.decision.race import same_randomness, step_on
+from placer.decision.race import step_on
 from placer.decision.threads import running_with
 from placer.explanation import Advice
-from placer.workload import make_workload
+from placer.workload import make_workload, same_randomness
 
 NETWORKS = (
     ("conv1d_regressor", 16),

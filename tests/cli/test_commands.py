@@ -50,7 +50,7 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--sweep", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
-                                   "--steps", "--accounts", "--estimate", "--what-if"}  # fmt: skip
+                                   "--steps", "--accounts", "--estimate", "--what-if", "--compiled"}  # fmt: skip
     assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
@@ -155,6 +155,21 @@ def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.Monke
     run("validate", "--published", "there", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
     assert asked == [("there", None, None, None), ("there", 7, None, tmp_path / "steps.jsonl")]
     assert "nowhere" in run("validate", "--published", "there", "--profile", "nowhere", code=1).stderr
+
+
+def test_compiled_steps_are_compared_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placer.calibration.validation import compiled_speed_ups
+
+    asked: list[tuple[object, ...]] = []
+
+    def validate_compiled(data: str, *, steps: int | None, **rest: Any) -> int:
+        asked.append((data, steps, rest["profile"], rest["output"]))
+        return 0
+
+    monkeypatch.setattr(compiled_speed_ups, "validate_compiled", validate_compiled)
+    run("validate", "--published", "there", "--compiled", "--steps", "7")
+    assert asked == [("there", 7, None, None)]
+    assert "give their folder with --published DIR" in run("validate", "--compiled", code=2).stderr
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 import placer
 from placer import profile
-from placer.api import make_plan
+from placer.decision import make_plan
 from placer.decision.advice import LEAST_GAIN, advise
 from placer.decision.comparison import compare
 from placer.decision.race import step_on

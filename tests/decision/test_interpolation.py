@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import placer
 from placer import decision as deciding
 from placer import profile, tracing
-from placer.api import make_plan
 from placer.decision import interpolation as between
+from placer.decision import make_plan
 from placer.decision.comparison import compare
 from placer.decision.decision import decide
 from placer.decision.interpolation import Sizes, growth, interpolate, nearest_around

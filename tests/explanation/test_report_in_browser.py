@@ -12,8 +12,8 @@ import torch
 
 from placer import profile
 from placer import profile as profiles
-from placer.api import make_plan
 from placer.calibration.suite import entries
+from placer.decision import make_plan
 from placer.decision.advice import advise
 from placer.decision.changes import with_batch
 from placer.decision.comparison import compare

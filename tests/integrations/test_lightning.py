@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import placer
 
@@ -23,6 +23,8 @@ pytestmark = [
 import lightning.pytorch as L  # noqa: E402
 
 from placer.integrations import lightning as integration  # noqa: E402
+from placer.tracing import trace  # noqa: E402
+from placer.tracing.python_calls import PythonCalls  # noqa: E402
 
 
 class Classifier(L.LightningModule):  # type: ignore[misc]
@@ -119,3 +121,206 @@ def test_the_callback_can_be_sent_to_other_processes() -> None:
 def test_what_is_no_lightning_module_is_refused() -> None:
     with pytest.raises(TypeError, match="must be a LightningModule with a training_step, not Linear"):
         integration.choose(nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+class Validated(Classifier):
+    """With a validation step that logs, too."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))
+
+
+def counts(**trainer: Any) -> dict[str, float]:
+    found = integration.job(Validated(), loader(), loader(), **trainer)
+    return {part.name: part.count for part in found.parts}
+
+
+def test_an_epoch_is_a_job_of_training_and_validation() -> None:
+    module = Validated()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    state = torch.get_rng_state()
+    found = integration.job(module, loader(), loader(), max_epochs=3, gradient_clip_val=1.0)
+    explained = placer.explain(found, devices="cpu")
+    assert [(row.name, row.count) for row in explained.parts] == [("training", 8), ("validation", 8)]
+    assert found.repeats == 3
+    assert [part.workload.optimizer_name for part in found.parts] == ["sgd", None]
+    training, validation = (row.devices["cpu"].step_seconds for row in explained.parts)
+    assert 0 < validation < training
+    assert "log" not in vars(module)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_the_trainers_arguments_say_how_often_each_step_runs() -> None:
+    assert counts(limit_train_batches=4, limit_val_batches=0.5) == {"training": 4, "validation": 4}
+    assert counts(val_check_interval=0.25, check_val_every_n_epoch=2) == {"training": 8, "validation": 16}
+    assert counts(limit_val_batches=0) == {"training": 8}
+    assert counts(accumulate_grad_batches=3) == {"accumulation": 5, "training": 3, "validation": 8}
+    plain = integration.job(Classifier(), loader(), loader())
+    assert [part.name for part in plain.parts] == ["training"]  # no validation_step of its own
+    repeats = [
+        integration.job(Validated(), loader(), **given).repeats
+        for given in ({}, {"max_epochs": -1}, {"max_steps": 20}, {"max_epochs": 2, "max_steps": 20})
+    ]
+    assert repeats == [None, None, 3, 2]
+
+
+class Counted(Validated):
+    """Counts what a fit really runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran = {"batches": 0, "updates": 0, "validation": 0}
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.ran["batches"] += 1
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.ran["validation"] += 1
+        super().validation_step(batch, batch_idx)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.ran["updates"] += 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"accumulate_grad_batches": 3},
+        {"limit_train_batches": 0.75, "limit_val_batches": 2, "val_check_interval": 0.5},
+        {"val_check_interval": 2, "accumulate_grad_batches": 4, "check_val_every_n_epoch": 2},
+    ],
+)
+def test_a_fit_runs_as_many_steps_as_its_job_says(given: dict[str, Any]) -> None:
+    options = {**given, "max_epochs": 2, "enable_progress_bar": False}
+    module = Counted()
+    found = {part.name: part.count * 2 for part in integration.job(module, loader(), loader(), **options).parts}
+    trainer = L.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False,
+        num_sanity_val_steps=0, **options,
+    )  # fmt: skip
+    trainer.fit(module, loader(), loader())
+    assert found["training"] == module.ran["updates"]
+    assert found["training"] + found.get("accumulation", 0) == module.ran["batches"]
+    assert found["validation"] == module.ran["validation"]
+
+
+def ops(part: placer.Part) -> list[tuple[str, str]]:
+    return [(call.op, call.phase) for call in trace(part.workload).calls]
+
+
+def test_clipping_adds_its_ops_and_accumulation_adds_gradients_up() -> None:
+    plain, clipped, accumulated = (
+        integration.job(Classifier(), loader(), **given).parts
+        for given in ({}, {"gradient_clip_val": 1.0}, {"accumulate_grad_batches": 4})
+    )
+    norms = [op for op, _ in ops(clipped[0]) if "norm" in op]
+    assert norms
+    assert not any("norm" in op for op, _ in ops(plain[0]))
+    without, updating = map(ops, accumulated)
+    added = ("aten::add_", "backward")
+    assert without.count(added) == updating.count(added) == 4  # one for each parameter
+    assert ops(plain[0]).count(added) == 0
+    assert not any(phase == "optimizer" for _, phase in without)
+    assert any(phase == "optimizer" for _, phase in updating)
+
+
+def test_what_a_step_logs_costs_time() -> None:
+    class Silent(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            x, y = batch
+            return nn.functional.cross_entropy(self.net(x), y)
+
+    class Logging(Silent):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+    silent, logging = (
+        trace(integration.job(module, loader()).parts[0].workload).python_calls for module in (Silent(), Logging())
+    )
+    assert integration.LOG <= logging - silent <= integration.LOG + 10
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        while True:
+            yield torch.zeros(8), torch.tensor(0)
+
+
+def test_wrong_arguments_of_a_job_are_refused() -> None:
+    module = Validated()
+    with pytest.raises(TypeError, match="Trainer has no argument 'epochs'"):
+        integration.job(module, loader(), epochs=3)
+    with pytest.raises(ValueError, match="accumulate_grad_batches must be a whole number of at least 1, not 0"):
+        integration.job(module, loader(), accumulate_grad_batches=0)
+    endless = DataLoader(Endless(), batch_size=4)
+    with pytest.raises(TypeError, match="the train loader has no length: give limit_train_batches"):
+        integration.job(module, endless)
+    assert integration.job(module, endless, limit_train_batches=7).parts[0].count == 7
+    with pytest.raises(TypeError, match="must give its batches again each epoch"):
+        integration.job(module, (batch for batch in loader()), limit_train_batches=7)
+    with pytest.raises(ValueError, match=r"precision must be one of .*, not '64-true'"):
+        integration.job(module, loader(), precision="64-true")
+    with pytest.raises(TypeError, match="limit_train_batches must be a number of batches or a share of them"):
+        integration.job(module, loader(), limit_train_batches="half")
+    with pytest.raises(ValueError, match='loading must be "measure"'):
+        integration.job(module, loader(), loading="guess")
+    with pytest.raises(TypeError, match="must be a LightningModule"):
+        integration.job(nn.Linear(2, 2), loader())
+
+
+class Batches:
+    """The same batch again and again, ready made: what is counted of a fit is its loop."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __iter__(self) -> Any:
+        return iter([(torch.randn(8, 8), torch.zeros(8, dtype=torch.long))] * self.number)
+
+    def __len__(self) -> int:
+        return self.number
+
+
+class Bare(L.LightningModule):  # type: ignore[misc]
+    """Steps that enter as few functions as steps can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(8))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return (batch[0] @ self.weight).sum()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        batch[0] @ self.weight
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def functions_of_a_fit(training: int, validation: int, **options: Any) -> int:
+    trainer = L.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, **options,
+    )  # fmt: skip
+    counter = PythonCalls()
+    with counter.counting():
+        trainer.fit(Bare(), Batches(training), Batches(validation))
+    return counter.count
+
+
+def test_the_loops_enter_as_many_functions_as_when_they_were_counted() -> None:
+    start = functions_of_a_fit(8, 8)
+    update = (functions_of_a_fit(24, 8) - start) / 16
+    validation = (functions_of_a_fit(8, 24) - start) / 16
+    assert update == pytest.approx(integration.UPDATE.functions, rel=0.3)
+    assert validation == pytest.approx(integration.VALIDATION.functions, rel=0.3)
+    every = functions_of_a_fit(24, 8, accumulate_grad_batches=8) - functions_of_a_fit(8, 8, accumulate_grad_batches=8)
+    micro = (every - 2 * update) / 14
+    assert micro == pytest.approx(integration.MICRO.functions, rel=0.3)

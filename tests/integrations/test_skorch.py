@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ pytest.importorskip("skorch", reason="skorch is not installed")
 
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 
+from placer import tracing
 from placer.integrations import skorch as integration
 
 
@@ -49,8 +51,38 @@ def test_device_is_the_value_for_a_net_and_training_stays_the_same() -> None:
     placement = integration.choose(net(), x, y, devices="cpu")
     placed = net(device=placement.device).fit(x, y)
     assert losses(placed) == without
-    assert placement.explain().workload["steps"] == 9  # 48 rows after the split, 16 at a time, for 3 epochs
-    assert placement.explain().workload["optimizer"] == "sgd"
+    workload = placement.explain().workload
+    assert workload["parts"] == {"training": 3, "validation": 1, "scores": 1}  # 48 rows after the split, 16 at a time
+    assert workload["steps"] == 3  # epochs
+    assert placement.parts["training"].explain().workload["optimizer"] == "sgd"
+
+
+def test_a_step_is_all_that_fit_does_for_a_batch() -> None:
+    """The Python that a real epoch enters for each batch is counted."""
+    x, y = data()
+    found = integration.job(net(), x, y)
+    assert [part.workload.loading is None for part in found.parts] == [False, False, True]
+    real = net(device="cpu").fit(x, y)
+    training, _ = real.get_split_datasets(x, y)
+    batches = list(real.get_iterator(training, training=True))
+    entered = 0
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    real.notify("on_epoch_begin", dataset_train=training, dataset_valid=None)
+    sys.setprofile(listen)
+    try:
+        real.run_single_epoch(batches, training=True, prefix="train", step_fn=real.train_step)
+    finally:
+        sys.setprofile(None)
+    traced = tracing.trace(found.part("training").workload).python_calls
+    assert traced == pytest.approx(entered / len(batches), rel=0.3)
+
+
+def test_a_net_without_validation_has_one_part() -> None:
+    assert [part.name for part in integration.job(net(train_split=None), *data()).parts] == ["training"]
 
 
 def test_a_net_that_was_initialized_is_only_read() -> None:
@@ -82,7 +114,7 @@ def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> Non
     assert losses(placed[-1]) == losses(plain[-1])
     placement = dict(placed[-1].callbacks_)["ChooseOnFit"].placement_
     assert placement.device == placed[-1].device == "cpu"
-    assert placement.times.seen == 9
+    assert len(placement.parts["training"].times.recent) == 6  # 9 steps without the 3 that warm up
     assert np.array_equal(placed.predict(x), plain.predict(x))
 
 

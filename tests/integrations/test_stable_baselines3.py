@@ -1,8 +1,9 @@
-"""Stable-Baselines3's algorithms learn where placer says, and an iteration is priced from its parts."""
+"""Stable-Baselines3's algorithms learn where placer says, and an iteration is priced from the library's own steps."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,56 +17,158 @@ from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from placer.integrations.stable_baselines3 import choose
+import placer
+from placer import tracing
+from placer.integrations import sb3_steps
+from placer.integrations.stable_baselines3 import choose, job
 
-
-class Unused(gym.Env[Any, Any]):
-    """Has spaces; whoever resets or steps it fails."""
-
-    def __init__(self, observations: Any, actions: Any) -> None:
-        self.observation_space, self.action_space = observations, actions
-
-    def reset(self, **kwargs: Any) -> Any:
-        raise AssertionError("the environment was reset")
-
-    def step(self, action: Any) -> Any:
-        raise AssertionError("the environment was stepped")
-
-
+#: A calibrated CPU that ships with placer: winners do not depend on the machine that runs the tests.
+HOST = "amd-epyc-avx512-2-core"
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 TWO = spaces.Discrete(2)
 
 
+def small() -> dict[str, Any]:
+    """A small network; algorithms write into what they are given."""
+    return {"policy_kwargs": {"net_arch": [32, 32]}}
+
+
+class Still(gym.Env[Any, Any]):
+    """Has spaces and shows zeros; counts how often it was reset and stepped."""
+
+    def __init__(self, observations: Any, actions: Any) -> None:
+        self.observation_space, self.action_space = observations, actions
+        self.used = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.used += 1
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), {}
+
+    def step(self, action: Any) -> Any:
+        self.used += 1
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), 0.0, False, False, {}
+
+
+def counts(found: placer.Job) -> dict[str, float]:
+    return {part.name: part.count for part in found.parts}
+
+
 @pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, SAC, TD3])
-def test_small_policies_stay_on_the_cpu(algorithm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))  # not calibrated: both devices are estimates
-    env = Unused(VECTOR, VECTOR if algorithm in (SAC, TD3) else TWO)
-    options = {"policy_kwargs": {"net_arch": [32, 32]}}
-    if algorithm in (SAC, TD3):
-        options["batch_size"] = 16  # type: ignore[assignment]
-    answer = choose(algorithm, "MlpPolicy", env, what_if="T4", **options)
-    assert answer.device == "cpu"
-    assert set(answer.provenance.values()) == {"published"}
-    for name, seconds in answer.seconds.items():
-        assert seconds == pytest.approx(sum(part.count * part.seconds[name] for part in answer.parts))
-    assert "an iteration" in str(answer)
+def test_small_policies_stay_on_the_cpu(algorithm: Any) -> None:
+    options = {"batch_size": 16} if algorithm in (SAC, TD3) else {}
+    env = Still(VECTOR, VECTOR if algorithm in (SAC, TD3) else TWO)
+    found = placer.explain(job(algorithm, "MlpPolicy", env, **small(), **options), profile=HOST, what_if="T4")
+    cpu, gpu = found.devices.values()
+    assert found.decision.device == "cpu"
+    assert gpu.step_seconds > 1.5 * cpu.step_seconds
+    assert (cpu.provenance, gpu.provenance) == ("calibrated", "published")
+    assert cpu.step_seconds == pytest.approx(sum(part.seconds("cpu") for part in found.parts))
+    assert env.used == 0
 
 
-def test_a_large_network_of_many_environments_goes_to_the_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    env = DummyVecEnv([lambda: Unused(IMAGE, TWO)] * 8)
-    answer = choose(PPO, "CnnPolicy", env, n_steps=32, batch_size=128, what_if="T4")
-    assert answer.device != "cpu"
-    assert {part.name: part.count for part in answer.parts} == {"policy step": 32, "last value": 1, "update": 20}
+def test_a_large_network_of_many_environments_goes_to_the_gpu() -> None:
+    env = DummyVecEnv([lambda: Still(IMAGE, TWO)] * 8)
+    found = job(PPO, "CnnPolicy", env, n_steps=32, batch_size=128)
+    assert counts(found) == {"policy step": 32, "last value": 1, "update": 20}
+    assert placer.explain(found, profile=HOST, what_if="T4").decision.device != "cpu"
+
+
+def test_a_short_run_repeats_the_job_as_often_as_learn_does() -> None:
+    env = DummyVecEnv([lambda: Still(VECTOR, TWO)] * 2)
+    assert job(PPO, "MlpPolicy", env, n_steps=32, batch_size=32, total_timesteps=100, **small()).repeats == 2
+    assert job(DQN, "MlpPolicy", env, total_timesteps=100, **small()).repeats == 13
+
+
+def test_the_answer_is_a_placement_for_the_job() -> None:
+    placement = choose(A2C, "MlpPolicy", "CartPole-v1", devices="cpu", **small())
+    assert isinstance(placement, placer.JobPlacement)
+    assert (placement.device, placement.confidence, placement.decision.tie) == ("cpu", 1.0, False)
+    assert set(placement.parts) == {"policy step", "last value", "update"}
+    assert A2C("MlpPolicy", "CartPole-v1", device=placement.device).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        (PPO, "CartPole-v1", {"n_steps": 32, "batch_size": 8, "n_epochs": 2}),
+        (A2C, "CartPole-v1", {}),
+        (DQN, "CartPole-v1", {"learning_starts": 0, "buffer_size": 100}),
+        (SAC, "Pendulum-v1", {"learning_starts": 0, "buffer_size": 100, "gradient_steps": 2, "batch_size": 16}),
+        (TD3, "Pendulum-v1", {"learning_starts": 0, "buffer_size": 100, "gradient_steps": 6, "batch_size": 16}),
+    ],
+)
+def test_learning_does_what_is_priced(algorithm: Any, env: str, options: Any) -> None:
+    """Updates of each optimizer and policy steps of a real iteration are those that the job counts."""
+    found = counts(job(algorithm, "MlpPolicy", env, **small(), **options))
+    model = algorithm("MlpPolicy", env, device="cpu", **small(), **options)
+    learners = [model.actor, model.critic] if hasattr(model, "actor") else [model.policy]
+    updates, acted = [0] * len(learners), [0]
+    for number, learner in enumerate(learners):
+        learner.optimizer.register_step_post_hook(lambda *_, n=number: updates.__setitem__(n, updates[n] + 1))
+    actor = model.policy if algorithm in (PPO, A2C) else getattr(model, "actor", None) or model.q_net
+    actor.register_forward_hook(lambda *_: acted.__setitem__(0, acted[0] + 1))
+    # The first step of DQN's loop only fills its buffer.
+    model.learn(options.get("n_steps", 1))
+    assert updates[-1] == found["update"] + found.get("update of the critics", 0)
+    assert len(updates) == 1 or updates[0] == found["update"]
+    if algorithm in (PPO, A2C):
+        assert acted[0] == found["policy step"]
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [(PPO, "CartPole-v1"), (SAC, "Pendulum-v1")])
+def test_the_library_s_own_python_is_counted(algorithm: Any, env: str) -> None:
+    """Python functions that a real rollout enters for each step, beside those of its environments."""
+    options = {"n_steps": 16, "batch_size": 16} if algorithm is PPO else {"learning_starts": 0, "train_freq": 16}
+    act = job(algorithm, "MlpPolicy", env, **small(), **options).part("policy step")
+    model = algorithm("MlpPolicy", env, device="cpu", **small(), **options)
+    _, callback = model._setup_learn(1000)
+    still = sb3_steps._Zeros(model)
+    given: tuple[Any, ...] = (model.rollout_buffer, 16) if algorithm is PPO else (model.train_freq, model.replay_buffer)
+    model.collect_rollouts(still, callback, *given)  # imports are over
+    entered = functions_entered(lambda: model.collect_rollouts(still, callback, *given)) / 16
+    assert tracing.trace(act.workload).python_calls == pytest.approx(entered, rel=0.3)
+
+
+def functions_entered(run: Callable[[], object]) -> int:
+    entered = [0]
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        entered[0] += event == "call"
+
+    sys.setprofile(listen)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return entered[0]
+
+
+def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
+    def loading(env: Any, **options: Any) -> list[Any]:
+        return [part.workload.loading for part in job(A2C, "MlpPolicy", env, **small(), **options).parts]
+
+    env = Still(VECTOR, spaces.Discrete(2, seed=5))
+    generator = str(env.action_space.np_random.bit_generator.state)
+    assert loading(env) == [None, None, None]
+    assert loading(env, env_seconds=0.5) == [placer.Loading(0.5), None, None]
+    measured, *others = loading(env, env_seconds="measure")
+    assert 0.0 < measured.seconds < 0.1
+    assert not measured.overlapped
+    assert others == [None, None]
+    assert env.used == 0  # a copy was stepped
+    assert str(env.action_space.np_random.bit_generator.state) == generator
+    assert loading("CartPole-v1", env_seconds="measure")[0].seconds > 0.0
+    env.held = (number for number in [])  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"cannot be copied to measure it .*; give env_seconds as the seconds"):
+        loading(env, env_seconds="measure")
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
 def test_observations_in_a_dictionary(algorithm: Any) -> None:
-    env = Unused(spaces.Dict({"vector": VECTOR, "number": spaces.Discrete(3)}), TWO)
-    assert choose(algorithm, "MultiInputPolicy", env, batch_size=32).device == "cpu"
+    env = Still(spaces.Dict({"vector": VECTOR, "number": spaces.Discrete(3)}), TWO)
+    found = job(algorithm, "MultiInputPolicy", env, batch_size=32)
+    assert placer.explain(found, profile=HOST).devices["cpu"].step_seconds > 0.0
 
 
 def test_what_follows_is_as_without_it() -> None:
@@ -73,7 +176,7 @@ def test_what_follows_is_as_without_it() -> None:
         torch.manual_seed(1)
         options: dict[str, Any] = {"n_steps": 16, "policy_kwargs": {}}
         if ask:
-            choose(A2C, "MlpPolicy", "CartPole-v1", **options)
+            choose(A2C, "MlpPolicy", "CartPole-v1", devices="cpu", **options)
             assert options["policy_kwargs"] == {}
         model = A2C("MlpPolicy", "CartPole-v1", device="cpu", seed=None, **options)
         return torch.nn.utils.parameters_to_vector(model.policy.parameters()).detach()
@@ -82,20 +185,24 @@ def test_what_follows_is_as_without_it() -> None:
 
 
 def test_delayed_updates_and_episodes() -> None:
-    env = Unused(VECTOR, VECTOR)
-    answer = choose(
-        TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=-1, policy_delay=4, batch_size=16
-    )
-    counts = {part.name: part.count for part in answer.parts}
-    assert counts == {"policy step": 1, "update of the critics": 0.75, "update": 0.25}
+    env = Still(VECTOR, VECTOR)
+    options = {"policy_delay": 4, "batch_size": 16}
+    found = job(TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=-1, **options)
+    assert counts(found) == {"policy step": 1, "update of the critics": 0.75, "update": 0.25}
     with pytest.raises(ValueError, match="train_freq in episodes needs gradient_steps=-1"):
-        choose(TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=3)
+        job(TD3, "MlpPolicy", env, train_freq=(1, "episode"), gradient_steps=3)
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(TypeError, match="must be the class PPO, A2C, DQN, SAC or TD3, not an object of str"):
+    with pytest.raises(TypeError, match=r"must be the class PPO, .*, not an object of str"):
         choose("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="device is what choose answers"):
         choose(PPO, "MlpPolicy", "CartPole-v1", device="cpu")
+    with pytest.raises(TypeError, match=r"what_if is for placer\.explain"):
+        choose(PPO, "MlpPolicy", "CartPole-v1", what_if="T4")
+    with pytest.raises(ValueError, match="env must be an environment"):
+        choose(PPO, "MlpPolicy", None)
     with pytest.raises(ValueError, match="total_timesteps must be at least 1, not 0"):
         choose(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
+    with pytest.raises(ValueError, match="env_seconds must be seconds, 'measure' or None, not 'often'"):
+        choose(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 import transformers  # noqa: E402
 
+import placer  # noqa: E402
 from placer.integrations import transformers as integration  # noqa: E402
+from placer.tracing import trace  # noqa: E402
+from placer.tracing.python_calls import PythonCalls  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +72,153 @@ def test_training_ends_with_the_same_losses_and_its_steps_were_watched(tmp_path:
 
 
 def test_a_tokenizers_output_is_moved_as_one() -> None:
-    import placer
-
     encoding = transformers.BatchEncoding({"input_ids": torch.ones(2, 3, dtype=torch.long), "length": [3, 3]})
     placement = placer.Placement(placer.Decision("meta", 2, 0.9, "meta: because"))
     moved = placement.to(encoding)
     assert isinstance(moved, transformers.BatchEncoding)
     assert moved["input_ids"].device.type == "meta"
     assert moved["length"] == [3, 3]
+
+
+def counts(**arguments: Any) -> dict[str, float]:
+    given = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 8, "eval_strategy": "epoch", **arguments}
+    return {part.name: part.count for part in integration.job(model(), Sentences(), Sentences(), **given).parts}
+
+
+def test_an_epoch_is_a_job_of_training_and_evaluation() -> None:
+    net, state = model(), torch.get_rng_state()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = integration.job(
+        net, Sentences(), Sentences(), eval_strategy="epoch", gradient_accumulation_steps=2, num_train_epochs=5,
+        loading="measure",
+    )  # fmt: skip
+    explained = placer.explain(found, devices="cpu")
+    assert [(row.name, row.count) for row in explained.parts] == [
+        ("accumulation", 1), ("training", 2), ("evaluation", 3),
+    ]  # fmt: skip
+    assert found.repeats == 5
+    assert [part.workload.optimizer_name for part in found.parts] == [None, "adamw", None]
+    accumulation, training, evaluation = (row.devices["cpu"].step_seconds for row in explained.parts)
+    assert 0 < evaluation < accumulation < training
+    assert all(0 < part.workload.loading.seconds < 1 for part in found.parts if part.workload.loading is not None)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(dict(net.state_dict()), before, rtol=0, atol=0)
+
+
+def test_the_arguments_say_how_often_each_step_runs() -> None:
+    assert counts() == {"training": 6, "evaluation": 3}
+    assert counts(eval_strategy="no") == {"training": 6}
+    assert counts(eval_strategy="steps", eval_steps=2) == {"training": 6, "evaluation": 9}
+    assert counts(eval_strategy="steps", eval_steps=0.25, num_train_epochs=2) == {"training": 6, "evaluation": 6}
+    assert counts(gradient_accumulation_steps=4) == {"accumulation": 4, "training": 2, "evaluation": 3}
+    assert counts(per_device_train_batch_size=10, dataloader_drop_last=True) == {"training": 2, "evaluation": 3}
+    assert integration.job(model(), Sentences(), max_steps=7).repeats == 3  # three batches of eight an epoch
+
+
+class Steps(transformers.TrainerCallback):
+    """Counts what a Trainer really runs."""
+
+    def __init__(self) -> None:
+        self.ran = {"accumulation": 0, "training": 0, "evaluation": 0}
+
+    def on_substep_end(self, *args: Any, **kwargs: Any) -> None:
+        self.ran["accumulation"] += 1
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.ran["training"] += 1
+
+    def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
+        self.ran["evaluation"] += 1
+
+
+@pytest.mark.parametrize(
+    "given", [{"eval_strategy": "epoch"}, {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 12}]
+)
+def test_a_trainer_runs_as_many_steps_as_its_job_says(given: dict[str, Any], tmp_path: Path) -> None:
+    options = {**given, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_train_epochs": 2}
+    net, data, steps = model(), Sentences(), Steps()
+    found = {part.name: part.count * 2 for part in integration.job(net, data, data, **options).parts}
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, **options
+    )
+    transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data, callbacks=[steps]).train()
+    assert found == steps.ran
+
+
+def test_gradients_are_clipped_and_added_up_and_the_loss_is_tested() -> None:
+    accumulation, training = (
+        [(call.op, call.phase) for call in trace(part.workload).calls]
+        for part in integration.job(model(), Sentences(), gradient_accumulation_steps=3).parts
+    )
+    trained = sum(parameter.requires_grad for parameter in model().parameters())
+    added = ("aten::add_", "backward")
+    assert accumulation.count(added) == training.count(added) == trained
+    assert not any(phase == "optimizer" for _, phase in accumulation)
+    assert any(phase == "optimizer" for _, phase in training)
+    norms = [sum("vector_norm" in op or "foreach_norm" in op for op, _ in ops) for ops in (accumulation, training)]
+    assert norms[0] == 0 < norms[1]
+    assert all(("aten::isinf", "forward") in ops or ("aten::abs", "forward") in ops for ops in (accumulation, training))
+
+
+def test_wrong_arguments_of_a_job_are_refused() -> None:
+    net, data = model(), Sentences()
+    with pytest.raises(TypeError, match="TrainingArguments has no argument 'batch_size'"):
+        integration.job(net, data, batch_size=4)
+    with pytest.raises(ValueError, match=r"optim must be one of adamw_torch, .*, not 'lion_8bit'"):
+        integration.job(net, data, optim="lion_8bit")
+    with pytest.raises(ValueError, match="gradient_accumulation_steps must be a whole number of at least 1"):
+        integration.job(net, data, gradient_accumulation_steps=0)
+    with pytest.raises(TypeError, match="the train data set has no length"):
+        integration.job(net, iter([]))
+
+
+class Bare(torch.nn.Module):
+    """A model that enters as few functions as a model can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        return {"loss": (x @ self.weight).sum()}
+
+
+class Rows(torch.utils.data.Dataset[dict[str, Any]]):
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": [0.0, 1.0], "labels": 0}
+
+
+def functions(run: Any) -> int:
+    counter = PythonCalls()
+    with counter.counting():
+        run()
+    return counter.count
+
+
+def of_trainer(folder: Path, batches: int, accumulate: int = 1, *, evaluates: bool = False) -> int:
+    """The functions that a Trainer enters in so many batches of training, or of evaluation."""
+    arguments = transformers.TrainingArguments(
+        str(folder), per_device_train_batch_size=1, per_device_eval_batch_size=1, num_train_epochs=1,
+        logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
+        gradient_accumulation_steps=accumulate,
+    )  # fmt: skip
+    trainer = transformers.Trainer(Bare(), arguments, train_dataset=Rows(batches), eval_dataset=Rows(batches))
+    return functions(trainer.evaluate if evaluates else trainer.train)
+
+
+def test_the_loops_enter_as_many_functions_as_when_they_were_counted(tmp_path: Path) -> None:
+    ready = torch.utils.data.DataLoader(Rows(16), 1, collate_fn=transformers.default_data_collator)
+    loader = functions(lambda: list(ready)) / 16  # what the data loader enters is measured with it, where asked for
+    update = (of_trainer(tmp_path, 40) - of_trainer(tmp_path, 8)) / 32 - loader
+    # Two updates each.
+    micro = (of_trainer(tmp_path, 32, 16) - of_trainer(tmp_path, 16, 8)) / 16 - loader
+    evaluation = (of_trainer(tmp_path, 24, evaluates=True) - of_trainer(tmp_path, 8, evaluates=True)) / 16 - loader
+    assert update == pytest.approx(integration.UPDATE.functions, rel=0.3)
+    assert micro == pytest.approx(integration.MICRO.functions, rel=0.3)
+    assert evaluation == pytest.approx(integration.EVALUATION.functions, rel=0.3)

@@ -137,6 +137,39 @@ def test_the_table_of_updates_is_what_torch_runs(name: str, settings: dict[str, 
     assert (counted.ops, round(counted.passes)) == (ops, round(factor * plain))
 
 
+class CountedRows(TorchDispatchMode):
+    """Counts the ops on numbers of an update of rows, and the tensors they read and write."""
+
+    #: What moves no numbers: views, and what makes a sparse tensor of its parts.
+    FREE = frozenset(("_values", "detach", "_sparse_coo_tensor_with_dims_and_tensors", "zeros_like"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops = self.passes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        name = func._overloadpacket.__name__
+        read = [t for t in leaves(args) if t.is_floating_point() and t.numel() > 1]
+        written = [t for t in leaves(result) if t.is_floating_point() and t.numel() > 1]
+        if name not in self.FREE and read and written:
+            self.ops += 1
+            self.passes += len(read) + len(written) - (name == "sparse_mask")  # of the mask only the row numbers
+        return result
+
+
+def test_the_table_holds_for_an_update_of_rows() -> None:
+    table = nn.Embedding(1000, 64, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        table(torch.arange(200)).sum().backward()
+        with CountedRows() as counted:
+            optimizer.step()
+    ops, factor = parameter_updates.foreach("optimizer::SparseAdam", momentum=False, weight_decay=False)
+    assert (counted.ops, counted.passes) == (ops, round(factor * parameter_updates._PASSES["SparseAdam"]))
+
+
 def test_a_recurrent_layer_is_a_kernel_for_each_time_step_at_the_least() -> None:
     layer = traced(nn.LSTM(8, 16), "aten::lstm", (20, 4, 8), mode="infer")
     assert launches(layer) == 20

@@ -164,3 +164,28 @@ def test_what_listens_to_the_garbage_collector_is_not_counted() -> None:
         gc.callbacks.pop()
     assert collected
     assert gc.isenabled()
+
+
+def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
+    """A step that makes modules, writes weights, runs backward and clips enters what it enters untraced."""
+    network = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), Talkative()) for _ in range(30)])
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    count = 0
+
+    def step(x: Tensor) -> None:
+        nn.ReLU()(network(x)).sum().backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call" and "optim" not in frame.f_code.co_filename
+
+    x = torch.randn(2, 4)
+    step(x)
+    sys.setprofile(listen)
+    try:
+        step(x)
+    finally:
+        sys.setprofile(None)
+    assert trace(make_workload(step, example=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 from dataclasses import replace
 
+import torch
+
 from placer.calibration.published.networks import timm_models, transformers_models
 from placer.calibration.published.networks.build import build
 from placer.calibration.published.networks.torchvision_models import load_torchvision
@@ -13,6 +15,7 @@ from placer.calibration.published.step_sources import SOURCES
 from placer.calibration.published.steps import PublishedStep
 from placer.errors import TraceError
 from placer.tracing import OpCall, Trace, trace
+from placer.workload import Workload
 
 #: A real run of a language model of a few hundred million parameters takes up to a minute on a CPU.
 LIMIT_SECONDS = 600.0
@@ -30,8 +33,8 @@ def identity(step: PublishedStep) -> str:
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
-def trace_step(step: PublishedStep) -> Trace:
-    """The op calls of a published step.
+def trace_step(step: PublishedStep, *, compiled: bool = False) -> Trace:
+    """The op calls of a published step; with ``compiled``, of the same step with its model in ``torch.compile``.
 
     No source copies the result back to the host, so ``Trace.outputs`` is empty. Where gradients are kept from step to
     step, the backward pass adds to them; where they are cleared inside the step, that is a call for each of them. A
@@ -42,22 +45,27 @@ def trace_step(step: PublishedStep) -> Trace:
         NotBuilt: the network cannot be built here.
         TraceError: it cannot be traced.
     """
-    traced = replace(_traced(step), outputs=())
+    traced = replace(_traced(step, compiled), outputs=())
     calls = traced.calls
-    if not SOURCES[step.source].loss_timed:
+    if step.mode == "train" and not SOURCES[step.source].loss_timed:
         calls = tuple(call for call in calls if call.phase != "loss")
     if step.keeps_gradients:
         calls = _with_kept_gradients(traced, calls, step.zero_grad)
-    return traced if calls is traced.calls else replace(traced, calls=calls, memory=())
+    return traced if calls is traced.calls else replace(traced, calls=calls, memory=(), dataflow=())
 
 
-def _traced(step: PublishedStep) -> Trace:
+def _traced(step: PublishedStep, compiled: bool) -> Trace:
     load_torchvision()
     with _as_published(step):
         try:
-            return trace(build(step))
+            return trace(_built(step, "meta", compiled))
         except TraceError:  # the step reads values, which the meta device does not have
-            return trace(build(step, "cpu"), limit_seconds=LIMIT_SECONDS)
+            return trace(_built(step, "cpu", compiled), limit_seconds=LIMIT_SECONDS)
+
+
+def _built(step: PublishedStep, device: str, compiled: bool) -> Workload:
+    workload = build(step, device)
+    return replace(workload, target=torch.compile(workload.target)) if compiled else workload
 
 
 def _as_published(step: PublishedStep) -> contextlib.AbstractContextManager[None]:

@@ -1,0 +1,161 @@
+"""What ``torch.compile`` gains on published steps, beside what is predicted to be gained.
+
+Every pair is the same step of the same network, eager and compiled, by the same source on the same GPU. The step is
+traced once and priced both ways, as a user's would be. Half of the networks, by a hash of their names, were looked at
+while the price of compiled steps was made; the other half was only priced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from placer.calibration.published import (
+    CompiledPair,
+    NotBuilt,
+    catalog_gpu,
+    read_compiled_pairs,
+    spread_pairs,
+    trace_step,
+)
+from placer.calibration.validation.published_steps import as_published
+from placer.errors import PlacerError, TraceError, UnknownGPU
+from placer.pricing import gpu_profile, predict
+from placer.profile import Profile, find_gpu
+from placer.tracing import Trace
+
+#: Pairs that are priced where no number is given: more than there are.
+DEFAULT_PAIRS = 1000
+#: A predicted speed-up counts as right within this factor of the published one.
+RIGHT = 1.3
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """One step, eager and compiled, in seconds; ``low`` and ``high`` bound what is predicted of the compiled one."""
+
+    gpu: str
+    torch: str
+    network: str
+    family: str
+    mode: str
+    batch: int
+    looked_at: bool
+    eager: float
+    compiled: float
+    predicted_eager: float
+    predicted_compiled: float
+    low: float
+    high: float
+    priced_as_compiled: bool
+
+    @property
+    def published(self) -> float:
+        """The speed-up as published."""
+        return self.eager / self.compiled
+
+    @property
+    def predicted(self) -> float:
+        """The speed-up as predicted."""
+        return self.predicted_eager / self.predicted_compiled
+
+
+def validate_compiled(
+    data: str | Path, *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
+    say: Callable[[str], Any] = lambda _: None, stream: TextIO | None = None,
+) -> int:  # fmt: skip
+    """Price up to ``steps`` pairs (None: all that differ in network, GPU or torch), print the tables, write a record.
+
+    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
+    is 1 if not one pair can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
+    """
+    try:
+        pairs = read_compiled_pairs(Path(data))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PlacerError(
+            f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
+            "e2e_neusight.csv"
+        ) from error
+    found = list(speed_ups(spread_pairs(pairs, steps or DEFAULT_PAIRS), profile, say))
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("\n".join(json.dumps(asdict(pair)) for pair in found) + "\n", encoding="utf-8")
+    print("\n".join(tables(found)), file=stream)
+    return 0 if found else 1
+
+
+def speed_ups(
+    pairs: Sequence[CompiledPair], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None,
+    traced: Callable[[CompiledPair], Trace] = lambda pair: trace_step(pair.eager, compiled=True),
+) -> Iterator[SpeedUp]:  # fmt: skip
+    """Each pair that can be built, priced. Those that cannot are counted by reason in the last lines said."""
+    left_out: Counter[str] = Counter()
+    for number, pair in enumerate(pairs):
+        try:
+            yield priced(pair, traced(pair), cpu)
+        except (NotBuilt, TraceError, UnknownGPU, ImportError) as error:
+            left_out[str(error).partition(":")[0]] += 1
+        if number % 50 == 49:
+            say(f"{number + 1} of {len(pairs)} pairs")
+    for reason, count in left_out.most_common():
+        say(f"{count} pairs left out: {reason}")
+
+
+def priced(pair: CompiledPair, trace: Trace, cpu: Profile | None) -> SpeedUp:
+    """One pair beside its predictions. ``trace`` is that of the compiled step. Raises UnknownGPU."""
+    step, profile = pair.eager, gpu_profile(find_gpu(catalog_gpu(pair.eager.gpu)).name, cpu)
+    device = profile.devices()[0]
+    with as_published(step):
+        eager = predict(replace(trace, compiled=None), profile, devices=[device], data=step.copies)[device]
+        compiled = predict(trace, profile, devices=[device], data=step.copies)[device]
+    return SpeedUp(
+        step.gpu, step.torch_version or "unknown", step.network, step.family, step.mode, step.batch, pair.looked_at,
+        step.seconds, pair.compiled_seconds, eager.step_seconds, compiled.step_seconds, compiled.low, compiled.high,
+        compiled.priced.compilation is not None,
+    )  # fmt: skip
+
+
+def tables(found: Sequence[SpeedUp]) -> Iterator[str]:
+    """The result as Markdown: both halves of the networks, then the half that was not looked at by what differs."""
+    yield f"{len(found)} published steps, eager and compiled; no two alike in network, GPU and torch, no price fitted."
+    apart = [pair for pair in found if not pair.looked_at]
+    halves = {"looked at": [p for p in found if p.looked_at], "not looked at": apart}
+    yield from _table("Networks", halves)
+    for title, name in (("GPU", "gpu"), ("Mode", "mode"), ("Torch", "torch"), ("Family", "family")):
+        groups: dict[str, list[SpeedUp]] = defaultdict(list)
+        for pair in apart:
+            groups[getattr(pair, name)].append(pair)
+        yield from _table(f"{title} (not looked at)", dict(sorted(groups.items())))
+
+
+def _table(title: str, groups: dict[str, list[SpeedUp]]) -> Iterator[str]:
+    yield ""
+    yield (
+        f"| {title} | pairs | published speed-up | predicted | predicted / published: median | 5–95 % "
+        f"| within {RIGHT}x | compiled step: median error | in interval |"
+    )
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for name, group in groups.items():
+        if group:
+            yield f"| {name} | {len(group)} | " + " | ".join(_figures(group)) + " |"
+
+
+def _figures(group: Sequence[SpeedUp]) -> Iterator[str]:
+    published = np.array([pair.published for pair in group])
+    predicted = np.array([pair.predicted for pair in group])
+    ratio = predicted / published
+    compiled = np.array([pair.predicted_compiled / pair.compiled for pair in group])
+    yield f"{np.median(published):.2f}x"
+    yield f"{np.median(predicted):.2f}x"
+    yield f"{np.median(ratio):.2f}"
+    yield f"{np.quantile(ratio, 0.05):.2f}–{np.quantile(ratio, 0.95):.2f}"
+    yield f"{np.mean(np.abs(np.log(ratio)) <= math.log(RIGHT)):.0%}"
+    yield f"{np.median(np.abs(compiled - 1.0)):.1%}"
+    yield f"{np.mean([pair.low <= pair.compiled <= pair.high for pair in group]):.0%}"

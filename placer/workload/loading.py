@@ -1,0 +1,75 @@
+"""The seconds that a batch takes to arrive, beside those of its step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from placer.workload.randomness import same_randomness
+
+#: Batches that ``Loading.of`` takes before it looks at the clock: workers start, files are opened.
+_WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Host seconds that each step needs before it can begin: loading a batch, an environment's step.
+
+    ``overlapped``: other processes or threads prepare the next batch while a step runs, so a step takes the longer of
+    the two times. Otherwise the host does both, one after the other.
+
+    Raises:
+        TypeError, ValueError: seconds that are no number, negative or not finite.
+    """
+
+    seconds: float
+    overlapped: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
+            raise TypeError(f"the seconds of a loading must be a number, not {self.seconds!r}")
+        if not 0.0 <= self.seconds < float("inf"):
+            raise ValueError(f"the seconds of a loading must be 0 or more, and finite, not {self.seconds!r}")
+        if not isinstance(self.overlapped, bool):
+            raise TypeError(f"overlapped must be True or False, not {self.overlapped!r}")
+
+    @classmethod
+    def of(
+        cls,
+        loader: Iterable[Any],
+        *,
+        batches: int = 20,
+        limit_seconds: float = 5.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> Loading:
+        """Measure ``loader``: the mean of up to ``batches`` batches, in about ``limit_seconds`` at most.
+
+        Overlapped is a loader with workers of its own (``num_workers`` above 0). It is iterated as a training loop
+        does, then left; random generators are as before afterwards. Raises ValueError for a loader without batches.
+        """
+        generator: Any = getattr(loader, "generator", None)
+        state = None if generator is None else generator.get_state()
+        try:
+            with same_randomness():
+                seconds = _mean_seconds(loader, batches, limit_seconds, clock)
+        finally:
+            if state is not None:
+                generator.set_state(state)
+        return cls(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)
+
+
+def _mean_seconds(loader: Iterable[Any], batches: int, limit_seconds: float, clock: Callable[[], float]) -> float:
+    """Seconds per batch, without the first ones where there are enough."""
+    began = clock()
+    marks = [began]
+    for _ in itertools.islice(loader, batches + _WARM_UP):
+        marks.append(clock())
+        if marks[-1] - began > limit_seconds:
+            break
+    if len(marks) < 2:
+        raise ValueError("the loader gave no batch, so what one takes cannot be measured")
+    kept = marks[min(_WARM_UP, len(marks) - 2) :]
+    return (kept[-1] - kept[0]) / (len(kept) - 1)

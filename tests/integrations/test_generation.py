@@ -1,0 +1,285 @@
+"""``generate`` of transformers as a job: its parts run what the library runs, and the model stays as it is."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+import transformers  # noqa: E402
+
+import placer  # noqa: E402
+from placer.integrations.decode_steps import cache_lengths  # noqa: E402
+from placer.integrations.generation import generation  # noqa: E402
+from placer.pricing import gpu_profile, predict  # noqa: E402
+from placer.tracing import Trace, trace  # noqa: E402
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "gpu-data"
+PROMPT = 12
+#: Ops that a trace and the dispatcher call by one name.
+COMPARED = ("addmm", "mm", "cat", "native_layer_norm", "argmax", "isin", "any", "embedding", "gelu", "tanh", "pow")
+
+
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=32, n_head=2, vocab_size=99, n_positions=64, bos_token_id=0, eos_token_id=98
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        model.transformer.wte.weight[98] = 0.0  # so that no text ends early
+    return model
+
+
+def llama() -> Any:
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=99,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def t5() -> Any:
+    config = transformers.T5Config(
+        d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, vocab_size=99, decoder_start_token_id=0
+    )
+    return transformers.T5ForConditionalGeneration(config).eval()
+
+
+def bart() -> Any:
+    config = transformers.BartConfig(
+        d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=48, decoder_ffn_dim=48, vocab_size=99, forced_eos_token_id=None,
+    )  # fmt: skip
+    return transformers.BartForConditionalGeneration(config).eval()
+
+
+def generated(model: Any, new_tokens: int, batch: int = 2) -> torch.Tensor:
+    ids = torch.ones(batch, PROMPT, dtype=torch.int64)
+    made: torch.Tensor = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens)
+    return made
+
+
+class Ops(TorchDispatchMode):
+    """Counts the ops that really run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def ops(model: Any, new_tokens: int) -> Counter[str]:
+    with Ops() as found:
+        generated(model, new_tokens)
+    return found.seen
+
+
+def functions(model: Any, new_tokens: int) -> int:
+    """Python functions that ``generate`` enters."""
+    count = 0
+
+    def listen(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(listen)
+    try:
+        generated(model, new_tokens)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def traced(job: placer.Job, name: str) -> Trace:
+    return trace(job.part(name).workload)
+
+
+def by_name(found: Trace) -> Counter[str]:
+    return Counter(call.op.removeprefix("aten::").partition(".")[0] for call in found.calls)
+
+
+@pytest.mark.parametrize("steps", range(1, 40))
+def test_lengths_of_the_cache_stand_for_all_steps(steps: int) -> None:
+    found = cache_lengths(10, steps)
+    assert sum(found.values()) == steps
+    assert min(found) == 10
+    assert max(found) == 9 + steps  # the last step has the most memory
+    exact = sum(range(10, 10 + steps))
+    assert sum(length * count for length, count in found.items()) == pytest.approx(exact, abs=0.5 * steps)
+
+
+def test_the_parts_are_the_prompt_and_steps_of_one_token() -> None:
+    job = generation(gpt2(), PROMPT, 9, batch=2, repeats=5)
+    names = [part.name for part in job.parts]
+    assert names == ["prefill", "decode, cache of 12", "decode, cache of 15", "decode, cache of 19"]
+    assert [part.count for part in job.parts] == [1, 2, 4, 2]
+    assert job.repeats == 5
+    assert [part.name for part in generation(gpt2(), PROMPT, 1).parts] == ["prefill"]
+
+
+@pytest.mark.parametrize("build", [gpt2, llama, t5])
+def test_a_decode_step_runs_the_ops_of_one_turn_of_the_library(build: Any) -> None:
+    model = build()
+    one_more = ops(model, 4)
+    one_more.subtract(ops(model, 3))
+    job = generation(model, PROMPT, 4, batch=2)
+    found = by_name(traced(job, job.parts[-1].name))
+    assert {name: found[name] for name in COMPARED} == {name: one_more[name] for name in COMPARED}
+
+
+def test_the_prefill_runs_the_ops_of_generating_one_token() -> None:
+    model = gpt2()
+    found, real = by_name(traced(generation(model, PROMPT, 4, batch=2), "prefill")), ops(model, 1)
+    assert {name: found[name] for name in COMPARED} == {name: real[name] for name in COMPARED}
+
+
+@pytest.mark.skipif(sys.getprofile() is not None, reason="a profiler already listens")
+def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
+    model = gpt2()
+    generated(model, 2)
+    turn = functions(model, 7) - functions(model, 6)
+    found = traced(generation(model, PROMPT, 4, batch=2), "decode, cache of 13")
+    assert found.python_calls == pytest.approx(turn, rel=0.15)
+
+
+def test_the_host_waits_once_for_each_token() -> None:
+    assert traced(generation(gpt2(), PROMPT, 4), "decode, cache of 13").syncs == 1
+
+
+def test_the_cache_is_on_the_device_and_grows() -> None:
+    job = generation(gpt2(), PROMPT, 4, batch=2)
+    for part, length in zip(job.parts[1:], (12, 13, 14), strict=True):
+        assert part.workload.data == "device"
+        assert [tuple(t.shape) for t in part.workload.args[1]] == [(2, 2, length, 16)] * 4
+
+
+def test_layers_with_a_window_keep_the_window_only() -> None:
+    config = transformers.MistralConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=99, sliding_window=8,
+    )  # fmt: skip
+    job = generation(transformers.MistralForCausalLM(config).eval(), PROMPT, 4)
+    kept = {t.shape[2] for part in job.parts[1:] for t in part.workload.args[1] if t.dim() == 4}
+    assert len(kept) == 1
+    assert kept.pop() <= 8
+
+
+@pytest.mark.parametrize("build", [t5, bart])
+def test_a_decoder_starts_with_one_token_and_reads_the_encoders_keys(build: Any) -> None:
+    job = generation(build(), PROMPT, 6, batch=2)
+    assert [part.name for part in job.parts[1:]] == [f"decode, cache of {n}" for n in (1, 3, 5)]
+    lengths = [{t.shape[2] for t in part.workload.args[1]} for part in job.parts[1:]]
+    assert lengths == [{1, PROMPT}, {3, PROMPT}, {5, PROMPT}]
+    assert placer.explain(job, devices="cpu").devices["cpu"].step_seconds > 0
+
+
+def test_the_model_and_random_numbers_stay_as_they_are() -> None:
+    model = gpt2().train()
+    before = generated(model.eval(), 6)
+    model.train()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(3)
+    state = torch.random.get_rng_state()
+    job = generation(model, PROMPT, 6, do_sample=True)
+    placer.explain(job, devices="cpu")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert type(model) is transformers.GPT2LMHeadModel
+    assert model.training
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(generated(model.eval(), 6), before)
+
+
+def test_a_model_without_values_is_enough() -> None:
+    with torch.device("meta"):
+        model = llama()
+    found = placer.explain(generation(model, PROMPT, 6), devices="cpu")
+    real = placer.explain(generation(llama(), PROMPT, 6), devices="cpu")
+    assert found.devices["cpu"].step_seconds == pytest.approx(real.devices["cpu"].step_seconds, rel=0.02)
+
+
+def test_a_later_step_needs_more_memory_and_the_job_adds_up() -> None:
+    found = placer.explain(generation(gpt2(), PROMPT, 30, batch=4), devices="cpu")
+    rows = [(part.count, part.devices["cpu"]) for part in found.parts]
+    assert rows[-1][1].peak_memory_bytes > rows[1][1].peak_memory_bytes
+    total = sum(count * row.step_seconds for count, row in rows)
+    assert found.devices["cpu"].step_seconds == pytest.approx(total, rel=1e-6)
+
+
+def test_settings_of_generate_are_part_of_the_job() -> None:
+    greedy = traced(generation(gpt2(), PROMPT, 4), "decode, cache of 13")
+    sampled = traced(generation(gpt2(), PROMPT, 4, do_sample=True, top_k=5), "decode, cache of 13")
+    assert {"multinomial", "topk"} <= set(by_name(sampled)) - set(by_name(greedy))
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "said"),
+    [
+        ((0, 4), {}, ValueError, "prompt_length must be at least 1, not 0"),
+        ((4, 0), {}, ValueError, "new_tokens must be at least 1, not 0"),
+        ((4, 2.5), {}, TypeError, "new_tokens must be a whole number"),
+        ((4, 4), {"batch": True}, TypeError, "batch must be a whole number"),
+        ((4, 4), {"num_beams": 3}, ValueError, "num_beams=1"),
+        ((4, 4), {"num_return_sequences": 2, "do_sample": True}, ValueError, "give batch so many times"),
+        ((4, 4), {"cache_implementation": "static"}, ValueError, "'dynamic'"),
+        ((4, 4), {"use_cache": False}, ValueError, "use_cache=False is not priced"),
+        ((4, 4), {"max_new_tokens": 3}, TypeError, "leave it out"),
+        ((4, 4), {"attention_mask": None}, TypeError, "not a setting of generate: attention_mask"),
+    ],
+)
+def test_a_wrong_argument_is_named(given: Any, options: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        generation(gpt2(), *given, **options)
+
+
+def test_a_model_that_does_not_generate_text_from_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="with generate"):
+        generation(torch.nn.Linear(2, 2), 4, 4)
+    with pytest.raises(TypeError, match="not BertModel"):
+        generation(bert(), 4, 4)
+
+
+def test_a_model_without_keys_and_values_is_refused() -> None:
+    config = transformers.MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=20, state_size=2)
+    with pytest.raises(ValueError, match="MambaForCausalLM keeps no cache of keys and values"):
+        generation(transformers.MambaForCausalLM(config).eval(), 4, 4)
+
+
+def bert() -> Any:
+    config = transformers.BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=20
+    )
+    return transformers.BertModel(config)
+
+
+@pytest.mark.skipif(not (FOLDER / "steps.csv.gz").is_file(), reason=f"no published steps in {FOLDER}")
+def test_published_decode_steps_of_llama_are_near() -> None:
+    """What one token of Llama-2-7b takes on an A100, as optimum-benchmark derived it from calls of ``generate``."""
+    from placer.calibration.published import read_steps
+
+    published = [
+        step.seconds for step in read_steps(FOLDER)[0]
+        if step.part == "decode" and step.gpu.startswith("A100") and "Llama-2-7b" in step.network
+        and (step.batch, step.input[1]) == (1, 512)
+    ]  # fmt: skip
+    assert published
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig()).half()
+    step = traced(generation(model, 512, 2), "decode, cache of 512")
+    profile = gpu_profile("A100-SXM4-80GB")
+    device = profile.devices()[0]
+    predicted = predict(step, profile, devices=[device], data="device")[device].step_seconds
+    assert 0.7 < predicted / statistics.median(published) < 1.4

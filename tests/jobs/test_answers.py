@@ -1,0 +1,195 @@
+"""``explain`` and ``choose`` for jobs of real networks, with a shipped CPU beside a GPU of the catalog."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import placer
+from placer import Explanation, Job, Loading, Part, PlacerWarning
+from placer.profile import save
+from placer.profile.profile import Profile
+
+CPU = "amd-epyc-2-core"
+
+
+def policy() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
+
+
+def images() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 64, 10),
+    )  # fmt: skip
+
+
+def epoch(net: nn.Module | None = None, **arguments: Any) -> Job:
+    net = images() if net is None else net
+    return Job([
+        Part("training", net, (64, 3, 32, 32), count=938, mode="train", **arguments),
+        Part("evaluation", net, (128, 3, 32, 32), count=40, mode="infer"),
+    ])  # fmt: skip
+
+
+def rollouts(net: nn.Module, rows: int = 64, **options: Any) -> Job:
+    return Job([
+        Part("rollout", net, (8, 8), count=2048, mode="infer"),
+        Part("update", net, (rows, 8), count=320, mode="train"),
+    ], **options)  # fmt: skip
+
+
+def test_a_small_policy_and_images_come_out_on_different_devices() -> None:
+    small = placer.explain(rollouts(policy()), profile=CPU, what_if="T4")
+    large = placer.explain(epoch(), profile=CPU, what_if="T4")
+    assert (small.decision.device, large.decision.device) == ("cpu", "cuda@Tesla T4")
+    assert {part.name: part.devices["cuda@Tesla T4"].bounded_by for part in small.parts}["rollout"] in (
+        "launches", "transfer", "waits"
+    )  # fmt: skip
+    assert {part.devices["cpu"].bounded_by for part in large.parts} <= {"arithmetic", "memory"}
+    assert "fastest on" in str(small)
+    assert "rollout" in str(small)
+
+
+def test_the_whole_is_the_sum_of_its_parts() -> None:
+    found = placer.explain(epoch(), profile=CPU, what_if="T4")
+    for name, row in found.devices.items():
+        assert row.step_seconds == pytest.approx(sum(part.seconds(name) for part in found.parts))
+        assert sum(row.components.values()) == pytest.approx(row.step_seconds)
+        assert sum(layer.devices[name] for layer in found.layers) == pytest.approx(row.components["compute"])
+        assert sum(op.devices[name] for op in found.ops) == pytest.approx(row.components["compute"])
+    alone = placer.explain(images(), (64, 3, 32, 32), mode="train", profile=CPU, what_if="T4")
+    for name, row in alone.devices.items():
+        assert found.parts[0].devices[name].step_seconds == pytest.approx(row.step_seconds)
+
+
+def test_parts_apart_are_told_and_chosen_where_allowed() -> None:
+    told = placer.explain(rollouts(policy(), rows=4096), profile=CPU, what_if="T4")
+    assert told.apart is not None
+    assert told.apart.devices == {"rollout": "cpu", "update": "cuda@Tesla T4"}
+    assert told.apart.exchange_bytes == sum(4 * p.numel() for p in policy().parameters())
+    assert told.apart.step_seconds < 0.95 * min(row.step_seconds for row in told.devices.values())
+    assert told.decision.device in told.devices
+    assert told.advice[0].kind == "apart"
+    allowed = placer.explain(rollouts(policy(), rows=4096, apart=True), profile=CPU, what_if="T4")
+    assert allowed.apart is not None
+    assert allowed.apart.chosen
+    assert "parts apart" in str(allowed).splitlines()[0]
+
+
+def test_a_loader_that_is_the_bottleneck_is_said_to_be() -> None:
+    slow = placer.explain(epoch(loading=Loading(0.5)), profile=CPU, what_if="T4")
+    row = slow.parts[0].devices["cuda@Tesla T4"]
+    assert row.bounded_by == "loader"
+    assert row.components["loading"] == pytest.approx(0.5, rel=0.05)
+    assert "waiting for the next batch" in str(slow)
+    beside = placer.explain(epoch(loading=Loading(0.5, overlapped=True)), profile=CPU, what_if="T4").parts[0]
+    assert beside.devices["cuda@Tesla T4"].step_seconds == pytest.approx(0.5)
+    free = placer.explain(epoch(), profile=CPU, what_if="T4").parts[0]
+    for name in free.devices:
+        quick = Loading(free.devices[name].step_seconds / 10, overlapped=True)
+        hidden = placer.explain(epoch(loading=quick), profile=CPU, what_if="T4").parts[0]
+        assert hidden.devices[name].step_seconds == pytest.approx(free.devices[name].step_seconds)
+
+
+def test_one_time_costs_and_break_even_are_those_of_the_job() -> None:
+    net = images()
+    long = placer.explain(Job(epoch(net).parts), profile=CPU, what_if="T4")
+    short = placer.explain(
+        Job([Part("one step", net, (64, 3, 32, 32), mode="train")], repeats=1), profile=CPU, what_if="T4"
+    )
+    assert long.decision.device == "cuda@Tesla T4"
+    assert short.decision.device == "cpu"  # a context takes longer than the step
+    once = [part.devices["cuda@Tesla T4"].one_time["context"] for part in long.parts]
+    assert long.devices["cuda@Tesla T4"].one_time["context"] == once[0] == once[1]
+    assert short.decision.break_even_steps is not None
+    assert short.decision.break_even_steps > 1
+    assert "repeat" in short.decision.reason
+
+
+def test_json_and_the_page_hold_the_parts() -> None:
+    found = placer.explain(rollouts(policy(), rows=4096), profile=CPU, what_if="T4")
+    values = json.loads(found.to_json())
+    assert [part["name"] for part in values["parts"]] == ["rollout", "update"]
+    assert values["parts"][0]["count"] == 2048
+    assert values["apart"]["devices"]["update"] == "cuda@Tesla T4"
+    again = Explanation.from_dict(values)
+    assert again.to_dict() == found.to_dict()
+    page = found.to_html()
+    assert "Parts of the job" in page
+    assert "rollout" in page
+    assert "the job takes" in page
+
+
+def test_loop_calls_are_priced_like_the_steps_own() -> None:
+    bare, wrapped = (
+        placer.explain(Job([Part("step", policy(), (8, 8), loop_calls=calls)]), profile=CPU).devices["cpu"].step_seconds
+        for calls in (0, 500)
+    )
+    assert wrapped > bare + 500 * 50e-9
+
+
+def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
+    save(handmade_profile)
+    net = policy()
+    adam = torch.optim.Adam(net.parameters())
+    job = Job([
+        Part("rollout", net, (8, 8), count=10, mode="infer"), Part("update", net, (64, 8), mode="train", optimizer=adam)
+    ])  # fmt: skip
+    before = [p.clone() for p in net.parameters()]
+    placement = placer.choose(job)
+    assert isinstance(placement, placer.JobPlacement)
+    assert placement.device == "cpu"
+    assert set(placement.parts) == {"rollout", "update"}
+    assert placement.models["rollout"] is net
+    seconds = placement.predictions["cpu"].step_seconds
+    assert seconds == pytest.approx(
+        10 * placement.parts["rollout"].predictions["cpu"].step_seconds
+        + placement.parts["update"].predictions["cpu"].step_seconds
+    )
+    assert placement.explain().parts[0].name == "rollout"
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    with placement.parts["update"].step():
+        net(torch.zeros(64, 8)).sum().backward()
+    assert placement.parts["update"].times
+
+
+def test_a_job_that_cannot_be_priced_follows_the_convention(
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(handmade_profile)
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no")
+
+    job = Job([Part("fine", policy(), (8, 8)), Part("broken", Broken(), (8, 8))])
+    with pytest.warns(PlacerWarning, match=r"without a prediction: part 'broken': .*RuntimeError: no"):
+        placement = placer.choose(job)
+    assert (placement.device, placement.confidence) == ("cpu", None)
+    assert set(placement.parts) == {"fine", "broken"}  # type: ignore[attr-defined]
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(placer.TraceError, match="part 'broken'"):
+        placer.choose(job)
+
+
+def test_the_device_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACER_DEVICE", "cpu")
+    placement = placer.choose(rollouts(policy()))
+    assert placement.reason == "cpu: set by PLACER_DEVICE"
+
+
+def test_what_only_a_step_may_have_is_refused() -> None:
+    job = rollouts(policy())
+    for arguments in ({"batch_shape": (8, 8)}, {"mode": "train"}, {"steps": 3}, {"data": "device"}):
+        for function in (placer.choose, placer.explain):
+            with pytest.raises(ValueError, match="a Job says what to run"):
+                function(job, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="threads must be 'keep'"):
+        placer.explain(job, threads="tune")
+    with pytest.raises(ValueError, match="measure must be 'never' for a job"):
+        placer.choose(job, measure="always")

@@ -1,0 +1,118 @@
+"""Compiled steps: traced as the eager steps they stand for, with the values that pass between their ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+
+class Gelu(nn.Module):
+    """A residual block whose ops read values from several places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+        return y
+
+
+def traced(model: Any, mode: str = "infer", **arguments: Any) -> Trace:
+    return trace(make_workload(model, (4, 8), mode=mode, **arguments))
+
+
+def number(found: Trace, op: str, phase: str = "forward") -> int:
+    return next(i for i, call in enumerate(found.calls) if call.op == op and call.phase == phase)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_calls_are_those_of_the_eager_step_and_nothing_is_compiled(mode: str) -> None:
+    counters.clear()
+    model = Gelu().train(mode == "train")
+    compiled = torch.compile(model, mode="reduce-overhead")
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    eager, found = traced(model, mode), traced(compiled, mode)
+    assert found.calls == eager.calls
+    assert (eager.compiled, eager.dataflow) == (None, ())
+    assert found.compiled == "reduce-overhead"
+    assert len(found.dataflow) == len(found.calls)
+    assert not counters["frames"]
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_a_module_compiled_in_place_stays_compiled() -> None:
+    model = Gelu()
+    model.compile()
+    call = model._compiled_call_impl
+    assert traced(model).compiled == "default"
+    assert model._compiled_call_impl is call
+
+
+def test_values_lead_from_their_maker_to_all_readers() -> None:
+    found = traced(torch.compile(Gelu().eval()))
+    flow = found.dataflow
+    norm, gelu, add = (number(found, f"aten::{op}") for op in ("native_layer_norm", "gelu", "add"))
+    up, down = (i for i, call in enumerate(found.calls) if call.op == "aten::addmm")
+    assert flow[norm][1][0] in flow[up][0]
+    assert flow[gelu][0] == flow[up][1]
+    assert flow[gelu][1][0] in flow[down][0]
+    assert set(flow[add][0]) == {flow[norm][0][0], flow[down][1][0]}  # the batch, read a second time
+
+
+def test_views_are_the_value_they_show_and_writes_in_place_make_a_new_one() -> None:
+    class Halves(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x + 1
+            left, right = y.chunk(2, dim=1)
+            return (left * right).relu_()
+
+    found = traced(torch.compile(Halves()))
+    flow = found.dataflow
+    (made,) = flow[number(found, "aten::add")][1]
+    product = flow[number(found, "aten::mul")]
+    assert product[0] == (made, made)
+    assert flow[number(found, "aten::relu_")][0] == product[1]
+    assert flow[number(found, "aten::relu_")][1] != product[1]
+
+
+def test_the_backward_pass_reads_what_the_forward_pass_saved() -> None:
+    found = traced(torch.compile(Gelu()), "train")
+    flow = found.dataflow
+    backward = number(found, "aten::gelu_backward", "backward")
+    assert set(flow[number(found, "aten::gelu")][0]) <= set(flow[backward][0])
+
+
+def test_a_compiled_function_of_an_inference_step() -> None:
+    model = nn.Linear(8, 8)
+    found = traced(torch.compile(lambda x: torch.relu(model(x))), modules=model)
+    assert (found.compiled, len(found.dataflow)) == ("default", len(found.calls))
+
+
+def _training(model: nn.Module) -> Callable[[Tensor], None]:
+    def step(x: Tensor) -> None:
+        model(x).sum().backward()
+
+    return step
+
+
+def test_steps_that_are_compiled_in_part_say_that_they_are_priced_as_eager() -> None:
+    model = nn.Linear(8, 8)
+    whole = traced(torch.compile(_training(model)), "train", modules=model)
+    assert whole.compiled is None
+    assert any("runs a backward pass" in note for note in whole.notes)
+    inner = torch.compile(nn.Linear(8, 8))
+    part = traced(nn.Sequential(nn.ReLU(), inner))
+    assert part.compiled is None
+    assert any("parts of it are compiled: 1" in note for note in part.notes)
+    step = traced(_training(inner), "train", modules=inner)
+    assert any("the module of the step function" in note for note in step.notes)
