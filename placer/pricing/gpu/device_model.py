@@ -23,6 +23,9 @@ from placer.profile import DataSheet, find_gpu
 
 #: Standard deviation of log(seconds) where only physics are known.
 _PHYSICS_SIGMA = 0.5
+#: Times its floor that a concatenation takes at the most, as it only copies: networks that saw few of a dtype on other
+#: GPUs say up to eight (docs/findings.md).
+_CONCATENATION, _MOST_OF_A_COPY = "elementwise:cat", 2.0
 #: The switch of TF32 that each kind of row obeys.
 _SWITCHES: dict[str, Switch] = {
     "product": "matmul", "convolution": "conv", "depthwise": "conv", "recurrent": "rnn"
@@ -62,8 +65,10 @@ class DeviceModel:
         network = networks().get(kind)
         if network is None:
             return LAUNCH + floor, np.full(len(rows), _PHYSICS_SIGMA)
-        learnt, sigma = network.evaluate(x, [row.label for row in rows], self.sheet.name)
-        return LAUNCH + floor * np.exp(learnt), sigma
+        labels = [row.label for row in rows]
+        learnt, sigma = network.evaluate(x, labels, self.sheet.name)
+        most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
+        return LAUNCH + floor * np.minimum(np.exp(learnt), most), sigma
 
     def _dtype(self, row: Row) -> str:
         """The row's dtype, or ``tf32`` where this process lets tensor cores multiply float32."""
