@@ -183,7 +183,7 @@ class Mover:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
         return Placement(decision, pinned=self.workload.data == "pinned")
 
-    def by_convention(self, error: PlacerError) -> Placement:
+    def by_convention(self, error: PlacerError, *, stacklevel: int = 3) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
         conventional = deciding.conventional(
             self.workload, self.request.devices, str(error), self.request.profile_read
@@ -194,7 +194,7 @@ class Mover:
         message = f"placed on {placement.device} without a prediction: {error}{next_command}"
         if placement.decision is not agreed:
             message = f"{message}; {placement.reason}"
-        warnings.warn(PlacerWarning(message), stacklevel=3)
+        warnings.warn(PlacerWarning(message), stacklevel=stacklevel)
         return placement
 
     def _settled(self, placement: Placement, known: torch.device | None = None) -> Placement:

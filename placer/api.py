@@ -87,10 +87,10 @@ def choose(
         PlacerError: only under ``PLACER_STRICT=1``.
     """
     if isinstance(model, Job):
-        from placer.jobs import choose_job  # most workloads are single steps
+        from placer import jobs  # most workloads are single steps
 
-        given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules)
-        return choose_job(model, given, data, devices, threads, measure, profile, move)
+        jobs.check_arguments((batch_shape, example, mode, loss, optimizer, steps, autocast, modules), data, threads)
+        return jobs.choose_job(model, devices, measure, profile, move)
     words = None
     if modules is None and isinstance(model, nn.Module):
         words = deciding.words(
@@ -158,10 +158,11 @@ def explain(
             (TraceError).
     """
     if isinstance(model, Job):
-        from placer.jobs import explain_job
+        from placer import jobs
 
         given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules, on_cpu or None)
-        return explain_job(model, given, data, devices, threads, profile, what_if)
+        jobs.check_arguments(given, data, threads)
+        return jobs.explain_job(model, devices, profile, what_if)
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,

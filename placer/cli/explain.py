@@ -98,7 +98,7 @@ def command(
     if isinstance(model, Job):
         _no_options(context, _OF_A_STEP, "is for a single step; a Job says what to run in its parts")
         with usage_errors():
-            job_explanation(model, wanted, check_devices(devices or None), profiles, what_if, form, output)
+            job_explanation(model, draw, wanted, check_devices(devices or None), profiles, what_if, form, output)
         _warn_of_speed(profiles)
         return
     if not shapes and not exported:

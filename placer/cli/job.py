@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from placer.cli import sweep as sweeps
 from placer.cli.output import rendered, rendered_sweep, write_result
 from placer.cli.shapes import Range
 from placer.explanation import Explanation
-from placer.jobs import explain_job
+from placer.jobs import Plans, explain_job
 from placer.workload import Job, check_available
 
 
 def job_explanation(
-    job: Job, wanted: Range | None, names: Sequence[str] | None, profiles: Sequence[str], what_if: str | None,
-    form: str, output: str | None,
+    job: Job, draw: Callable[[], None] | None, wanted: Range | None, names: Sequence[str] | None,
+    profiles: Sequence[str], what_if: str | None, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Write why the job runs where it does, or the ``wanted`` sweep, as ``form`` to ``output``.
 
-    Raises ValueError for a sweep over what the job does not have, and PlacerError where it cannot be priced.
+    ``draw`` fills the weights whose initialisation was deferred. Raises ValueError for a sweep over what the job does
+    not have, and PlacerError where it cannot be priced.
     """
     if not profiles and names is not None:
         check_available(names)
-    explain = partial(_explained, names=names, profiles=profiles, what_if=what_if)
+    job = Job(
+        [part.changed(workload=replace(part.workload, draw=draw)) for part in job.parts], repeats=job.repeats,
+        apart=job.apart,
+    )  # fmt: skip
+    plans: Plans = {}  # what a sweep leaves alone is priced once
+    explain = partial(_explained, names=names, profiles=profiles, what_if=what_if, plans=plans)
     swept = None if wanted is None else sweeps.of_job(wanted, job, partial(explain, advice=False))
     if swept is not None and form != "html":
         write_result(rendered_sweep(swept, form, output), output)
@@ -32,6 +39,7 @@ def job_explanation(
 
 
 def _explained(
-    job: Job, *, names: Sequence[str] | None, profiles: Sequence[str], what_if: str | None, advice: bool = True
-) -> Explanation:
-    return explain_job(job, (), "host", names, "keep", list(profiles) or None, what_if, advice=advice)
+    job: Job, *, names: Sequence[str] | None, profiles: Sequence[str], what_if: str | None, advice: bool = True,
+    plans: Plans,
+) -> Explanation:  # fmt: skip
+    return explain_job(job, names, list(profiles) or None, what_if, advice=advice, plans=plans)

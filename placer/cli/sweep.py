@@ -33,7 +33,7 @@ def of_job(wanted: Range, job: Job, explain: Callable[[Job], Explanation]) -> Sw
     Raises ValueError for a part that it does not have, or that has no batch size.
     """
     if wanted.over == "repeats":
-        return Sweep("repeats", over_steps(explain(job), wanted.values).rows)
+        return replace(over_steps(explain(job), wanted.values), over="repeats")
     if not wanted.part:
         names = ", ".join(part.name for part in job.parts)
         raise ValueError(f"--sweep of a job is over repeats, or batch or count of a part (PART.{wanted.over}): {names}")

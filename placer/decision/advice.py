@@ -17,6 +17,7 @@ from placer.decision.comparison import Comparison
 from placer.decision.decision import Decision, decide
 from placer.decision.plan import Plan
 from placer.decision.split_advice import embeddings_on_cpu
+from placer.decision.timed import counted_seconds
 from placer.errors import PlacerError
 from placer.pricing import Prediction
 from placer.profile import DeviceFit
@@ -167,7 +168,7 @@ def _threads(q: _Question) -> Iterator[Advice]:
     if q.device != "cpu" or q.comparison.threads == "tune":
         return
     tuning = dataclasses.replace(q.comparison, threads="tune", what_if=None, beside=(), devices=("cpu",))
-    predictions, _ = tuning.price(q.trace, q.workload)
+    predictions, _ = tuning.price(q.trace, dataclasses.replace(q.workload, on_cpu=()))
     best, now = predictions["cpu"], q.chosen
     if best.threads != now.threads:
         yield Advice(
@@ -203,7 +204,8 @@ def _embeddings(q: _Question) -> Iterator[Advice]:
     if found is None:
         return
     before, after = q.chosen.step_seconds, found.prediction.step_seconds
-    if after < before or not q.chosen.fits:
+    steps = q.workload.steps
+    if counted_seconds(found.prediction, steps) < counted_seconds(q.chosen, steps) or not q.chosen.fits:
         yield Advice(
             kind="split", change=found.change, how=found.how, device=found.prediction.device, before=before,
             after=after, gain=1.0 - after / before, guess=found.prediction.coverage < BACKED, fits_on=found.fits_on,

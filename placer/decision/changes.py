@@ -29,7 +29,10 @@ def batch_size(workload: Workload) -> int | None:
 
 
 def with_batch(workload: Workload, size: int) -> Workload:
-    """The same workload on ``size`` rows: inputs become shapes; small integer ones (indices, masks) keep values."""
+    """The same workload on ``size`` rows: inputs become shapes; small integer ones (indices, masks) keep values.
+
+    What a batch takes to load grows with its rows.
+    """
 
     def resized(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -41,7 +44,10 @@ def with_batch(workload: Workload, size: int) -> Workload:
         return leaf.repeat(times, *(1,) * (leaf.dim() - 1))[:size]
 
     args, kwargs = map_nest(resized, (workload.args, workload.kwargs))
-    return dataclasses.replace(workload, args=args, kwargs=kwargs)
+    loading, rows = workload.loading, batch_size(workload)
+    if loading is not None and rows:
+        loading = dataclasses.replace(loading, seconds=loading.seconds * size / rows)
+    return dataclasses.replace(workload, args=args, kwargs=kwargs, loading=loading)
 
 
 def without_syncs(trace: Trace) -> Trace:

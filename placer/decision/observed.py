@@ -54,6 +54,7 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     facts = (
         machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
         workload.data, str(workload.autocast), trace.module_calls, *settings.unusual(),
+        *filter(None, (workload.loading, workload.loop_calls, trace.compiled)),
     )  # fmt: skip
     digest.update(repr(facts).encode())
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):

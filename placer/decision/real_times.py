@@ -28,6 +28,8 @@ def with_race(plan: Plan, workload: Workload, measure: str) -> Plan:
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
+    if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
+        return replace(plan, notes=(*plan.notes, "the real step was not timed: a copy would have to be compiled again"))
     try:
         with _cpu_threads(plan.predictions):
             results = race(workload, tuple(competing))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.pricing import SPLIT_SUFFIX, Prediction, Residence, predict_split
 from placer.profile import Profile
@@ -38,8 +39,8 @@ def split_predictions(
         if "cpu" not in own.devices():
             raise ProfileError(f"on_cpu needs the numbers of a CPU, and profile {own.name!r} has none")
         priced = predict_split(
-            trace, part, device, profile, own, threads=threads if own is host else None, data=workload.data,
-            steps=workload.steps, residence=residence, loading=workload.loading,
+            trace, part, device, profile, own, data=workload.data, steps=workload.steps, residence=residence,
+            threads=threads if own is host else profiles.default_threads(own), loading=workload.loading,
             host_residence=host_residence if own is host else Residence(here=False),
         )  # fmt: skip
         found[name + SPLIT_SUFFIX] = dataclasses.replace(priced, device=name + SPLIT_SUFFIX)

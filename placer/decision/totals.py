@@ -93,6 +93,8 @@ def total(
             shared[name] = max(shared.get(name, 0.0), seconds)
     if any(weights.values()):
         shared["weights"] = sum(weights.values())
+    if "compilation" in shared:  # each part is a graph of its own
+        shared["compilation"] = sum(step.one_time.get("compilation", 0.0) for _, step in parts)
     available = [step.available_memory_bytes for _, step in parts if step.available_memory_bytes is not None]
     room = max(available, default=None)
     seconds = sum(count * step.step_seconds for count, step in parts)

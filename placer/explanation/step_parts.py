@@ -25,6 +25,7 @@ PARTS = {
 #: What the parts of a first step are called that a later one does not have.
 ONE_TIME = {
     "context": "context", "libraries": "libraries", "first_calls": "first calls", "weights": "moving weights",
+    "compiler": "loading the compiler", "compilation": "compilation",
 }  # fmt: skip
 #: What a step is bounded by, in words.
 BOUNDED = {

@@ -24,7 +24,7 @@ _OWN = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length"
 #: Settings with the values that are priced, and what the others mean.
 _PRICED = (
     ("num_return_sequences", (None, 1), "several texts of one prompt: give batch so many times"),
-    ("cache_implementation", (None, "dynamic"), "the library compiles the model for a cache of fixed size"),
+    ("cache_implementation", (None, "dynamic"), "only a cache that grows is"),
     ("use_cache", (None, True), "without a cache each token computes all those before it again"),
 )
 
@@ -89,7 +89,7 @@ def _check_options(model: Any, options: dict[str, Any]) -> None:
         raise TypeError(f"not a setting of generate: {', '.join(sorted(unknown))}; inputs follow from the lengths")
     mode = str(config.get_generation_mode().value)
     if mode not in ("greedy_search", "sample"):
-        raise ValueError(f"only greedy search and sampling are priced, not {mode}; give num_beams=1 for those")
+        raise ValueError(f"only greedy search and sampling are priced, not {mode}: leave out what asks for it")
     for name, priced, meaning in _PRICED:
         value = getattr(config, name, None)
         if value not in priced:

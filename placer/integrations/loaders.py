@@ -40,4 +40,14 @@ def loading_between(
             if time.perf_counter() - began > limit_seconds:
                 return
 
-    return Loading.of(batches(), clock=lambda: clock() - away)
+    return Loading.of(_Epoch(batches), clock=lambda: clock() - away)
+
+
+class _Epoch:
+    """What begins anew each time it is iterated."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()

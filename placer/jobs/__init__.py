@@ -1,6 +1,6 @@
 """Jobs of several parts: each part is priced like a step, the job is decided on as a whole, and parts may run apart."""
 
-from placer.jobs.answers import choose_job, explain_job
+from placer.jobs.answers import Plans, check_arguments, choose_job, explain_job
 from placer.jobs.placement import JobPlacement
 
-__all__ = ["JobPlacement", "choose_job", "explain_job"]
+__all__ = ["JobPlacement", "Plans", "check_arguments", "choose_job", "explain_job"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.decision import total
 from placer.pricing import Prediction, timeline
 from placer.tracing import TensorSpec
 
-#: Beyond so many ways to share parts out, only a part more or less than the best single device is tried.
-_MOST_WAYS = 5_000
+#: Beyond so many ways to share parts out, each part is tried on its fastest device, alone and with all others.
+_MOST_WAYS = 500
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,13 @@ class Apart:
         return self.step_seconds if repeats is None else self.one_time_seconds + repeats * self.step_seconds
 
 
-def best_apart(
-    steps: Sequence[Step], devices: Sequence[str], repeats: int | None = None, *, placeable: bool = False
-) -> Apart | None:
-    """The fastest way to share ``steps`` out to at least two of ``devices``; None where there is none.
+def best_apart(steps: Sequence[Step], repeats: int | None = None, *, placeable: bool = False) -> Apart | None:
+    """The fastest way to share ``steps`` out to at least two devices; None where there is none.
 
     Parts that train one model stay together. ``placeable``: leave out the ways that ``placer.choose`` cannot go.
     """
     found: Apart | None = None
-    for names in _ways(steps, devices):
+    for names in _ways(steps):
         if len(set(names)) < 2 or not _possible(steps, names, placeable):
             continue
         way = _priced(steps, names)
@@ -74,14 +73,29 @@ def best_apart(
     return found
 
 
-def _ways(steps: Sequence[Step], devices: Sequence[str]) -> list[tuple[str, ...]]:
-    if len(devices) ** len(steps) <= _MOST_WAYS:
-        return list(itertools.product(devices, repeat=len(steps)))
-    alone = [
-        tuple(own if index == changed else common for index in range(len(steps)))
-        for common in devices for own in devices for changed in range(len(steps))
-    ]  # fmt: skip
-    return [tuple(min(devices, key=lambda d: step.predictions[d].step_seconds) for step in steps), *alone]
+def _ways(steps: Sequence[Step]) -> Iterator[tuple[str, ...]]:
+    """Devices for all steps, those of one machine at a time."""
+    every = {name for step in steps for name in step.predictions}
+    machines = {name: _machine(name, every) for name in every}
+    for machine in dict.fromkeys(machines.values()):
+        own = [[name for name in step.predictions if machines[name] == machine] for step in steps]
+        if not all(own):
+            continue
+        if math.prod(map(len, own)) <= _MOST_WAYS:
+            yield from itertools.product(*own)
+            continue
+        fastest = [min(names, key=lambda n: s.predictions[n].step_seconds) for s, names in zip(steps, own, strict=True)]
+        yield tuple(fastest)
+        for common in {name for names in own for name in names}:
+            together = [common if common in names else best for names, best in zip(own, fastest, strict=True)]
+            for changed, best in enumerate(fastest):
+                yield (*together[:changed], best, *together[changed + 1 :])
+
+
+def _machine(name: str, every: Container[str]) -> str:
+    """The machine of a device: another one has a CPU of its own, and a GPU without one is thought beside this one's."""
+    _, _, other = name.partition("@")
+    return other if other and f"cpu@{other}" in every else ""
 
 
 def _possible(steps: Sequence[Step], names: Sequence[str], placeable: bool) -> bool:
@@ -106,7 +120,12 @@ def _homes(steps: Sequence[Step], names: Sequence[str]) -> dict[Hashable, str]:
 def _priced(steps: Sequence[Step], names: Sequence[str]) -> Apart | None:
     """What a way to share steps out takes; None where a part does not fit on its device."""
     chosen = [step.predictions[name] for step, name in zip(steps, names, strict=True)]
-    if not all(prediction.fits for prediction in chosen):
+    wholes = []
+    for device in dict.fromkeys(names):
+        here = [(step, p) for step, p, name in zip(steps, chosen, names, strict=True) if name == device]
+        rows = [(step.count, p) for step, p in here]
+        wholes.append(total(device, here[0][1].threads, rows, models=[step.model for step, _ in here]))
+    if not all(whole.fits for whole in wholes):
         return None
     seconds, size = 0.0, 0
     trained = {step.model: p for step, p in zip(steps, chosen, strict=True) if step.trains}
@@ -120,19 +139,12 @@ def _priced(steps: Sequence[Step], names: Sequence[str]) -> Apart | None:
         weights = (*trace.parameters, *trace.buffers)
         seconds += _copy_seconds(weights, source, prediction)
         size += sum(spec.stored_bytes for spec in weights)
-    once: dict[str, float] = {}
-    for prediction in chosen:
-        once[prediction.device] = max(once.get(prediction.device, 0.0), prediction.one_time_seconds)
-
-    def added(ends: Sequence[float]) -> float:
-        return math.fsum(step.count * end for step, end in zip(steps, ends, strict=True)) + seconds
-
     return Apart(
         devices={step.name: name for step, name in zip(steps, names, strict=True)},
-        step_seconds=added([p.step_seconds for p in chosen]),
-        low=added([p.low for p in chosen]),
-        high=added([p.high for p in chosen]),
-        one_time_seconds=sum(once.values()),
+        step_seconds=sum(whole.step_seconds for whole in wholes) + seconds,
+        low=sum(whole.low for whole in wholes) + seconds,
+        high=sum(whole.high for whole in wholes) + seconds,
+        one_time_seconds=sum(whole.one_time_seconds for whole in wholes),
         exchange_seconds=seconds,
         exchange_bytes=size,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import cast
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from placer.answer import Placement
 from placer.decision import Decision, Total
+from placer.errors import PlacerError
 from placer.explanation import Explanation
 from placer.jobs.apart import Apart
 from placer.jobs.pricing import PricedJob
@@ -51,28 +53,33 @@ class JobPlacement(Placement):
                 for name, tensor in (*copied.named_parameters(), *copied.named_buffers()):
                     tensor.copy_(new[name])
 
+    def step(self) -> AbstractContextManager[None]:
+        """A job is many steps. Raises PlacerError: the steps of a part are timed by its own placement."""
+        raise PlacerError("a job's steps are those of its parts: time them with placement.parts[name].step()")
+
     def place_apart(self, found: PricedJob, apart: Apart) -> None:
         """Move each model to the device where it is trained, or runs first; other parts of it get a copy on theirs.
 
         Raises what torch raises where a device refuses.
         """
-        homes = apart.homes(found.steps)
+        homes, copies = apart.homes(found.steps), dict[str, tuple[nn.Module, nn.Module]]()
         for part, model in zip(found.job.parts, found.models, strict=True):
             move_modules(part.workload.modules, target(homes[model]))
-            if isinstance(part.optimizer, torch.optim.Optimizer):
-                move_optimizer(part.optimizer, target(homes[model]))
+        for optimizer in found.job.optimizers:
+            move_optimizer(optimizer)
         for part, model in zip(found.job.parts, found.models, strict=True):
             device = apart.devices[part.name]
             if device != homes[model]:
                 original = cast(nn.Module, part.workload.target)
-                self.models[part.name] = copied = _copy(original, target(device))
-                self._copied.append((original, copied))
+                copies[part.name] = original, _copy(original, target(device), train=part.workload.mode == "train")
+        self.models |= {name: copied for name, (_, copied) in copies.items()}
+        self._copied = list(copies.values())
 
 
-def _copy(model: nn.Module, device: torch.device) -> nn.Module:
+def _copy(model: nn.Module, device: torch.device, *, train: bool) -> nn.Module:
     """A copy without gradients on another device."""
     copied = copy.deepcopy(model)
     for parameter in copied.parameters():
         parameter.grad = None
     move_modules([copied], device)
-    return copied
+    return copied.train(train)

@@ -55,23 +55,22 @@ class PricedJob:
 
     @cached_property
     def models(self) -> tuple[int, ...]:
-        """A number for each part, equal for those that share a weight."""
+        """A number for each part, equal for those that share a parameter or a buffer."""
         return shared_models(self.job.parts)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         return tuple(
-            Step(part.name, part.count, {name: plan.predictions[name] for name in self.devices}, model,
-                 placeable=isinstance(part.workload.target, nn.Module))
+            Step(part.name, part.count, plan.predictions, model, isinstance(part.workload.target, nn.Module))
             for (part, plan), model in zip(self.rows, self.models, strict=True)
-        )  # fmt: skip
+        )
 
     def apart(self, *, placeable: bool = False) -> Apart | None:
         """The best way to share the parts out, where that saves at least ``LEAST_GAIN`` over the best single device.
 
         Or where the job fits on no single device.
         """
-        best = best_apart(self.steps, self.devices, self.job.repeats, placeable=placeable)
+        best = best_apart(self.steps, self.job.repeats, placeable=placeable)
         if best is None:
             return None
         together = self.totals[self.decision.device]
@@ -95,9 +94,9 @@ def priced(job: Job, plan_of: Callable[[Part], Plan]) -> PricedJob:
 
 
 def shared_models(parts: Sequence[Part]) -> tuple[int, ...]:
-    """A number for each part, equal for those that share a parameter or a module, directly or by way of others."""
+    """A number for each part, equal for those that share a parameter or a buffer, directly or by way of others."""
     held = [
-        {id(thing) for module in part.workload.modules for thing in (*module.modules(), *module.parameters())}
+        {id(tensor) for module in part.workload.modules for tensor in (*module.parameters(), *module.buffers())}
         for part in parts
     ]
     groups = list(range(len(parts)))

@@ -5,7 +5,7 @@ from placer.placement.batches import MovedBatches, Staging, staging
 from placer.placement.before_move import Optimizers
 from placer.placement.drift import Drift
 from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize, target
-from placer.placement.relocation import Refused, relocate, relocate_or_stay
+from placer.placement.relocation import Refused, move_or_stay, relocate, relocate_or_stay
 from placer.placement.step_times import StepTimes
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "move",
     "move_modules",
     "move_optimizer",
+    "move_or_stay",
     "only_device",
     "relocate",
     "relocate_or_stay",

@@ -52,8 +52,8 @@ def only_device(modules: Iterable[nn.Module]) -> torch.device | None:
     return found.pop() if len(found) == 1 else None
 
 
-def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Move existing optimizer state in place, next to its parameters; the parameter groups are left as they are.
+def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device | None = None) -> None:
+    """Move existing optimizer state in place, to ``device`` or (None) next to its parameters, which stay as they are.
 
     Scalar step counters stay on the CPU unless the optimizer wants them on the device (capturable or fused), which is
     where ``load_state_dict`` leaves them too.
@@ -67,7 +67,7 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
             for key, value in state.items():
                 if key == "step" and isinstance(value, Tensor) and not on_device:
                     continue
-                state[key] = move(value, device)
+                state[key] = move(value, parameter.device if device is None else device)
 
 
 def synchronize(device: str) -> None:

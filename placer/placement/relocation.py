@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+from torch import nn
 
 from placer import machine
 from placer.errors import first_line, is_out_of_memory
@@ -59,14 +61,32 @@ def relocate_or_stay(
     ``PLACER_STRICT=1``, and where there is no other device to stay on.
     """
     here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
-    stays = here is None or same_device(here, target(device))
-    before = None if stays else BeforeMove(workload.modules, optimizer)
-    try:
+    if here is not None and same_device(here, target(device)):
         relocate(workload, optimizer, device, threads=threads, known=known)
         return None
+    moving = partial(relocate, workload, optimizer, device, threads=threads, known=known)
+    return move_or_stay(moving, workload.modules, optimizer, device, allowed=allowed)
+
+
+def move_or_stay(
+    moving: Callable[[], None],
+    modules: Sequence[nn.Module],
+    optimizer: Optimizers,
+    device: str,
+    *,
+    allowed: Sequence[str] | None,
+) -> Refused | None:
+    """Run ``moving``, which moves ``modules`` and optimizer states to ``device`` (others may stay elsewhere).
+
+    Where it fails, everything is put back; see ``relocate_or_stay``.
+    """
+    held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    here = only_device(modules) or next((tensor.device for tensor in held), torch.device("cpu"))
+    before = BeforeMove(modules, optimizer)
+    try:
+        moving()
+        return None
     except (RuntimeError, TypeError) as error:
-        if before is None:
-            raise
         before.restore()
         home = machine.normal_device(str(here))
         if strict() or home not in (machine.available_devices() if allowed is None else allowed):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.compiled_host import compilation_seconds, host_counts
+from placer.pricing.compiled_host import compilation_seconds, host_counts, loading_seconds
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import floor_amounts, peak, roofline_parts
 from placer.pricing.fusion import Place, places_in_kernels
@@ -35,6 +35,8 @@ GRAPHS = ("reduce-overhead", "max-autotune")
 #: Standard deviation of log(seconds) that compiling adds to a step: the spread of predicted over published speed-ups
 #: of the networks that were looked at (RTX 4090), and over measured ones (one CPU); see docs/compiled.md.
 DOUBT = {"cuda": 0.15, "cpu": 0.2}
+#: The same for training and CUDA graphs on a GPU, of which nobody published both steps: a guess, twice the larger one.
+_NOT_COMPARED = 0.4
 #: Seconds to launch a CUDA graph: what a launch takes at the most in traces (``gpu.host``).
 _GRAPH_LAUNCH = 10e-6
 #: Seconds that inductor's C++ takes longer for an element than ATen, which has a vector library for it (one CPU, see
@@ -79,7 +81,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
         return priced
     why = not_priced(trace, priced.device, model.fit.gpu)
     if why is not None:
-        note = f"on {priced.device}, the compiled step is priced as an eager one: {why}"
+        note = f"on {model.fit.gpu or priced.device}, the compiled step is priced as an eager one: {why}"
         return replace(priced, trace=replace(trace, notes=(*trace.notes, note)))
     fit, works = model.fit, priced.works
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in trace.calls]
@@ -100,7 +102,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     if graph:
         host = _one_launch(host, regions)
         seconds[0] += 2.0 * trace.batch_bytes / fit.rates["bytes_per_second"]  # the graph reads from memory of its own
-    note = _note(priced, places, graph=graph)
+    note = _note(priced, places, fit.gpu or priced.device, graph=graph)
     return replace(
         priced,
         trace=replace(trace, notes=(*trace.notes, note)),
@@ -108,25 +110,31 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
         host_seconds=tuple(host),
         counts=host_counts(trace, priced.seconds if device == "cpu" else host, works, places, regions, fit.framework),
         compilation=Compilation(
-            compilation_seconds(places, works, regions, device, fit.framework), DOUBT[device]
+            loading_seconds(fit.framework), compilation_seconds(places, works, regions, fit.framework),
+            _doubt(trace, device, graph=graph),
         ),
     )  # fmt: skip
 
 
-def _note(priced: PricedTrace, places: Sequence[Place], *, graph: bool) -> str:
+def _doubt(trace: Trace, device: str, *, graph: bool) -> float:
+    """Standard deviation of log(seconds) that compiling adds."""
+    return _NOT_COMPARED if device == "cuda" and (graph or trace.mode == "train") else DOUBT[device]
+
+
+def _note(priced: PricedTrace, places: Sequence[Place], name: str, *, graph: bool) -> str:
     fused, kernels = sum(place.kernel >= 0 for place in places), sum(place.first for place in places)
     ops = sum(work.family not in ("view", "optimizer") for work in priced.works)
     mode, end = priced.trace.compiled, "" if kernels == 1 else "s"
-    note = f"on {priced.device}, priced as compiled ({mode}): {fused} of {ops} ops in {kernels} kernel{end}"
+    note = f"on {name}, priced as compiled ({mode}): {fused} of {ops} ops in {kernels} kernel{end}"
     if graph:
         note += ", launched as a CUDA graph"
-    return note if priced.device == "cpu" else f"{note}; what compiling these takes was not measured"
+    return note if priced.device == "cpu" else f"{note}; that compiling these takes as long as on a CPU is a guess"
 
 
 def _left(work: Work, op: str, eager: float, place: Place, fit: DeviceFit) -> float:
     """Seconds that a call takes inside a kernel of the compiler: its arithmetic, what is left of its traffic, and for
     the kernel's first call the start of the kernel."""
-    start, arithmetic, traffic = split(work, eager, fit)
+    start, arithmetic, traffic = parts_of(work, eager, fit)
     slower = 0.0
     if fit.device == "cpu":
         slower = work.sizes[0] * _SLOWER.get(work.family if work.family == "random" else op, 0.0)
@@ -134,7 +142,7 @@ def _left(work: Work, op: str, eager: float, place: Place, fit: DeviceFit) -> fl
     return (start if place.first else 0.0) + evaluated + traffic * place.traffic
 
 
-def split(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
+def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
     """(start, arithmetic, memory traffic): the parts of an op's seconds.
 
     On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the parts are those of its floor.

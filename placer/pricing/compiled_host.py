@@ -55,15 +55,18 @@ def speed(framework: Mapping[str, float]) -> float:
     return min(max(ratio, 1.0 / _FARTHEST), _FARTHEST) if ratio > 0.0 else 1.0
 
 
-def compilation_seconds(
-    places: Sequence[Place], works: Sequence[Work], regions: Sequence[str], device: str, framework: Mapping[str, float]
-) -> float:
-    """Seconds of the first call: tracing and lowering the graphs, and on the CPU the C++ compiler.
+def loading_seconds(framework: Mapping[str, float]) -> float:
+    """Seconds until the compiler is loaded; 0.0 where this process has loaded it."""
+    return 0.0 if "torch._inductor.compile_fx" in sys.modules else speed(framework) * _LOADING
 
-    On an accelerator the kernels are compiled by Triton, which nobody measured here: that part is left out.
+
+def compilation_seconds(
+    places: Sequence[Place], works: Sequence[Work], regions: Sequence[str], framework: Mapping[str, float]
+) -> float:
+    """Seconds of the first call: tracing and lowering the graphs, and compiling their kernels.
+
+    What Triton takes for a kernel on a GPU was never measured here: it is taken to be what the C++ compiler takes.
     """
     ops = sum(1 for work, region in zip(works, regions, strict=True) if region and work.family != "view")
-    kernels = sum(place.first for place in places) if device == "cpu" else 0
-    graphs = len(set(filter(None, regions)))
-    loading = 0.0 if "torch._inductor.compile_fx" in sys.modules else _LOADING
-    return speed(framework) * (loading + graphs * _PER_GRAPH + ops * _PER_OP + kernels * _PER_KERNEL)
+    kernels, graphs = sum(place.first for place in places), len(set(filter(None, regions)))
+    return speed(framework) * (graphs * _PER_GRAPH + ops * _PER_OP + kernels * _PER_KERNEL)

@@ -56,6 +56,7 @@ class _Fusion:
         self.before: dict[int, int] = {}  # the bits of all units that a unit depends on
         self.maker: dict[int, int] = {}  # by value: the call that wrote it
         self.readers: dict[int, list[int]] = defaultdict(list)
+        self.results = frozenset(trace.output_values)
 
     # --- grouping -----------------------------------------------------------------------------------------------------
 
@@ -171,11 +172,13 @@ class _Fusion:
         return any(self.unit[n] != self.unit[maker] for n in self.readers[value])
 
     def _written(self, value: int, maker: int) -> bool:
-        """Whether a value that a kernel makes is written to memory: others read it, or nobody does (it is a result).
+        """Whether a value that a kernel makes is written to memory: others read it, or it is a result.
 
         What only the backward pass reads again is computed anew there (AOTAutograd's partitioner), where it can be.
         """
         unit, region = self.unit[maker], self.regions[maker]
+        if value in self.results:
+            return True
         outside = [n for n in self.readers[value] if self.unit[n] != unit]
         if not outside:
             return not self.readers[value]

@@ -110,7 +110,7 @@ def _priced(
     sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
     parts = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
-        parts["compilation"] = priced.compilation.seconds
+        parts |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
     one_time = sum(parts.values())
     needed = needed_bytes(trace, device)
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)

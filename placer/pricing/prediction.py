@@ -28,8 +28,13 @@ NOT_PREDICTED = "not predicted"
 
 @dataclass(frozen=True)
 class Compilation:
-    """What ``torch.compile`` adds to a step: ``seconds`` once, and ``doubt``, a standard deviation of log(step)."""
+    """What ``torch.compile`` adds to a step.
 
+    ``loading`` the compiler takes seconds once a process, compiling this step ``seconds`` more. ``doubt`` is a standard
+    deviation of log(step).
+    """
+
+    loading: float
     seconds: float
     doubt: float
 

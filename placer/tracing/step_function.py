@@ -46,6 +46,8 @@ def trace_function(
     it ran a backward pass. Raises TraceError when it raises or takes longer than ``limit_seconds`` of ``clock``.
     """
     undo = Undo()
+    if workload.draw is not None:
+        workload.draw()
     with isolated():
         if torch.cuda.is_initialized():  # else nothing draws from it, and reading it would create a context
             undo.later(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
@@ -110,6 +112,7 @@ class _Run:
             buffers=_specs(pytrees.tensors([list(m.buffers()) for m in roots])),
             batch=batch,
             outputs=() if train else _specs(pytrees.tensors(output)),
+            output_values=() if train else recorder.log.values(pytrees.tensors(output)),
             optimizer="+".join(optimizers.names) or None,
             peak_activation_bytes=recorder.log.liveness.peak,
             optimizer_state_bytes=optimizers.state_bytes,

@@ -14,7 +14,7 @@ from placer.workload.machine_arguments import (
     override,
     strict,
 )
-from placer.workload.randomness import same_randomness
+from placer.workload.randomness import same_order, same_randomness
 from placer.workload.signature import (
     callable_signature,
     module_signature,
@@ -56,6 +56,7 @@ __all__ = [
     "optimizer_classes",
     "optimizer_signature",
     "override",
+    "same_order",
     "same_randomness",
     "signature",
     "strict",

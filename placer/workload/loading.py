@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from placer.workload.randomness import same_randomness
+from placer.workload.randomness import same_order
 
 #: Batches that ``Loading.of`` takes before it looks at the clock: workers start, files are opened.
 _WARM_UP = 2
@@ -48,16 +48,13 @@ class Loading:
         """Measure ``loader``: the mean of up to ``batches`` batches, in about ``limit_seconds`` at most.
 
         Overlapped is a loader with workers of its own (``num_workers`` above 0). It is iterated as a training loop
-        does, then left; random generators are as before afterwards. Raises ValueError for a loader without batches.
+        does, then left; random generators are as before afterwards. Raises ValueError for a loader
+        without batches, TypeError for an iterator, which has each batch only once.
         """
-        generator: Any = getattr(loader, "generator", None)
-        state = None if generator is None else generator.get_state()
-        try:
-            with same_randomness():
-                seconds = _mean_seconds(loader, batches, limit_seconds, clock)
-        finally:
-            if state is not None:
-                generator.set_state(state)
+        if isinstance(loader, Iterator):
+            raise TypeError("a loader must give its batches again each epoch: give a DataLoader or a list, no iterator")
+        with same_order(loader):
+            seconds = _mean_seconds(loader, batches, limit_seconds, clock)
         return cls(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)
 
 

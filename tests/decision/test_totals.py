@@ -30,6 +30,11 @@ def test_what_is_paid_once_is_paid_once(make_prediction: Callable[..., Predictio
     assert (shared.peak_memory_bytes, own.peak_memory_bytes) == (30, 40)
 
 
+def test_each_part_is_compiled_and_the_compiler_loaded_once(make_prediction: Callable[..., Prediction]) -> None:
+    step = make_prediction(one_time={"compiler": 6.0, "compilation": 2.0})
+    assert total("cpu", 2, [(1, step), (1, step)]).one_time_seconds == pytest.approx(10.0)
+
+
 def test_several_models_have_to_fit_together(make_prediction: Callable[..., Prediction]) -> None:
     step = make_prediction("cuda", peak_memory_bytes=30, available_memory_bytes=50)
     assert total("cuda", 2, [(1, step), (1, step)]).fits

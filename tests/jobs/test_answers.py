@@ -11,6 +11,7 @@ from torch import nn
 
 import placer
 from placer import Explanation, Job, Loading, Part, PlacerWarning
+from placer import decision as deciding
 from placer.profile import save
 from placer.profile.profile import Profile
 
@@ -193,3 +194,49 @@ def test_what_only_a_step_may_have_is_refused() -> None:
         placer.explain(job, threads="tune")
     with pytest.raises(ValueError, match="measure must be 'never' for a job"):
         placer.choose(job, measure="always")
+
+
+def test_models_with_one_activation_in_common_are_two() -> None:
+    relu = nn.ReLU()
+    first, second = (nn.Sequential(nn.Linear(8, 8), relu, nn.Linear(8, 8)) for _ in range(2))
+    found = placer.explain(Job([Part("a", first, (4, 8)), Part("b", second, (4, 8))]), profile=CPU)
+    each = [part.devices["cpu"].peak_memory_bytes for part in found.parts]
+    assert found.devices["cpu"].peak_memory_bytes == sum(each)
+
+
+def test_what_is_known_of_a_bare_step_is_not_known_of_one_that_waits(handmade_profile: Profile) -> None:
+    save(handmade_profile)
+    net = policy()
+    placement = placer.choose(net, (8, 8), mode="infer", move=False)
+    for _ in range(40):
+        with placement.step():
+            net(torch.zeros(8, 8))
+    waiting = placer.choose(Job([Part("waits", net, (8, 8), mode="infer", loading=0.1)]), move=False)
+    assert waiting.predictions["cpu"].step_seconds > 0.1
+
+
+def test_a_repeated_choose_is_a_look_up(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(handmade_profile)
+    job = rollouts(policy())
+    first = placer.choose(job, move=False)
+
+    def traced(*arguments: object, **options: object) -> None:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr("placer.tracing.trace", traced)
+    assert placer.choose(job, move=False).reason == first.reason
+    assert len(list(deciding.history.last(100))) == 1
+
+
+def test_a_larger_batch_loads_longer() -> None:
+    found = placer.explain(Job([Part("step", policy(), (8, 8), mode="infer", loading=1.0)]), profile=CPU)
+    assert not [row for row in found.advice if "batch" in row.change]
+
+
+def test_advice_is_told_of_the_whole_job() -> None:
+    found = placer.explain(rollouts(policy()), profile=CPU)
+    whole = found.devices["cpu"].step_seconds
+    assert found.advice
+    for row in found.advice:
+        assert row.before == pytest.approx(whole)
+        assert row.gain == pytest.approx(1.0 - row.after / row.before)

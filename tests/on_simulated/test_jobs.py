@@ -86,3 +86,48 @@ def test_a_move_that_is_refused_leaves_every_model_where_it_was(
         placement = placer.choose(found, profile=profile_file)
     assert placement.device == "cpu"
     assert places(first) == places(second) == {"cpu"}
+
+
+def test_a_refused_move_apart_leaves_every_model_where_it_was(
+    device: Device, profile_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def refuse(self: nn.Module, *args: object, **kwargs: object) -> nn.Module:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(nn.Module, "to", refuse)
+    with pytest.warns(placer.PlacerWarning, match="not placed as predicted: cpu"):
+        placement = placer.choose(job(model, optimizer, apart=True), profile=profile_file)
+    assert isinstance(placement, placer.JobPlacement)
+    assert (placement.device, placement.models["acting"]) == ("cpu", model)
+    assert placement.explain().parts
+    assert places(model) == {"cpu"}
+
+
+def test_one_optimizer_of_models_apart_goes_on(device: Device, profile_file: Path) -> None:
+    acting, learning = small(), net()
+    optimizer = torch.optim.Adam([*acting.parameters(), *learning.parameters()])
+    for part in (acting, learning):
+        part(torch.randn(2, 256)).sum().backward()
+    optimizer.step()
+    found = Job([
+        Part("small", acting, (1, 256), count=400, mode="infer", optimizer=optimizer),
+        Part("large", learning, (4096, 256), count=4, mode="train", optimizer=optimizer),
+    ], apart=True)  # fmt: skip
+    placement = placer.choose(found, profile=profile_file)
+    assert (places(acting), places(learning)) == ({"cpu"}, {"sim"})
+    acting(torch.randn(2, 256)).sum().backward()
+    learning(placement.parts["large"].to(torch.randn(2, 256))).sum().backward()  # type: ignore[attr-defined]
+    optimizer.step()
+
+
+def test_a_copy_is_in_the_mode_of_its_part(device: Device, profile_file: Path) -> None:
+    model = small().train()
+    placement = placer.choose(job(model, torch.optim.Adam(model.parameters()), apart=True), profile=profile_file)
+    assert isinstance(placement, placer.JobPlacement)
+    assert not placement.models["acting"].training
+    assert model.training
+    with pytest.raises(placer.PlacerError, match=r"placement.parts\[name\].step"):
+        placement.step()

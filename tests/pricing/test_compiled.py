@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import placer
 from placer.pricing import Prediction, gpu_profile, predict
-from placer.pricing.compiled import DOUBT, not_priced, split
+from placer.pricing.compiled import DOUBT, not_priced, parts_of
 from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -155,7 +155,7 @@ def test_a_step_without_ops_stays_as_it_is(gpu: Profile) -> None:
 def test_the_parts_of_an_op_add_up() -> None:
     work = made.matmul(64)
     for fit in (made.device(), made.device({"matmul": made.family([work], [0.0], made.FLAT)})):
-        assert sum(split(work, 1e-3, fit)) == pytest.approx(1e-3)
+        assert sum(parts_of(work, 1e-3, fit)) == pytest.approx(1e-3)
 
 
 def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile, no_plans: None) -> None:

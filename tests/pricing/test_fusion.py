@@ -102,3 +102,11 @@ def test_the_backward_pass_computes_cheap_values_anew() -> None:
 def test_two_branches_become_one_kernel_where_they_meet() -> None:
     found = placed(lambda x, a, b: x.sin() + a.cos() * b.relu())
     assert found.kernels == 1
+
+
+def test_a_value_that_the_model_returns_is_written_also_where_its_kernel_reads_it() -> None:
+    last = placed(lambda x, *_: x.exp().sin().cos())
+    every = placed(lambda x, *_: ((y := x.exp()), (z := y.sin()), z.cos()))  # type: ignore[arg-type, return-value]
+    assert (last.kernels, every.kernels) == (1, 1)
+    assert sum(place.traffic for place in last.places) == pytest.approx(1.0)
+    assert sum(place.traffic for place in every.places) == pytest.approx(2.0)
