@@ -54,12 +54,12 @@ class DecodeStep(nn.Module):
         super().__init__()
         self.model: Any = model
         self.options = options
-        self._arguments, self._places = arguments, places
+        self.arguments, self._places = arguments, places
 
     def forward(self, input_ids: Tensor, cached: tuple[Tensor, ...], given: dict[str, Any]) -> Tensor:
         """The texts with one more token. ``cached``: the cache's tensors. ``given``: other tensors of the arguments."""
         fill(self._places, cached)
-        result: Tensor = type(self.model)._sample(self.model, input_ids, **self._arguments, **given)
+        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **given)
         return result
 
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import nn
 import placer
 from placer.answer import Placement
 from placer.integrations.hooks import StepHooks
-from placer.integrations.lightning_arguments import autocast_of, batches_of, epochs_of, validations
+from placer.integrations.lightning_arguments import autocast_of, batches_of, check_priced, fit_of, validations
 from placer.integrations.training_loops import (
     Clipping,
     Loop,
@@ -49,20 +48,20 @@ LOG, BAR = 500, 160
 
 
 class _Step(nn.Module):
-    """A LightningModule's own step as a forward pass; ``name`` is the method's. The output of training is the loss.
+    """A LightningModule's own step as a forward pass; ``method`` is its name. The output of training is the loss.
 
     ``logs``: each ``log`` of the step costs what Lightning's does, but is silent and stores nothing.
     """
 
-    def __init__(self, module: Any, name: str = "training_step", *, logs: bool = False) -> None:
+    def __init__(self, module: Any, method: str = "training_step", *, logs: bool = False) -> None:
         super().__init__()
         self.module = module
-        self._name, self._logs = name, logs
+        self.method, self.logs = method, logs
 
     def forward(self, batch: Any) -> Any:
-        if self._logs:
+        if self.logs:
             self.module.log = _log
-        return getattr(self.module, self._name)(batch, 0)
+        return getattr(self.module, self.method)(batch, 0)
 
 
 def _log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,7 +107,8 @@ def job(
     """An epoch of ``Trainer.fit``: its training steps, then those of validation. It repeats ``max_epochs`` times.
 
     The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
-    "validation". Lightning's own loop is priced with them, and each ``self.log``. Nothing is run or moved.
+    "validation". Lightning's own loop is priced with them, and each ``self.log``. Nothing is run or moved. A fit that
+    ``max_steps`` ends within its first epoch is priced up to there.
 
     Args:
         module: a LightningModule with automatic optimization.
@@ -124,13 +124,15 @@ def job(
     """
     _check(module)
     check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
+    check_priced(trainer)
     bar = BAR if trainer.get("enable_progress_bar") is not False else 0
     autocast = autocast_of(trainer.get("precision"))
     clip = trainer.get("gradient_clip_val")
     accumulate = whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
     batches = batches_of("train", train_dataloader, trainer.get("limit_train_batches"))
+    trained, repeats = fit_of(trainer, batches, accumulate)
     parts = training_parts(
-        _Step(module, logs=True), batches, accumulate=accumulate,
+        _Step(module, logs=True), trained, accumulate=accumulate,
         clips=Clipping(clip, trainer.get("gradient_clip_algorithm") == "value") if clip else None,
         update=UPDATE.worth + bar, micro=MICRO.worth + bar, example=(first_batch(train_dataloader),), loss=loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
@@ -138,14 +140,16 @@ def job(
     )  # fmt: skip
     if val_dataloader is not None and _has_own(module, "validation_step"):
         validated = batches_of("val", val_dataloader, trainer.get("limit_val_batches"))
-        times = validations(batches, trainer.get("val_check_interval"), trainer.get("check_val_every_n_epoch", 1))
+        times = validations(
+            batches, trainer.get("val_check_interval"), trainer.get("check_val_every_n_epoch", 1), trained=trained
+        )
         if validated and times:
             parts.append(placer.Part(
                 "validation", _Step(module, "validation_step", logs=True), count=validated * times, mode="infer",
                 example=(first_batch(val_dataloader),), loading=loading_of(loading, val_dataloader),
                 loop_calls=VALIDATION.worth + bar, autocast=autocast,
             ))  # fmt: skip
-    return placer.Job(parts, repeats=epochs_of(trainer, math.ceil(batches / accumulate)))
+    return placer.Job(parts, repeats=repeats)
 
 
 def accelerator(placement: Placement) -> str:

@@ -34,19 +34,38 @@ def batches_of(which: str, loader: Any, limit: int | float | None) -> int:
     return found
 
 
-def validations(batches: int, interval: Any, every: int | None) -> float:
-    """Validation runs in an epoch, given ``val_check_interval`` and ``check_val_every_n_epoch``."""
+def check_priced(trainer: dict[str, Any]) -> None:
+    """Raise ValueError for an argument that makes another fit of it."""
+    for name in ("fast_dev_run", "overfit_batches"):
+        if trainer.get(name):
+            raise ValueError(f"{name}={trainer[name]!r} tries a fit out and is not priced: leave it out of a job")
+
+
+def validations(batches: int, interval: Any, every: int | None, *, trained: int) -> float:
+    """Validation runs in an epoch, given ``val_check_interval`` and ``check_val_every_n_epoch``.
+
+    Where the fit ends after ``trained`` of its ``batches``, only those until then.
+    """
     if interval is not None and (isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0):
         raise ValueError(f"val_check_interval must be a number above 0 for a job, not {interval!r}")
+    if trained < batches:
+        between = interval if isinstance(interval, int) else max(int(batches * (interval or 1.0)), 1)
+        return trained // between if every in (None, 1) else 0.0
     times = 1.0 if interval is None else batches / interval if isinstance(interval, int) else float(int(1.0 / interval))
     return times / (every or 1)
 
 
-def epochs_of(trainer: dict[str, Any], updates: int) -> int | None:
-    """Epochs that ``fit`` runs; None where nothing limits them."""
-    epochs, steps = trainer.get("max_epochs"), trainer.get("max_steps", -1)
+def fit_of(trainer: dict[str, Any], batches: int, accumulate: int) -> tuple[int, int | None]:
+    """Batches that ``fit`` trains on in an epoch, fewer where ``max_steps`` ends it in the first, and its epochs.
+
+    The epochs are None where nothing limits them.
+    """
+    epochs, steps = trainer.get("max_epochs"), whole("max_steps", trainer.get("max_steps", -1), least=-1)
+    updates = math.ceil(batches / accumulate)
+    if 0 < steps < updates:
+        return steps * accumulate, 1
     limits = [epochs if epochs and epochs > 0 else math.inf, math.ceil(steps / updates) if steps > 0 else math.inf]
-    return None if min(limits) == math.inf else int(min(limits))
+    return batches, None if min(limits) == math.inf else int(min(limits))
 
 
 def autocast_of(precision: Any) -> torch.dtype | None:

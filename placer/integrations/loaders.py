@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from placer.workload import Loading
+from placer.workload import Loading, same_order
 
 
 def loading_between(
@@ -40,7 +40,8 @@ def loading_between(
             if time.perf_counter() - began > limit_seconds:
                 return
 
-    return Loading.of(_Epoch(batches), clock=lambda: clock() - away)
+    with same_order(loader):
+        return Loading.of(_Epoch(batches), clock=lambda: clock() - away)
 
 
 class _Epoch:

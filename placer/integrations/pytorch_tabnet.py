@@ -64,7 +64,8 @@ def job(
     """An epoch of ``fit``: its batches, then those of each evaluation set. It repeats ``max_epochs`` times.
 
     Each step is the estimator's own code: network, loss, sparsity penalty, clipping, optimizer and callbacks. Its
-    loaders are measured with the first batches. The estimator is only read.
+    loaders are measured with the first batches. The estimator is only read. ``fit`` drops batches that are not full, so
+    it trains on nothing where ``X`` has fewer rows than one: then a batch of these rows is priced.
 
     Args:
         estimator: a TabNetClassifier, TabNetRegressor or TabNetMultiTaskClassifier.
@@ -76,15 +77,13 @@ def job(
     if not hasattr(estimator, "_set_network"):
         raise TypeError(f"estimator must be a TabNetClassifier or TabNetRegressor, not {type(estimator).__name__}")
     rows = _rows("X", X)
-    if len(rows) < batch_size:
-        raise ValueError(f"fit drops batches that are not full: X has {len(rows)} rows, batch_size is {batch_size}")
     sets = [(_rows("X of eval_set", x), np.asarray(target)) for x, target in eval_set or ()]
     with same_randomness():  # building the network seeds torch
         own = _prepared(estimator, rows, np.asarray(y), sets, batch_size, virtual_batch_size)
         few = slice(_BATCHES * batch_size)
         heads = [(x[few], target[few]) for x, target in sets]
         training, evaluations = own._construct_loaders(rows[few], np.asarray(y)[few], heads)
-        parts = [_training(own, training, count=len(rows) // batch_size)]  # fit drops the last, shorter batch
+        parts = [_training(own, training, count=len(rows) // batch_size or 1)]
         for number, (loader, (x, _)) in enumerate(zip(evaluations, sets, strict=True)):
             parts.append(_evaluation(own, f"val_{number}", loader, count=math.ceil(len(x) / batch_size)))
         if sets:
@@ -147,7 +146,8 @@ def _prepared(
     own.device = torch.device("cpu")
     own.input_dim = rows.shape[1]
     own.batch_size, own.virtual_batch_size, own.max_epochs, own.patience = batch_size, virtual_batch_size, 1, 1
-    own.num_workers, own.drop_last, own.pin_memory, own.augmentations = 0, True, False, None
+    own.num_workers, own.pin_memory, own.augmentations = 0, False, None
+    own.drop_last = len(rows) >= batch_size  # fit drops the last, shorter batch
     own.verbose = 0
     own.loss_fn = own._default_loss
     own.update_fit_params(rows, y, sets, 0)

@@ -32,7 +32,7 @@ from placer.integrations.modes import quick_switch
 #: Set for the copy that is priced: it is silent, seeds nothing and stays on the CPU.
 _QUIET = {"device": "cpu", "verbose": 0, "seed": None, "tensorboard_log": None}
 _ONE_STEP = TrainFreq(1, TrainFrequencyUnit.STEP)
-#: Steps of an environment that are timed together, at most, and about how long their policy steps take, in seconds.
+#: Steps of an environment that are timed together, at most, and about how many seconds they may take with policy steps.
 _BLOCK, _BLOCK_SECONDS = 16, 0.02
 
 
@@ -96,12 +96,13 @@ def environment_seconds(own: Any, act: Step, *, ours: bool, limit_seconds: float
     env.reset()
     start = time.perf_counter()
     act.run(act.example)
+    env.step(np.array([space.sample() for _ in range(own.n_envs)]))
     block = min(max(int(_BLOCK_SECONDS / (time.perf_counter() - start)), 1), _BLOCK)
     without: list[float] = []
     both: list[float] = []
     passed: list[float] = []
     began = time.perf_counter()
-    while len(both) < 3 or time.perf_counter() - began < limit_seconds:
+    while not both or time.perf_counter() - began < limit_seconds:
         actions = [np.array([space.sample() for _ in range(own.n_envs)]) for _ in range(block)]
         start = time.thread_time()
         for _ in actions:

@@ -15,8 +15,10 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import placer
+from placer.integrations.failing import or_failing
 from placer.integrations.hooks import StepHooks
 from placer.integrations.loaders import loading_between
+from placer.integrations.training_loops import first_batch
 from placer.placement import move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -24,12 +26,16 @@ from placer.workload import same_randomness
 def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlacement:  # noqa: N803
     """Predict where ``net`` (a skorch ``NeuralNet``) fits ``X`` and ``y`` fastest. Nothing is moved; see ``job``.
 
-    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``.
+    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``. Where a step of the net cannot
+    run on such a copy, it falls back, warns and raises as ``placer.choose`` does.
 
     Raises:
         ValueError, TypeError: a wrong argument.
     """
-    return cast(placer.JobPlacement, placer.choose(job(net, X, y), move=False, **options))
+    _check(net)
+    modules = [net.module_, net.criterion_] if getattr(net, "initialized_", False) else []
+    found = or_failing(lambda: job(net, X, y), modules)
+    return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
 
 
 def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name
@@ -39,10 +45,10 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
     are measured with the first batches. ``net`` is only read.
 
     Raises:
-        ValueError, TypeError: a wrong argument.
+        ValueError, TypeError: a wrong argument, or data without a batch, as of few rows with ``drop_last``.
+        Whatever the net's own code raises.
     """
-    if not callable(getattr(net, "get_iterator", None)):
-        raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
+    _check(net)
     with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same
         own = clone(net).set_params(device="cpu", verbose=0, callbacks=None).initialize()
         own.check_data(X, y)
@@ -62,6 +68,11 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
     return placer.Job(parts, repeats=own.max_epochs)
 
 
+def _check(net: Any) -> None:
+    if not callable(getattr(net, "get_iterator", None)):
+        raise TypeError(f"net must be a skorch NeuralNet, not {type(net).__name__}")
+
+
 def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.Part:
     trains = name == "training"
     loader = own.get_iterator(data, training=trains)
@@ -71,7 +82,7 @@ def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.
         own.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
 
     return placer.Part(
-        name, step, count=len(loader), example=(next(iter(loader)),), modules=[own.module_, own.criterion_],
+        name, step, count=len(loader), example=(first_batch(loader),), modules=[own.module_, own.criterion_],
         loading=loading_between(loader, step, clock=clock),
     )  # fmt: skip
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import placer
-from placer.workload import same_randomness
+from placer.workload import same_order
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,16 @@ class GradientStep(nn.Module):
     def __init__(self, module: nn.Module, *, clips: Clipping | None = None, accumulates: bool = False) -> None:
         super().__init__()
         self.module = module
-        self._clips, self._accumulates = clips, accumulates
+        self.clips, self.accumulates = clips, accumulates  # public: they count in the signature of a module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        if self._clips is not None or self._accumulates:
+        if self.clips is not None or self.accumulates:
             for parameter in trained:
                 parameter.grad = parameter.data
-        if self._clips is not None:
-            self._clips(trained)
-        if not self._accumulates:
+        if self.clips is not None:
+            self.clips(trained)
+        if not self.accumulates:
             for parameter in trained:
                 parameter.grad = None
         return self.module(*args, **kwargs)
@@ -103,15 +102,9 @@ def first_batch(loader: Iterable[Any]) -> Any:
     """
     if isinstance(loader, Iterator):
         raise TypeError("a loader must give its batches again each epoch: give a DataLoader or a list, not an iterator")
-    generator: torch.Generator | None = getattr(loader, "generator", None)
-    state = generator.get_state() if generator else None
-    try:
-        with same_randomness():
-            for batch in loader:
-                return batch
-    finally:
-        if generator and state is not None:
-            generator.set_state(state)
+    with same_order(loader):
+        for batch in loader:
+            return batch
     raise ValueError("the loader gave no batch, so there is no step to price")
 
 

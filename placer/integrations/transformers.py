@@ -90,6 +90,7 @@ def job(
     Args:
         model: with its loss among the outputs, as the Trainer needs it.
         train_dataset, eval_dataset, data_collator: those of the ``Trainer``. The first examples say what a step is.
+            Of a dictionary of data sets, each has an evaluation of its own: "evaluation of" its name.
         optimizer: an instance or a name; None: that of the argument ``optim``.
         loading: ``"measure"`` times the data sets with some of their batches; or seconds of each batch, or a
             ``placer.Loading``.
@@ -122,21 +123,26 @@ def job(
     autocast = torch.bfloat16 if given("bf16") else torch.float16 if given("fp16") else None
     training = loader("train", train_dataset)
     updates = math.ceil(len(training) / accumulate)
+    total = given("max_steps") if given("max_steps") > 0 else math.ceil(given("num_train_epochs") * updates)
+    repeats = math.ceil(total / updates)
+    batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
     # Also where nothing is clipped, the norm of the gradients is computed, by clipping to infinity.
     clips = Clipping(given("max_grad_norm") or math.inf)
     parts = training_parts(
-        _Checked(model), len(training), accumulate=accumulate, clips=clips, update=UPDATE.worth, micro=MICRO.worth,
+        _Checked(model), batches, accumulate=accumulate, clips=clips, update=UPDATE.worth, micro=MICRO.worth,
         example=first_batch(training), optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
         loading=loading_of(loading, training), autocast=autocast,
     )  # fmt: skip
-    steps = given("max_steps")
-    repeats = math.ceil(steps / updates) if steps > 0 else math.ceil(given("num_train_epochs"))
-    times = _evaluations(given, updates, repeats)
-    if eval_dataset is not None and times:
-        evaluation = loader("eval", eval_dataset)
+    times = _evaluations(given, total, repeats) / repeats
+    several = isinstance(eval_dataset, dict)
+    for name, held_out in (eval_dataset if several else {"": eval_dataset}).items():
+        if held_out is None or not times:
+            continue
+        evaluation = loader("eval", held_out)
         parts.append(placer.Part(
-            "evaluation", model, count=len(evaluation) * times, mode="infer", example=first_batch(evaluation),
-            loading=loading_of(loading, evaluation), loop_calls=EVALUATION.worth, autocast=autocast,
+            f"evaluation of {name}" if several else "evaluation", model, count=len(evaluation) * times, mode="infer",
+            example=first_batch(evaluation), loading=loading_of(loading, evaluation),
+            loop_calls=EVALUATION.worth, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
 
@@ -178,13 +184,13 @@ class _Collate:
         return {name: value for name, value in example.items() if name in self.taken or name in ("label", "label_ids")}
 
 
-def _evaluations(given: Callable[[str], Any], updates: int, epochs: int) -> float:
-    """Evaluations in an epoch of so many updates. A share for ``eval_steps`` is one of all updates."""
+def _evaluations(given: Callable[[str], Any], updates: int, epochs: int) -> int:
+    """Evaluations in a run of so many updates and epochs. A share for ``eval_steps`` is one of all updates."""
     strategy = getattr(given("eval_strategy"), "value", given("eval_strategy"))
     if strategy != "steps":
-        return float(strategy == "epoch")
-    every = given("eval_steps") or given("logging_steps")
-    return updates / every if every >= 1 else int(1.0 / every) / epochs
+        return epochs if strategy == "epoch" else 0
+    every: float = given("eval_steps") or given("logging_steps")
+    return math.ceil(updates / (every if every >= 1 else math.ceil(every * updates)))  # the last one when it ends
 
 
 def _optimizer(model: torch.nn.Module, name: Any) -> torch.optim.Optimizer:

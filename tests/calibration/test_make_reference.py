@@ -19,6 +19,7 @@ from placer.profile import store
 from placer.profile.profile import Profile
 
 
+@pytest.mark.soak
 def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,6 +97,7 @@ def test_longer_readings_around_long_steps_are_no_speed_of_the_machine() -> None
     assert readings(0.0, 0.0) == {0.0}  # without a probe
 
 
+@pytest.mark.soak
 def test_sessions_at_two_speeds_make_two_profiles(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     make_reference.measure_session(tmp_path, seconds=4.0)

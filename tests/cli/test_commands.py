@@ -50,7 +50,8 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--on-cpu", "--sweep", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
-                                   "--steps", "--accounts", "--estimate", "--what-if", "--compiled"}  # fmt: skip
+                                   "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
+                                   "--jobs"}  # fmt: skip
     assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)

@@ -41,6 +41,14 @@ def test_only_the_loader_s_time_counts() -> None:
     assert stepped == [0, 1, 2, 3, 4, 5]
 
 
+def test_the_order_of_its_next_epoch_is_as_before() -> None:
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, shuffle=True, generator=generator)
+    before = generator.get_state()
+    loading_between(loader, lambda batch: None)
+    assert torch.equal(generator.get_state(), before)
+
+
 def test_it_ends_when_its_time_is_over() -> None:
     stepped: list[Any] = []
     loading_between(range(10_000), lambda batch: (stepped.append(batch), time.sleep(0.02)), limit_seconds=0.05)

@@ -95,11 +95,12 @@ def counted(method: Callable[..., Any], numbers: list[int]) -> Callable[..., Any
     return call
 
 
-def test_a_batch_that_is_never_full_is_refused(tab_model: Any) -> None:
+def test_a_batch_of_the_rows_there_are_is_priced_where_none_is_full(tab_model: Any) -> None:
     from placer.integrations import pytorch_tabnet as integration
 
-    with pytest.raises(ValueError, match="fit drops batches that are not full: X has 64 rows, batch_size is 1024"):
-        integration.job(tab_model.TabNetClassifier(verbose=0), *data())
+    placement = integration.choose(tab_model.TabNetClassifier(verbose=0, n_steps=2), *data(), devices="cpu")
+    assert placement.explain().workload["parts"] == {"training": 1}
+    assert placement.parts["training"].explain().workload["inputs"][0] == "64×5 float32"
 
 
 def test_a_regressor_too(tab_model: Any) -> None:

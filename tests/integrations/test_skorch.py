@@ -14,7 +14,9 @@ from torch import nn
 pytest.importorskip("skorch", reason="skorch is not installed")
 
 from skorch import NeuralNetClassifier, NeuralNetRegressor
+from skorch.callbacks import Callback
 
+import placer
 from placer import tracing
 from placer.integrations import skorch as integration
 
@@ -134,6 +136,35 @@ def test_a_fitted_net_can_be_pickled() -> None:
     fitted = net(callbacks=[integration.ChooseOnFit(devices="cpu")]).fit(x, y)
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict(x), fitted.predict(x))
+
+
+class Asking(NeuralNetClassifier):  # type: ignore[misc]
+    """Its steps ask a callback of the user's."""
+
+    def train_step_single(self, batch: Any, **given: Any) -> Any:
+        assert dict(self.callbacks_)["mine"] is not None
+        return super().train_step_single(batch, **given)
+
+
+def test_a_net_that_needs_its_callbacks_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asking() -> Any:
+        callbacks = [("mine", Callback()), integration.ChooseOnFit(devices="cpu")]
+        return Asking(Net, max_epochs=1, batch_size=16, verbose=0, callbacks=callbacks)
+
+    x, y = data()
+    with pytest.warns(placer.PlacerWarning, match="placed on cpu without a prediction: .*KeyError"):
+        fitted = asking().fit(x, y)
+    placement = dict(fitted.callbacks_)["ChooseOnFit"].placement_
+    assert (len(fitted.history), placement.device, placement.confidence) == (1, "cpu", None)
+    assert placement.parts["training"].times.seen >= 3
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(placer.PlacerError, match="KeyError"):
+        asking().fit(x, y)
+
+
+def test_data_without_a_batch_is_told() -> None:
+    with pytest.raises(ValueError, match="the loader gave no batch, so there is no step to price"):
+        integration.job(net(iterator_train__drop_last=True), *(rows[:10] for rows in data()))
 
 
 def test_what_is_no_net_is_refused() -> None:

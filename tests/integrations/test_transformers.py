@@ -132,17 +132,33 @@ class Steps(transformers.TrainerCallback):
 
 
 @pytest.mark.parametrize(
-    "given", [{"eval_strategy": "epoch"}, {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 12}]
+    "given",
+    [
+        {"eval_strategy": "epoch"},
+        {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 12},
+        {"eval_strategy": "steps", "eval_steps": 3},
+        {"eval_strategy": "epoch", "max_steps": 1},
+        {"eval_strategy": "epoch", "num_train_epochs": 0.5},
+    ],
 )
 def test_a_trainer_runs_as_many_steps_as_its_job_says(given: dict[str, Any], tmp_path: Path) -> None:
-    options = {**given, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_train_epochs": 2}
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_train_epochs": 2} | given
     net, data, steps = model(), Sentences(), Steps()
-    found = {part.name: part.count * 2 for part in integration.job(net, data, data, **options).parts}
+    job = integration.job(net, data, data, **options)
+    assert job.repeats is not None
+    found = {part.name: part.count * job.repeats for part in job.parts}
     arguments = transformers.TrainingArguments(
         str(tmp_path), save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, **options
     )
     transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data, callbacks=[steps]).train()
     assert found == steps.ran
+
+
+def test_each_data_set_of_a_dictionary_is_evaluated() -> None:
+    held_out = {"short": Sentences(), "long": Sentences()}
+    found = integration.job(model(), Sentences(), held_out, eval_strategy="epoch")
+    counts = {part.name: part.count for part in found.parts}
+    assert counts == {"training": 3, "evaluation of short": 3, "evaluation of long": 3}
 
 
 def test_gradients_are_clipped_and_added_up_and_the_loss_is_tested() -> None:
@@ -214,6 +230,7 @@ def of_trainer(folder: Path, batches: int, accumulate: int = 1, *, evaluates: bo
 
 def test_the_loops_enter_as_many_functions_as_when_they_were_counted(tmp_path: Path) -> None:
     ready = torch.utils.data.DataLoader(Rows(16), 1, collate_fn=transformers.default_data_collator)
+    of_trainer(tmp_path, 2)  # what only the first run of a process enters, imports above all
     loader = functions(lambda: list(ready)) / 16  # what the data loader enters is measured with it, where asked for
     update = (of_trainer(tmp_path, 40) - of_trainer(tmp_path, 8)) / 32 - loader
     # Two updates each.

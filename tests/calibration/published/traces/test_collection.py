@@ -32,6 +32,7 @@ def test_kernels_of_ops_add_up_to_those_of_the_trace() -> None:
     assert {name: share for name, share in shares.items() if not 0.98 <= share <= 1.0 + 1e-9} == {}
 
 
+@pytest.mark.soak
 def test_no_launch_of_a_kernel_or_a_copy_is_without_it() -> None:
     assert {name: summary.lost for name, summary in summaries().items() if summary.lost} == {}
 
