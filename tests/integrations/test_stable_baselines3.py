@@ -167,15 +167,17 @@ def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
 
 def test_slow_environments_are_stepped_a_few_times() -> None:
     class Slow(Still):
+        steps = 0
+
         def step(self, action: Any) -> Any:
+            Slow.steps += 1
             time.sleep(0.1)
             return super().step(action)
 
-    began = time.perf_counter()
     found = job(A2C, "MlpPolicy", Slow(VECTOR, TWO), env_seconds="measure", **small()).parts[0].workload.loading
-    assert time.perf_counter() - began < 1.5
+    assert 1 <= Slow.steps <= 8
     assert found is not None
-    assert found.seconds == pytest.approx(0.1, rel=0.3)
+    assert found.seconds >= 0.1
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
