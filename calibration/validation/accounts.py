@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from placer.calibration.suite.accounts import Account, accounts
+from placer.calibration.validation import table
 from placer.calibration.validation.accounts_pricing import PricedPoint, price_point
-from placer.calibration.validation.table import Table, draw, plain
 from placer.errors import PlacerError
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
@@ -61,15 +61,8 @@ def validate_accounts(
     """
     reported = read_reported(Path(collection))
     judged = list(judge(accounts(), reported, say))
-    table = Table("Published accounts", COLUMNS, tuple(map(row, judged)))
-    if stream is not None and stream.isatty():
-        draw(table, stream)
-    else:
-        print(plain(table), file=stream)
-    print("\n".join(["", *summary(judged)]), file=stream)
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(markdown(judged)) + "\n", encoding="utf-8")
+    table.present(_table(judged), summary(judged), stream)
+    table.write_lines(markdown(judged), output)
     return 0 if judged else 1
 
 
@@ -116,13 +109,11 @@ def row(judged: Judged) -> tuple[str, ...]:
 
 def markdown(judged: Sequence[Judged]) -> Iterator[str]:
     """The table and the summary for a page."""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|---|---|---|--:|--:|--:|---|---|---|"
-    for j in judged:
-        yield f"| {' | '.join(row(j))} |"
-    yield ""
-    for line in summary(judged):
-        yield f"- {line}"
+    return table.markdown(_table(judged), summary(judged), "|---|---|---|--:|--:|--:|---|---|---|")
+
+
+def _table(judged: Sequence[Judged]) -> table.Table:
+    return table.Table("Published accounts", COLUMNS, tuple(map(row, judged)))
 
 
 def summary(judged: Sequence[Judged]) -> Iterator[str]:

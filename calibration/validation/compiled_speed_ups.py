@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,14 +19,13 @@ import numpy as np
 
 from placer.calibration.published import (
     CompiledPair,
-    NotBuilt,
     catalog_gpu,
     read_compiled_pairs,
     spread_pairs,
     trace_step,
 )
-from placer.calibration.validation.published_steps import as_published
-from placer.errors import PlacerError, TraceError, UnknownGPU
+from placer.calibration.validation.published_steps import as_published, buildable, reading
+from placer.calibration.validation.table import write_lines
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu
 from placer.tracing import Trace
@@ -76,17 +75,10 @@ def validate_compiled(
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
     is 1 if not one pair can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
     """
-    try:
+    with reading(data):
         pairs = read_compiled_pairs(Path(data))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise PlacerError(
-            f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
-            "e2e_neusight.csv"
-        ) from error
     found = list(speed_ups(spread_pairs(pairs, steps or DEFAULT_PAIRS), profile, say))
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(json.dumps(asdict(pair)) for pair in found) + "\n", encoding="utf-8")
+    write_lines((json.dumps(asdict(pair)) for pair in found), output)
     print("\n".join(tables(found)), file=stream)
     return 0 if found else 1
 
@@ -96,16 +88,7 @@ def speed_ups(
     traced: Callable[[CompiledPair], Trace] = lambda pair: trace_step(pair.eager, compiled=True),
 ) -> Iterator[SpeedUp]:  # fmt: skip
     """Each pair that can be built, priced. Those that cannot are counted by reason in the last lines said."""
-    left_out: Counter[str] = Counter()
-    for number, pair in enumerate(pairs):
-        try:
-            yield priced(pair, traced(pair), cpu)
-        except (NotBuilt, TraceError, UnknownGPU, ImportError) as error:
-            left_out[str(error).partition(":")[0]] += 1
-        if number % 50 == 49:
-            say(f"{number + 1} of {len(pairs)} pairs")
-    for reason, count in left_out.most_common():
-        say(f"{count} pairs left out: {reason}")
+    return buildable(pairs, lambda pair: priced(pair, traced(pair), cpu), "pairs", say)
 
 
 def priced(pair: CompiledPair, trace: Trace, cpu: Profile | None) -> SpeedUp:

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import placer
 from placer.calibration.suite.jobs import JOBS, RealJob, build
-from placer.calibration.validation.table import Table, draw, plain
+from placer.calibration.validation import table
 from placer.errors import PlacerError
 from placer.explanation import DeviceRow
 from placer.profile import Profile
@@ -55,15 +55,8 @@ def validate_jobs(
     ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
     """
     rows = list(measure(names, profile, runs, say))
-    table = Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows)))
-    if stream is not None and stream.isatty():
-        draw(table, stream)
-    else:
-        print(plain(table), file=stream)
-    print("\n".join(["", *summary(rows)]), file=stream)
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(markdown(rows)) + "\n", encoding="utf-8")
+    table.present(_table(rows), summary(rows), stream)
+    table.write_lines(markdown(rows), output)
     return 0 if rows else 1
 
 
@@ -95,13 +88,11 @@ def cells(row: JobRow) -> tuple[str, ...]:
 
 def markdown(rows: Sequence[JobRow]) -> Iterator[str]:
     """The table and the summary for a page."""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|---|---|--:|--:|--:|--:|"
-    for row in rows:
-        yield f"| {' | '.join(cells(row))} |"
-    yield ""
-    for line in summary(rows):
-        yield f"- {line}"
+    return table.markdown(_table(rows), summary(rows), "|---|---|--:|--:|--:|--:|")
+
+
+def _table(rows: Sequence[JobRow]) -> table.Table:
+    return table.Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows)))
 
 
 def summary(rows: Sequence[JobRow]) -> Iterator[str]:

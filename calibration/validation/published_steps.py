@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 import torch
@@ -31,11 +31,15 @@ from placer.calibration.published import (
 )
 from placer.calibration.validation.precision_ratios import precision_ratios
 from placer.calibration.validation.priced_step import PricedStep
+from placer.calibration.validation.table import write_lines
 from placer.errors import PlacerError, TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
 from placer.tracing import Trace
+
+Asked = TypeVar("Asked")
+Built = TypeVar("Built")
 
 #: Steps that are priced where no number is given: each takes a third of a second to trace.
 DEFAULT_STEPS = 600
@@ -50,19 +54,24 @@ def validate_published(
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
     is 1 if not one step can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
     """
-    try:
+    with reading(data):
         published = read_steps(Path(data))[0]
+    priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
+    write_lines((json.dumps(vars(p)) for p in priced), output)
+    print("\n".join(tables(priced)), file=stream)
+    return 0 if priced else 1
+
+
+@contextlib.contextmanager
+def reading(data: str | Path) -> Iterator[None]:
+    """Read published measurements. Raises PlacerError where ``data`` is not a folder of them."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise PlacerError(
             f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
             "e2e_neusight.csv"
         ) from error
-    priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("\n".join(json.dumps(vars(p)) for p in priced) + "\n", encoding="utf-8")
-    print("\n".join(tables(priced)), file=stream)
-    return 0 if priced else 1
 
 
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
@@ -82,19 +91,26 @@ def price_steps(
     steps: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None
 ) -> Iterator[PricedStep]:
     """Each step that can be built, priced. Those that cannot are counted by reason in the last line said."""
+    built = buildable(steps, lambda step: (step, find_gpu(catalog_gpu(step.gpu)), trace_step(step)), "steps", say)
+    return (_priced(step, trace, sheet, cpu) for step, sheet, trace in built)
+
+
+def buildable(
+    asked: Sequence[Asked], build: Callable[[Asked], Built], what: str, say: Callable[[str], Any]
+) -> Iterator[Built]:
+    """What ``build`` makes of each that can be built. The others are counted by reason in the last lines said."""
     left_out: Counter[str] = Counter()
-    for number, step in enumerate(steps):
+    for number, each in enumerate(asked):
         try:
-            sheet = find_gpu(catalog_gpu(step.gpu))
-            trace = trace_step(step)
+            built = build(each)
         except (NotBuilt, TraceError, UnknownGPU, ImportError) as error:
             left_out[str(error).partition(":")[0]] += 1
             continue
-        yield _priced(step, trace, sheet, cpu)
+        yield built
         if number % 50 == 49:
-            say(f"{number + 1} of {len(steps)} steps")
+            say(f"{number + 1} of {len(asked)} {what}")
     for reason, count in left_out.most_common():
-        say(f"{count} steps left out: {reason}")
+        say(f"{count} {what} left out: {reason}")
 
 
 def _priced(step: PublishedStep, trace: Trace, sheet: DataSheet, cpu: Profile | None) -> PricedStep:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from placer.explanation import load_rich
@@ -46,6 +48,33 @@ def draw(table: Table, stream: TextIO) -> None:
     for row in table.rows:
         drawn.add_row(*row)
     Console(file=stream, markup=False, highlight=False).print(drawn)
+
+
+def present(table: Table, notes: Iterable[str], stream: TextIO | None = None) -> None:
+    """A table and a line for each note: drawn on a terminal, else as plain text. ``stream`` None: stdout, plain."""
+    if stream is not None and stream.isatty():
+        draw(table, stream)
+    else:
+        print(plain(table), file=stream)
+    print("\n".join(["", *notes]), file=stream)
+
+
+def markdown(table: Table, notes: Iterable[str], alignment: str) -> Iterator[str]:
+    """The same for a page: a table without its title, then a list. ``alignment`` is the row under the heads."""
+    yield f"| {' | '.join(table.columns)} |"
+    yield alignment
+    for row in table.rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+    for note in notes:
+        yield f"- {note}"
+
+
+def write_lines(lines: Iterable[str], output: Path | None) -> None:
+    """Into a file, whose folder is made; nowhere for None."""
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _left(table: Table, column: int) -> bool:

@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from placer.decision.timed import counted_seconds
-from placer.pricing import Provenance
-
-#: From the best to the weakest.
-_PROVENANCES: tuple[Provenance, ...] = ("calibrated", "published", "data sheet")
-
-
-class Step(Protocol):
-    """The times and needs of one step on a device, as a ``Prediction`` has them."""
-
-    @property
-    def step_seconds(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def one_time(self) -> Mapping[str, float]: ...
-    @property
-    def components(self) -> Mapping[str, float]: ...
-    @property
-    def peak_memory_bytes(self) -> int: ...
-    @property
-    def available_memory_bytes(self) -> int | None: ...
-    @property
-    def fits(self) -> bool: ...
-    @property
-    def bounded_by(self) -> str | None: ...
-    @property
-    def coverage(self) -> float: ...
-    @property
-    def provenance(self) -> str: ...
+from placer.pricing import Prediction, Provenance, weakest
 
 
 @dataclass(frozen=True)
@@ -64,7 +33,7 @@ class Total:
 def total(
     device: str,
     threads: int,
-    parts: Sequence[tuple[float, Step]],
+    parts: Sequence[tuple[float, Prediction]],
     *,
     models: Sequence[Hashable] = (),
     repeats: int | None = None,
@@ -112,12 +81,8 @@ def total(
         available_memory_bytes=room,
         fits=all(step.fits for _, step in parts) and (room is None or sum(needed.values()) <= room),
         coverage=covered / seconds if seconds else 1.0,
-        provenance=max((_provenance(step) for _, step in parts), key=_PROVENANCES.index),
+        provenance=weakest(step.provenance for _, step in parts),
         one_time=shared,
         bounded_by=longest.bounded_by,
     )
     return found if repeats is None else replace(found, total_seconds=counted_seconds(found, repeats))
-
-
-def _provenance(step: Step) -> Provenance:
-    return next(name for name in _PROVENANCES if name == step.provenance)

@@ -11,12 +11,10 @@ from placer.explanation import bottlenecks
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import DeviceRow, LayerRow, OpRow
 from placer.explanation.schedule import schedule
-from placer.pricing import Prediction, backed, compute_parts
+from placer.pricing import SOURCES, Prediction, backed, compute_parts
 
 #: Phases in the order of a step.
 PHASES = ("forward", "loss", "backward", "optimizer")
-#: From the best to the weakest origin of a price.
-_SOURCES = ("calibrated", "published", "extrapolated", "data sheet", "floor")
 
 
 def build(
@@ -86,7 +84,7 @@ class _Sum:
     def add(self, device: str, seconds: float, source: str, *, measured: bool) -> None:
         self.devices[device] += seconds
         self.counts[device] = self.counts.get(device, 0) + 1
-        self.weakest = max(self.weakest, _SOURCES.index(source))
+        self.weakest = max(self.weakest, SOURCES.index(source))
         if not measured:
             self.guessed[device] = self.guessed.get(device, 0.0) + seconds
 
@@ -116,7 +114,7 @@ def _op_rows(predictions: Mapping[str, Prediction]) -> tuple[OpRow, ...]:
             _at(sums, (call.op, family), predictions).add(device, seconds, source, measured=measured)
     found = sorted(sums.items(), key=lambda item: -max(item[1].devices.values()))
     return tuple(
-        OpRow(op, family, max(row.counts.values()), row.devices, _SOURCES[row.weakest], row.guessed)
+        OpRow(op, family, max(row.counts.values()), row.devices, SOURCES[row.weakest], row.guessed)
         for (op, family), row in found
     )
 

@@ -128,7 +128,7 @@ class ApartRow:
     """The fastest way to run the parts of a job on several devices: one for each part, by name.
 
     ``chosen`` tells that it is the choice. Times are those of one job. ``exchange_seconds`` of ``step_seconds`` copy
-    ``exchange_bytes`` between the devices.
+    ``exchange_bytes`` between the devices: trained weights go to the device of each part that only uses them.
     """
 
     devices: Mapping[str, str]

@@ -8,6 +8,7 @@ from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.decision import total
+from placer.explanation import ApartRow
 from placer.pricing import Prediction, timeline
 from placer.tracing import TensorSpec
 
@@ -33,21 +34,8 @@ class Step:
         return any(p.priced.trace.mode == "train" for p in self.predictions.values())
 
 
-@dataclass(frozen=True)
-class Apart:
-    """A device for each part, by name. Seconds and bytes are those of one job.
-
-    ``exchange_seconds`` of ``step_seconds``, and ``exchange_bytes``, are what passes between the devices: trained
-    weights go to the device of each part that only uses them.
-    """
-
-    devices: Mapping[str, str]
-    step_seconds: float
-    low: float
-    high: float
-    one_time_seconds: float
-    exchange_seconds: float
-    exchange_bytes: int
+class Apart(ApartRow):
+    """What an explanation tells of parts on several devices, with what it takes to place them so."""
 
     def homes(self, steps: Sequence[Step]) -> dict[Hashable, str]:
         """Where each model is: on the device where it is trained, else where it runs first."""

@@ -19,10 +19,8 @@ from placer.explanation import (
 )
 from placer.jobs.apart import Apart
 from placer.jobs.pricing import PricedJob
+from placer.pricing import SOURCES
 from placer.units import format_bytes, format_seconds
-
-#: From the best to the weakest origin of a price.
-_SOURCES = ("calibrated", "published", "extrapolated", "data sheet", "floor")
 
 
 def explained(
@@ -52,7 +50,7 @@ def explained(
             PartRow(part.name, part.count, {name: one.devices[name] for name in names}, one.workload)
             for part, one in zip(found.job.parts, each, strict=True)
         ),
-        apart=None if apart is None else ApartRow(**vars(apart), chosen=decision is not None),
+        apart=None if apart is None else ApartRow(**{**vars(apart), "chosen": decision is not None}),
     )
 
 
@@ -85,12 +83,12 @@ def _ops(counts: Sequence[float], each: Sequence[Explanation], names: Sequence[s
     for count, one in zip(counts, each, strict=True):
         for row in one.ops:
             key = (row.op, row.family)
-            before = rows.get(key, OpRow(*key, 0, dict.fromkeys(names, 0.0), _SOURCES[0]))
+            before = rows.get(key, OpRow(*key, 0, dict.fromkeys(names, 0.0), SOURCES[0]))
             rows[key] = OpRow(
                 *key,
                 count=before.count + round(count * row.count),
                 devices={d: before.devices[d] + count * row.devices.get(d, 0.0) for d in names},
-                source=max(before.source, row.source, key=_SOURCES.index),
+                source=max(before.source, row.source, key=SOURCES.index),
                 guessed={d: before.guessed.get(d, 0.0) + count * row.guessed.get(d, 0.0) for d in names},
             )
     return tuple(sorted(rows.values(), key=lambda row: -max(row.devices.values())))

@@ -52,7 +52,16 @@ from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.other_cpu import CpuSpeeds, on_other_cpu
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import NOT_PREDICTED, Bound, Prediction, PricedTrace, Provenance, backed
+from placer.pricing.prediction import (
+    NOT_PREDICTED,
+    SOURCES,
+    Bound,
+    Prediction,
+    PricedTrace,
+    Provenance,
+    backed,
+    weakest,
+)
 from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
 from placer.pricing.speeds import beside, small_step_seconds
 from placer.pricing.split import SUFFIX as SPLIT_SUFFIX
@@ -75,6 +84,8 @@ __all__ = [
     "COMPUTE_PARTS",
     "compute_parts",
     "backed",
+    "SOURCES",
+    "weakest",
     "predict",
     "predict_split",
     "on_both",

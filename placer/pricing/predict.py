@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.first_use import first_calls_seconds, libraries_seconds
 from placer.pricing.framework import framework_seconds
-from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
+from placer.pricing.prediction import Bound, Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
 from placer.workload import Loading
@@ -111,26 +111,40 @@ def _priced(
     parts = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
         parts |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
-    one_time = sum(parts.values())
-    needed = needed_bytes(trace, device)
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
+    return made(
+        device, fit.threads, priced, step, sigma, parts, steps=steps, needed=needed_bytes(trace, device),
+        available=available, provenance=model.provenance, bound=bounded_by(priced, step.components, fit),
+    )  # fmt: skip
+
+
+def made(
+    device: str, threads: int, priced: PricedTrace, step: timeline.StepTime, sigma: float,
+    one_time: Mapping[str, float], *, steps: int | None, needed: int, available: int | None, provenance: Provenance,
+    bound: Bound,
+) -> Prediction:  # fmt: skip
+    """The Prediction of a step: its interval from ``sigma``, its totals from what is paid once, and whether it fits.
+
+    ``needed`` and ``available`` are bytes of memory.
+    """
+    once = sum(one_time.values())
     return Prediction(
         device=device,
-        threads=fit.threads,
+        threads=threads,
         step_seconds=step.seconds,
         low=step.seconds * math.exp(-Z90 * sigma),
         high=step.seconds * math.exp(Z90 * sigma),
-        one_time_seconds=one_time,
-        total_seconds=None if steps is None else one_time + steps * step.seconds,
+        one_time_seconds=once,
+        total_seconds=None if steps is None else once + steps * step.seconds,
         components=step.components,
         peak_memory_bytes=needed,
         available_memory_bytes=available,
         fits=available is None or needed <= available,
-        coverage=coverage(priced, model.provenance),
+        coverage=coverage(priced, provenance),
         priced=priced,
-        provenance=model.provenance,
-        one_time=parts,
-        bounded_by=bounded_by(priced, step.components, fit),
+        provenance=provenance,
+        one_time=one_time,
+        bounded_by=bound,
     )
 
 

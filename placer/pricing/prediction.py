@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from placer.tracing import Trace
 
@@ -19,6 +19,9 @@ Source = Literal["calibrated", "published", "extrapolated", "data sheet", "floor
 #: What the numbers of a device rest on: measurements taken on it by placer, others' published measurements of its
 #: model, or its data sheet.
 Provenance = Literal["calibrated", "published", "data sheet"]
+#: Both, from the best to the weakest.
+SOURCES: tuple[Source, ...] = get_args(Source)
+PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
 #: memory traffic, waiting for the device, or for the loader (see ``bounds.step_bounds``).
 Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]
@@ -119,3 +122,8 @@ class Prediction:
 def backed(source: str, provenance: str) -> bool:
     """Whether a price of this source was measured, on a device of this provenance: by placer, or by others."""
     return source == ("calibrated" if provenance == "calibrated" else "published")
+
+
+def weakest(provenances: Iterable[Provenance]) -> Provenance:
+    """What several numbers rest on together."""
+    return max(provenances, key=PROVENANCES.index)

@@ -21,8 +21,8 @@ from placer.pricing.bounds import step_bounds
 from placer.pricing.clocks import ScheduleItem
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.framework import framework_seconds
-from placer.pricing.predict import Z90, checked, cost_model, coverage, log_sigma, one_time_parts
-from placer.pricing.prediction import Bound, Prediction, PricedSplit, PricedTrace, Provenance, Source, backed
+from placer.pricing.predict import checked, cost_model, log_sigma, made, one_time_parts
+from placer.pricing.prediction import Bound, Prediction, PricedSplit, PricedTrace, Provenance, Source, backed, weakest
 from placer.pricing.split_trace import split_trace
 from placer.pricing.timeline import Span, StepTime
 from placer.profile import DeviceFit, Profile
@@ -31,8 +31,6 @@ from placer.workload import CpuPart, Loading
 
 #: What a device is called of which the CPU does a part.
 SUFFIX = "+cpu"
-#: From the best to the weakest: two devices together are known as well as the lesser of them.
-_PROVENANCES: tuple[Provenance, ...] = ("calibrated", "published", "data sheet")
 #: Work of the framework that a step does once, on however many devices it runs.
 _ONCE = ("step", "training_step")
 
@@ -68,7 +66,7 @@ def predict_split(
         cpu = cpu_model.price(split.cpu, heap or malloc.state())
         cpu = replace(cpu, counts={name: count for name, count in cpu.counts.items() if name not in _ONCE})
         accelerator = replace(model.price(split.accelerator), device=device)
-    provenance = max(cpu_model.provenance, model.provenance, key=_PROVENANCES.index)
+    provenance = weakest((cpu_model.provenance, model.provenance))
     both = PricedSplit(split, cpu, accelerator)
     priced = _joined(both, f"{device}{SUFFIX}", provenance, (cpu_model.provenance, model.provenance))
     step = on_both(both, data=data, loading=loading)
@@ -79,26 +77,10 @@ def predict_split(
         back = timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
         one_time["weights"] = one_time.get("weights", 0.0) + back
     needed, available = _memory(both, device, profile, host, residence, host_residence)
-    sigma = _log_sigma(both, step)
-    once = sum(one_time.values())
-    found = Prediction(
-        device=f"{device}{SUFFIX}",
-        threads=cpu_model.fit.threads,
-        step_seconds=step.seconds,
-        low=step.seconds * math.exp(-Z90 * sigma),
-        high=step.seconds * math.exp(Z90 * sigma),
-        one_time_seconds=once,
-        total_seconds=None if steps is None else once + steps * step.seconds,
-        components=step.components,
-        peak_memory_bytes=needed,
-        available_memory_bytes=available,
-        fits=available is None or needed <= available,
-        coverage=coverage(priced, provenance),
-        priced=priced,
-        provenance=provenance,
-        one_time=one_time,
-        bounded_by=_bounded_by(both, step),
-    )
+    found = made(
+        f"{device}{SUFFIX}", cpu_model.fit.threads, priced, step, _log_sigma(both, step), one_time, steps=steps,
+        needed=needed, available=available, provenance=provenance, bound=_bounded_by(both, step),
+    )  # fmt: skip
     return checked(found, profile, device)
 
 
@@ -113,9 +95,7 @@ def on_both(
     fit = _fit(split.accelerator)
     items, copied = _schedule(split, data)
     done: list[Span] = []
-    step = longer = timeline.played(items, fit, done)
-    if loading is not None and not loading.overlapped:
-        longer = timeline.played([("loading", -1, ScheduleItem(alone=loading.seconds)), *items], fit)
+    step = timeline.played(items, fit, done)
     if spans is not None:
         spans.extend(done)
     overlap = _overlap(split, done, step)
@@ -125,7 +105,7 @@ def on_both(
     components["compute"] = compute
     if overlap > 0.0:
         components["overlap"] = -overlap
-    return timeline.loaded(step, components, loading, one_after_the_other=longer)
+    return timeline.loaded(step, components, loading, lambda loads: timeline.played([loads, *items], fit))
 
 
 def _schedule(split: PricedSplit, data: str) -> tuple[list[timeline.Entry], float]:

@@ -7,7 +7,7 @@ step lasts as long as the slower of the two, plus the time that the host waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -65,8 +65,8 @@ def on_cpu(
             spans.append(Span("host", "", now + gap, seconds, call))
             now += gap + seconds
     step = compute + dispatch
-    loads = 0.0 if loading is None else loading.seconds
-    return loaded(step, {"compute": compute, "dispatch": dispatch}, loading, one_after_the_other=step + loads)
+    components = {"compute": compute, "dispatch": dispatch}
+    return loaded(step, components, loading, lambda loads: step + loads[2].alone)
 
 
 def on_accelerator(
@@ -78,12 +78,10 @@ def on_accelerator(
     ``copy`` and ``sync`` the time that the host waits while nothing else runs. ``spans`` gets what both clocks do.
     """
     schedule, copy = accelerator_schedule(priced, fit, data=data)
-    step = longer = played(schedule, fit, spans)
-    if loading is not None and not loading.overlapped:
-        longer = played([("loading", -1, ScheduleItem(alone=loading.seconds)), *schedule], fit)
+    step = played(schedule, fit, spans)
     sync = fit.rates.get("sync_seconds", 0.0) * priced.trace.syncs
     components = step_components(step, busy=sum(priced.seconds), copy=copy, sync=sync)
-    return loaded(step, components, loading, one_after_the_other=longer)
+    return loaded(step, components, loading, lambda loads: played([loads, *schedule], fit))
 
 
 def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> tuple[list[Entry], float]:
@@ -93,15 +91,17 @@ def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> t
 
 
 def loaded(
-    step: float, components: dict[str, float], loading: Loading | None, *, one_after_the_other: float
+    step: float, components: dict[str, float], loading: Loading | None, beginning_with: Callable[[Entry], float]
 ) -> StepTime:
-    """A step of so many seconds that waits for a batch; the seconds where the host does both, one after the other.
+    """A step of so many seconds that waits for a batch.
 
-    The component ``loading`` is what the step takes longer for it.
+    ``beginning_with`` gives the seconds of the step where the host does one thing more before it: it loads. The
+    component ``loading`` is what the step takes longer for it.
     """
     if loading is None:
         return StepTime(step, components)
-    seconds = max(step, loading.seconds) if loading.overlapped else one_after_the_other
+    loads = ("loading", -1, ScheduleItem(alone=loading.seconds))
+    seconds = max(step, loading.seconds) if loading.overlapped else beginning_with(loads)
     return StepTime(seconds, {**components, "loading": seconds - step})
 
 
