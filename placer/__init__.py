@@ -20,6 +20,9 @@ __all__ = [
     "explain",
     "calibrate",
     "load_profile",
+    "fleet",
+    "Machine",
+    "Fleet",
     "Job",
     "Part",
     "Loading",
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
         UnknownGPU,
     )
     from placer.explanation import Explanation
+    from placer.fleets import Fleet, Machine, fleet
     from placer.jobs import JobPlacement
     from placer.pricing import Prediction
     from placer.profile import Profile
@@ -77,6 +81,9 @@ _HOMES = {
     "explain": "placer.api",
     "calibrate": "placer.api",
     "load_profile": "placer.api",
+    "fleet": "placer.fleets",
+    "Machine": "placer.fleets",
+    "Fleet": "placer.fleets",
     "Placement": "placer.answer",
     "Prediction": "placer.pricing",
     "Decision": "placer.decision",

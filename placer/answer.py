@@ -150,8 +150,9 @@ def explanation_of(plan: Plan, *, with_timeline: bool = True) -> Explanation:
     """What a plan rests on, layer by layer."""
     machine = profiles.describe(plan.profile)
     return build(
-        plan.predictions, plan.decision, plan.workload, machine, notes=plan.notes, with_timeline=with_timeline
-    )
+        plan.predictions, plan.decision, plan.workload, machine, notes=plan.notes, objective=plan.objective,
+        with_timeline=with_timeline,
+    )  # fmt: skip
 
 
 class Mover:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,8 +55,13 @@ def choose(
     profile: Profile | str | os.PathLike[str] | None = None,
     move: bool = True,
     modules: nn.Module | Iterable[nn.Module] | None = None,
+    objective: str = "time",
+    price: Mapping[str, float] | None = None,
+    watts: Mapping[str, float] | None = None,
 ) -> Placement:
     """Predict where the workload finishes first, move the model (and optimizer state) there in place, and say why.
+
+    Or where it costs the least, or takes the least energy: see ``objective``.
 
     Args:
         model: an ``nn.Module``, or a callable that performs one step on the inputs, with its own loss, backward pass
@@ -75,6 +80,9 @@ def choose(
         profile: None: this machine's; a path, a name or a ``Profile``.
         move: False only answers.
         modules: what a step function moves.
+        objective: what to make small: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
+        price: dollars per hour of the machine while the work runs on each device: ``{"cpu": 0.10, "cuda": 2.50}``.
+        watts: the power of each device, where you know it; None: an estimate from data sheets.
 
     Returns:
         A ``Placement``. Without a calibration that holds, it is an estimate from published measurements, and the first
@@ -90,12 +98,13 @@ def choose(
         from placer import jobs  # most workloads are single steps
 
         jobs.check_arguments((batch_shape, example, mode, loss, optimizer, steps, autocast, modules), data, threads)
-        return jobs.choose_job(model, devices, measure, profile, move)
+        return jobs.choose_job(model, devices, measure, profile, move, objective, price, watts)
     words = None
     if modules is None and isinstance(model, nn.Module):
         words = deciding.words(
-            batch_shape, example, mode, loss, optimizer, steps, data, autocast, devices, threads, measure
-        )
+            batch_shape, example, mode, loss, optimizer, steps, data, autocast, devices, threads, measure, objective,
+            price, watts,
+        )  # fmt: skip
         plan = deciding.answered_before(model, words, threads, measure, profile)
         if plan is not None and (not move or _is_there(model, plan, optimizer)):
             return placement_of(plan, plan.decision, data)
@@ -103,7 +112,7 @@ def choose(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
     )  # fmt: skip
-    request = deciding.check(workload, devices, threads, measure, profile)
+    request = deciding.check(workload, devices, threads, measure, profile, objective, price, watts)
     mover = Mover(request, optimizer, move)
     forced = override()
     if forced is not None:
@@ -140,6 +149,9 @@ def explain(
     modules: nn.Module | Iterable[nn.Module] | None = None,
     what_if: str | os.PathLike[str] | None = None,
     on_cpu: Iterable[str] | str = (),
+    objective: str = "time",
+    price: Mapping[str, float] | None = None,
+    watts: Mapping[str, float] | None = None,
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
@@ -150,19 +162,21 @@ def explain(
     compared, whatever this machine has; with several, side by side.
 
     ``on_cpu`` names submodules (as in ``model.named_modules()``) that stay on the CPU while the rest runs on an
-    accelerator: that adds ``cuda+cpu`` to the comparison.
+    accelerator: that adds ``cuda+cpu`` to the comparison. A ``price`` is told beside every device also where time is
+    the objective; that of ``cuda@Tesla T4`` may be given as ``Tesla T4``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
             (TraceError).
     """
+    wanted = deciding.objective_of(objective, price, watts)
     if isinstance(model, Job):
         from placer import jobs
 
         given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules, on_cpu or None)
         jobs.check_arguments(given, data, threads)
-        return jobs.explain_job(model, devices, profile, what_if)
+        return jobs.explain_job(model, devices, profile, what_if, wanted)
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
@@ -170,7 +184,7 @@ def explain(
     workload = replace(workload, on_cpu=check_on_cpu(on_cpu, workload))
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
-    return explain_workload(workload, names, threads, profile, what_if)
+    return explain_workload(workload, names, threads, profile, what_if, wanted)
 
 
 def explain_workload(
@@ -179,11 +193,12 @@ def explain_workload(
     threads: str = "keep",
     profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     what_if: str | os.PathLike[str] | None = None,
+    objective: deciding.Objective = deciding.TIME,
     *,
     advice: bool = True,
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
-    asked = deciding.asked(names, threads, profile, what_if)
+    asked = deciding.asked(names, threads, profile, what_if, objective)
     comparison = asked.comparison(workload)
     plan = deciding.make_plan(workload, comparison)
     seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if asked.own else plan

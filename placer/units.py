@@ -1,9 +1,11 @@
-"""Numbers as people read them: seconds in engineering units, bytes, ratios."""
+"""Numbers as people read them: seconds in engineering units, bytes, ratios, dollars, joules."""
 
 from __future__ import annotations
 
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_LONG_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_JOULE_UNITS = ((3.6e6, "kWh"), (3.6e3, "Wh"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 
 
 def format_seconds(seconds: float) -> str:
@@ -18,12 +20,37 @@ def format_seconds(seconds: float) -> str:
     return f"{three_digits(seconds / 1e-9)} ns"
 
 
+def format_duration(seconds: float) -> str:
+    """As ``format_seconds``, but from two minutes on in the largest unit of which there are two: ``2.50 h``."""
+    for scale, unit in _LONG_UNITS:
+        if seconds >= 2.0 * scale:
+            return f"{three_digits(seconds / scale)} {unit}"
+    return format_seconds(seconds)
+
+
 def format_bytes(count: float) -> str:
     """Decimal units, as memory is sold: ``1.24 GB``; whole bytes below 1 kB."""
     for scale, unit in _BYTE_UNITS:
         if abs(count) >= 0.9995 * scale:
             return f"{three_digits(count / scale)} {unit}"
     return f"{count:.0f} B"
+
+
+def format_joules(joules: float) -> str:
+    """``1.24 kWh``, ``12.5 Wh``, ``980 J``, ``1.20 mJ``."""
+    for scale, unit in _JOULE_UNITS:
+        if joules >= 0.9995 * scale:
+            return f"{three_digits(joules / scale)} {unit}"
+    return f"{three_digits(joules / 1e-6)} µJ"
+
+
+def format_dollars(dollars: float) -> str:
+    """Cents from a dollar on, three significant digits below: ``$1,240``, ``$12.40``, ``$0.0312``; ``$1.2e-07``."""
+    if dollars >= 1000.0:
+        return f"${dollars:,.0f}"
+    if dollars >= 1.0:
+        return f"${dollars:.2f}"
+    return f"${dollars:.3g}"
 
 
 def format_ratio(ratio: float) -> str:

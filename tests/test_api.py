@@ -52,8 +52,9 @@ def names(function: Callable[..., Any]) -> list[str]:
 def test_signatures_are_those_of_the_contract() -> None:
     workload = ["model", "batch_shape=None", "example=None", "mode=None", "loss=None", "optimizer=None", "steps=None",
                 "data='host'", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
-    assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None"]
-    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", "on_cpu=()"]
+    aim = ["objective='time'", "price=None", "watts=None"]
+    assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None", *aim]
+    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", "on_cpu=()", *aim]
     assert names(placer.calibrate) == ["budget=60.0", "devices=None", "progress=True", "path=None"]
     assert names(placer.load_profile) == ["source=None"]
     for function in (placer.choose, placer.explain):

@@ -20,6 +20,7 @@ ORDER = (
     ("adoption",),
     ("calibration",),
     ("integrations",),
+    ("fleets",),
     ("api",),
     ("jobs",),
     ("answer",),

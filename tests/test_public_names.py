@@ -12,10 +12,10 @@ import placer
 
 def test_public_names_are_locked() -> None:
     assert sorted(placer.__all__) == [
-        "CalibrationError", "Decision", "Explanation", "Job", "JobPlacement", "Loading", "Part", "Placement",
-        "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError", "ProfileMissing",
+        "CalibrationError", "Decision", "Explanation", "Fleet", "Job", "JobPlacement", "Loading", "Machine", "Part",
+        "Placement", "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError", "ProfileMissing",
         "ProfileStale", "ProfileTooNew", "ProfileTooOld", "TargetError", "TimerError", "TraceError", "UnknownGPU",
-        "Workload", "__version__", "calibrate", "choose", "explain", "load_profile",
+        "Workload", "__version__", "calibrate", "choose", "explain", "fleet", "load_profile",
     ]  # fmt: skip
 
 

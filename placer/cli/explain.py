@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from placer.cli.options import device_option, usage_errors
+from placer.cli.options import amounts_option, device_option, parse_amounts, usage_errors
 from placer.cli.output import rendered, rendered_decisions, rendered_sweep, write_result
 
 if TYPE_CHECKING:
+    from placer.decision import Objective
     from placer.explanation import Explanation
     from placer.workload import Workload
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
                    "accelerator of another profile.")  # fmt: skip
 @click.option("--on-cpu", "on_cpu", multiple=True, metavar="MODULE",
               help="Also price the model with this submodule on the CPU and the rest on an accelerator.")  # fmt: skip
+@click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
+              help="What the choice makes small.")  # fmt: skip
+@amounts_option("price", "DOLLARS", "Dollars per hour of the machine while the work runs on DEVICE.")
+@amounts_option("watts", "WATTS", "Power while the work runs on DEVICE, instead of an estimate from data sheets.")
 @click.option(
     "--sweep",
     metavar="batch=1:4096",
@@ -57,6 +62,9 @@ def command(
     profiles: tuple[str, ...],
     what_if: str | None,
     on_cpu: tuple[str, ...],
+    objective: str,
+    price: tuple[str, ...],
+    watts: tuple[str, ...],
     sweep: str | None,
     form: str,
     output: str | None,
@@ -72,17 +80,19 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
-        _no_options(context, (*_OF_A_STEP, "devices", "profiles", "what_if", "sweep"), "needs a TARGET")
+        _no_options(context, (*_OF_A_STEP, *_OF_A_CHOICE), "needs a TARGET")
         write_result(rendered_decisions(form, output), output)
         return
     from placer.cli import sweep as sweeps
     from placer.cli.job import job_explanation
     from placer.cli.shapes import example, parse_batch, parse_sweep
+    from placer.decision import objective_of
     from placer.workload import Job, check_devices, check_on_cpu, load_exported, load_target, make_workload
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
         wanted = None if sweep is None else parse_sweep(sweep)
+        aim = objective_of(objective, parse_amounts("price", price), parse_amounts("watts", watts))
     exported = target.endswith(".pt2")
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
@@ -98,7 +108,7 @@ def command(
     if isinstance(model, Job):
         _no_options(context, _OF_A_STEP, "is for a single step; a Job says what to run in its parts")
         with usage_errors():
-            job_explanation(model, draw, wanted, check_devices(devices or None), profiles, what_if, form, output)
+            job_explanation(model, draw, wanted, check_devices(devices or None), profiles, what_if, aim, form, output)
         _warn_of_speed(profiles)
         return
     if not shapes and not exported:
@@ -109,7 +119,7 @@ def command(
         workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
         workload = replace(workload, draw=draw, on_cpu=check_on_cpu(on_cpu, workload))
         names = check_devices(devices or None)
-        explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if)
+        explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if, aim=aim)
         swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
         if swept is not None and form != "html":
             write_result(rendered_sweep(swept, form, output), output)
@@ -122,8 +132,9 @@ def command(
     _warn_of_speed(profiles)
 
 
-#: Options that say what a single step is.
+#: Options that say what a single step is, and between what to choose by what.
 _OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data", "threads", "on_cpu")
+_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
 
 
 def _no_options(context: click.Context, names: Sequence[str], why: str) -> None:
@@ -141,6 +152,7 @@ def _explain(
     threads: str,
     profiles: tuple[str, ...],
     what_if: str | None,
+    aim: Objective,
     advice: bool = False,
 ) -> Explanation:
     from placer.api import explain_workload
@@ -148,7 +160,7 @@ def _explain(
 
     if not profiles and names is not None:
         check_available(names)
-    return explain_workload(workload, names, threads, list(profiles) or None, what_if, advice=advice)
+    return explain_workload(workload, names, threads, list(profiles) or None, what_if, aim, advice=advice)
 
 
 def _warn_of_speed(profiles: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from placer.cli.shapes import Range
-from placer.decision import batch_size, decide, with_batch
+from placer.decision import Objective, batch_size, decide, with_batch
 from placer.errors import TraceError
 from placer.explanation import DeviceRow, Explanation, Sweep
 from placer.workload import Job, Workload
@@ -87,6 +87,11 @@ def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
 def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:
     """The same step, decided on for every number of steps. Nothing is priced again."""
     rows = {}
+    known = {name: (row.dollars_per_hour, row.watts) for name, row in one.devices.items()}
+    objective = Objective(
+        one.decision.objective, price=tuple((name, price) for name, (price, _) in known.items() if price is not None),
+        watts=tuple((name, watts) for name, (_, watts) in known.items() if watts is not None),
+    )  # fmt: skip
     for steps in counts:
         devices = {
             name: replace(row, total_seconds=row.one_time_seconds + steps * row.step_seconds)
@@ -95,6 +100,6 @@ def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:
         candidates = {
             name: _Candidate(**vars(row), device=name, threads=one.decision.threads) for name, row in devices.items()
         }
-        decision = decide(candidates, steps)
+        decision = decide(candidates, steps, objective)
         rows[steps] = replace(one, decision=decision, devices=devices, workload={**one.workload, "steps": steps})
     return Sweep("steps", rows)

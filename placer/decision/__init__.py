@@ -3,23 +3,26 @@
 from placer.decision import history, observed, ranks
 from placer.decision.advice import LEAST_GAIN, Advice, advise
 from placer.decision.asked import Asked, asked, profile_named
-from placer.decision.candidates import unusable
+from placer.decision.candidates import lacks, unusable
 from placer.decision.changes import batch_size, with_batch
 from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import conventional, reachable
 from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide, probability_faster
 from placer.decision.making import make_plan, plan_for
+from placer.decision.objective import OBJECTIVES, TIME, Objective, objective_of
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
-from placer.decision.planning import decided
+from placer.decision.planning import decided, described
 from placer.decision.present import present_profile, say_estimated
 from placer.decision.real_times import with_race, with_seen
+from placer.decision.reason import point
 from placer.decision.request import Request, answered_before, check, understood, words
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.timed import TIE, is_cpu
 from placer.decision.totals import Total, total
+from placer.decision.trade_offs import Point, pareto, trade
 
 __all__ = [
     "ABOUT_THE_SAME",
@@ -28,10 +31,14 @@ __all__ = [
     "Comparison",
     "Decision",
     "LEAST_GAIN",
+    "OBJECTIVES",
+    "Objective",
     "Plan",
+    "Point",
     "Request",
     "SURE",
     "TIE",
+    "TIME",
     "ThreadOption",
     "Total",
     "advise",
@@ -45,13 +52,18 @@ __all__ = [
     "conventional",
     "decide",
     "decided",
+    "described",
     "history",
     "home",
     "is_cpu",
+    "lacks",
     "make_plan",
+    "objective_of",
     "observed",
+    "pareto",
     "plan_for",
     "plans",
+    "point",
     "present_profile",
     "probability_faster",
     "profile_named",
@@ -61,6 +73,7 @@ __all__ = [
     "say_estimated",
     "understood",
     "total",
+    "trade",
     "unusable",
     "with_batch",
     "with_occupied",

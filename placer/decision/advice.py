@@ -82,7 +82,7 @@ class _Question:
         """The advice that a changed trace or workload amounts to; ``rows`` is how many times the rows it has."""
         changed = workload or self.workload
         predictions, _ = self.comparison.price(trace, changed)
-        decided = decide(predictions, changed.steps)
+        decided = decide(predictions, changed.steps, self.comparison.objective)
         best = predictions[decided.device]
         before, after = self.chosen.step_seconds, best.step_seconds / rows
         size = changes.batch_size(self.workload) or 1 if rows > 1 else 1

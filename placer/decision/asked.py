@@ -10,6 +10,7 @@ from typing import Any
 from placer import profile as profiles
 from placer.decision.comparison import Comparison, compare
 from placer.decision.convention import reachable
+from placer.decision.objective import TIME, Objective
 from placer.decision.present import present_profile
 from placer.decision.residence import home
 from placer.errors import ProfileError
@@ -34,6 +35,7 @@ class Asked:
     threads: str = "keep"
     what_if: Profile | None = None
     beside: tuple[Profile, ...] = ()
+    objective: Objective = TIME
 
     def comparison(self, workload: Workload) -> Comparison:
         """The devices to compare for a workload. Raises ProfileError."""
@@ -44,13 +46,14 @@ class Asked:
             notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
         return compare(
             self.used, devices=names, threads=self.threads, what_if=self.what_if, beside=self.beside, here=self.own,
-            home=home(workload), notes=notes,
+            home=home(workload), notes=notes, objective=self.objective,
         )  # fmt: skip
 
 
 def asked(
-    names: Sequence[str] | None, threads: str, profile: Source | Sequence[Source] | None, what_if: Source | None
-) -> Asked:
+    names: Sequence[str] | None, threads: str, profile: Source | Sequence[Source] | None, what_if: Source | None,
+    objective: Objective = TIME,
+) -> Asked:  # fmt: skip
     """Read the profiles that the arguments of ``explain`` name. Raises ValueError, TypeError or ProfileError."""
     given: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
     own, *beside = given
@@ -66,6 +69,7 @@ def asked(
         threads=threads,
         what_if=None if what_if is None else profile_named(what_if, host),
         beside=tuple(profile_named(source, host) for source in beside),
+        objective=objective,
     )
 
 

@@ -16,6 +16,7 @@ from placer import profile as profiles
 from placer.decision import settings
 from placer.decision import threads as thread_counts
 from placer.decision.candidates import candidates, lacks
+from placer.decision.objective import TIME, Objective
 from placer.decision.residence import residence
 from placer.decision.split import accelerators_of, split_predictions
 from placer.decision.threads import ThreadOption
@@ -42,7 +43,7 @@ class Comparison:
 
     ``what_if`` adds its accelerator, ``beside`` are profiles of which every device is added. ``notes`` tell a reader
     why it is these. ``fitted_as`` and ``left_out`` are those of ``Candidates``. ``here``: the devices are this
-    machine's.
+    machine's. ``objective`` is what makes one the best.
     """
 
     profile: Profile
@@ -54,6 +55,7 @@ class Comparison:
     fitted_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     here: bool = True
+    objective: Objective = TIME
 
     def price(self, trace: Trace, workload: Workload) -> Prices:
         """A prediction per device (see ``predict_all``). Raises ProfileError."""
@@ -87,6 +89,7 @@ def compare(
     here: bool = True,
     home: str = "cpu",
     notes: tuple[str, ...] = (),
+    objective: Objective = TIME,
 ) -> Comparison:
     """The comparison that was asked for, of a model that is on ``home``.
 
@@ -96,7 +99,7 @@ def compare(
     said = (*notes, *settings.notes(profile, found.devices), *found.notes) if here else notes
     return Comparison(
         profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out,
-        here=here,
+        here=here, objective=objective,
     )
 
 

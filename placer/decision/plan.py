@@ -8,6 +8,7 @@ from typing import Any
 
 from placer.decision import observed
 from placer.decision.decision import Decision
+from placer.decision.objective import TIME, Objective
 from placer.pricing import Prediction
 from placer.profile import Profile
 
@@ -36,6 +37,7 @@ class Plan:
     interpolated: bool = False
     occupied: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    objective: Objective = TIME
 
     @property
     def current(self) -> bool:

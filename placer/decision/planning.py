@@ -27,7 +27,7 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
     every = (trace, *trace.others.values())
     left_out = tuple(f"{name} is left out: {why}" for name, why in comparison.without(trace).items())
     return Plan(
-        decision=said(with_threads(decide(predictions, workload.steps), prices.tried), left_out),
+        decision=said(with_threads(decide(predictions, workload.steps, comparison.objective), prices.tried), left_out),
         predictions=predictions,
         workload=described(workload, trace),
         profile=profile,
@@ -35,6 +35,7 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
         key=workload_key(trace, workload),
         kinds=hash(frozenset((call.op, call.phase, call.layer) for each in every for call in each.calls)),
         left_out=left_out,
+        objective=comparison.objective,
     )
 
 
@@ -68,7 +69,7 @@ def interpolated(below: Plan, above: Plan, up: float, down: float, workload: Wor
     predictions = interpolation.interpolate(below, above, up, down, workload.steps)
     if predictions is None:
         return None
-    decision = said(decide(predictions, workload.steps), above.left_out)
+    decision = said(decide(predictions, workload.steps, above.objective), above.left_out)
     ends = " and ".join("; ".join(plan.workload["inputs"]) for plan in (below, above))
     note = f"interpolated between the inputs {ends}, which were traced; memory and ops are those of the larger"
     return dataclasses.replace(

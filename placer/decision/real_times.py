@@ -59,7 +59,7 @@ def with_seen(plan: Plan, steps: int | None) -> Plan:
 
 def _corrected(plan: Plan, seen: dict[str, observed.Seen], steps: int | None, source: str, note: str) -> Plan:
     predictions = observed.corrected(plan.predictions, seen, steps)
-    decision = with_threads(decide(predictions, steps), plan.decision.thread_options)
+    decision = with_threads(decide(predictions, steps, plan.objective), plan.decision.thread_options)
     return replace(
         plan,
         decision=said(

@@ -4,41 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from placer.decision.objective import TIME, Objective
 from placer.decision.timed import EQUAL, TIE, Timed, counted_seconds, is_cpu
+from placer.decision.trade_offs import Point, trade
 from placer.units import format_bytes, format_seconds
 
 
 def reason(
-    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None, tie: str = ""
-) -> str:
+    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None, tie: str = "",
+    objective: Objective = TIME,
+) -> str:  # fmt: skip
     """The times that decided it, and what bounds each of the two; memory or one-time costs where those decided it.
 
-    ``tie`` is what follows where the two are about the same.
+    The money or the energy, where that is the ``objective``. ``tie`` is what follows where the two are about the same.
     """
     left_out = min(
         (p for p in predictions.values() if not p.fits and p is not chosen),
-        key=lambda p: counted_seconds(p, steps),
+        key=lambda p: objective.counted(p, steps),
         default=None,
     )
     if not chosen.fits:
         return (
-            f"{chosen.device}: the fastest, though it needs {format_bytes(chosen.peak_memory_bytes)} of memory and "
-            "no device has that much free"
+            f"{chosen.device}: the {_BEST[objective.name]}, though it needs "
+            f"{format_bytes(chosen.peak_memory_bytes)} of memory and no device has that much free"
         )
-    if left_out is not None and counted_seconds(left_out, steps) < counted_seconds(chosen, steps):
+    if left_out is not None and objective.counted(left_out, steps) < objective.counted(chosen, steps):
+        better = {"time": "faster", "cost": "cheaper", "energy": "more sparing"}[objective.name]
         return (
-            f"{chosen.device}: {left_out.device} would be faster ({_times(left_out, steps)} against "
+            f"{chosen.device}: {left_out.device} would be {better} ({_times(left_out, steps)} against "
             f"{_times(chosen, steps)}), but does not fit: {_memory(left_out)}"
         )
     if best_other is None:
         only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
         return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)}"
+    if objective.name != "time":
+        return _amounts(chosen, best_other, steps, objective) + tie
     if steps is not None and (tie or _one_time_matters(chosen, best_other, steps)):
         return _totals(chosen, best_other, steps) + tie
     return (
         f"{chosen.device}: a step takes {format_seconds(chosen.step_seconds)} there{_bound(chosen)} and "
         f"{format_seconds(best_other.step_seconds)} on {best_other.device}{_bound(best_other)}{tie}"
     )
+
+
+def point(prediction: Timed, steps: int | None, objective: Objective) -> Point:
+    """What a device takes of time, and of money and energy where that is known and counts; of a step, or of all."""
+    seconds, hourly = counted_seconds(prediction, steps), objective.dollars_per_hour(prediction)
+    watts = objective.watts_of(prediction) if objective.name == "energy" else None
+    return Point(
+        prediction.device, seconds, None if hourly is None else hourly * seconds / 3600.0,
+        None if watts is None else watts * seconds,
+    )  # fmt: skip
 
 
 def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int | None) -> str:
@@ -58,6 +74,18 @@ def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int
         seconds = format_seconds(accelerator.step_seconds - copies)
         return f"; without its copies, a step on {accelerator.device} takes about {seconds}"
     return f"; a larger batch favours {accelerator.device}" if accelerator.bounded_by == "launches" else ""
+
+
+#: The best device of all, by what is made small.
+_BEST = {"time": "fastest", "cost": "cheapest", "energy": "most sparing"}
+
+
+def _amounts(chosen: Timed, other: Timed, steps: int | None, objective: Objective) -> str:
+    """What both cost, and what the other one gives for it."""
+    here, there = (objective.amount(objective.counted(p, steps), steps) for p in (chosen, other))
+    traded = trade(point(other, steps, objective), point(chosen, steps, objective))
+    gives = f", {traded}" if traded else ""
+    return f"{chosen.device}: {objective.spends(steps)} {here} there and {there} on {other.device}{gives}"
 
 
 def _memory(prediction: Timed) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.decision import convention, planning, present, ranks, real_times, residence, settings
 from placer.decision.comparison import Comparison, compare
+from placer.decision.objective import Objective, check_known, objective_of
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
 from placer.errors import PlacerError, ProfileMissing
@@ -51,6 +52,7 @@ class Request:
     threads: str
     measure: str
     source: Profile | str | PathLike[str] | None
+    objective: Objective
 
     @property
     def model(self) -> nn.Module | None:
@@ -73,7 +75,9 @@ class Request:
     def question(self) -> Hashable:
         """Equal for requests with one answer, about models that are equal."""
         where = _where(lambda: residence.home(self.workload), self.workload.steps is not None)
-        return _question(self.workload.signature, self.devices, self.threads, self.measure, self.profile, where)
+        return _question(
+            self.workload.signature, self.devices, self.threads, self.measure, self.objective, self.profile, where
+        )
 
     def comparison(self) -> Comparison:
         """The devices to compare. Raises ProfileError, ProfileStale for another machine's ``source``."""
@@ -84,11 +88,15 @@ class Request:
             profiles.check_fresh(profile)
         names, notes = convention.reachable(self.workload, self.devices)
         return compare(
-            profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes
-        )
+            profile, devices=names, threads=self.threads, home=residence.home(self.workload), notes=notes,
+            objective=self.objective,
+        )  # fmt: skip
 
 
-def check(workload: Workload, devices: Any, threads: Any, measure: Any, source: Any) -> Request:
+def check(
+    workload: Workload, devices: Any, threads: Any, measure: Any, source: Any, objective: Any = "time",
+    price: Any = None, watts: Any = None,
+) -> Request:  # fmt: skip
     """The arguments that are not about the workload, checked. Raises ValueError or TypeError."""
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
@@ -98,7 +106,10 @@ def check(workload: Workload, devices: Any, threads: Any, measure: Any, source: 
         raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
     if names is not None:
         check_available(names)
-    return Request(workload, names, names or ranks.own_devices(), threads, measure, source)
+    wanted = objective_of(objective, price, watts)
+    candidates = names or ranks.own_devices()
+    check_known(wanted, candidates or machine.available_devices())
+    return Request(workload, names, candidates, threads, measure, source, wanted)
 
 
 def look_up(request: Request) -> tuple[Plan | None, bool]:
@@ -139,10 +150,15 @@ def remember(request: Request, plan: Plan) -> None:
         plans.put(request.model, request.question, plan)
 
 
+#: What the words of a request mean: the workload's signature, the devices, whether the run is short, what is wanted.
+_Meaning: TypeAlias = tuple[Hashable, tuple[str, ...] | None, bool, Objective]
+
+
 def understood(request: Request, words: Hashable) -> None:
     """Keep what the ``words`` of a request mean, for as long as its model is what it was."""
     if request.model is not None:
-        meaning = (request.workload.signature, request.named, request.workload.steps is not None)
+        workload = request.workload
+        meaning = (workload.signature, request.named, workload.steps is not None, request.objective)
         plans.understood(request.model, words, meaning)
 
 
@@ -156,13 +172,13 @@ def answered_before(
     if threads == "tune" or override() is not None or ranks.distributed():
         return None
 
-    def question(meaning: tuple[Hashable, tuple[str, ...] | None, bool]) -> Hashable:
-        signed, named, short = meaning
+    def question(meaning: _Meaning) -> Hashable:
+        signed, named, short, objective = meaning
         where = _where(lambda: residence.device_name(plans.device_of(model)), short)
         profile = present.profile_as_before() if source is None else profiles.load_cached(source)
         if profile is None:
             raise ProfileMissing("this machine's profile was not looked at yet")
-        return _question(signed, named, threads, measure, profile, where)
+        return _question(signed, named, threads, measure, objective, profile, where)
 
     try:
         found = plans.again(model, words, question)
@@ -170,7 +186,7 @@ def answered_before(
         return None
     if found is None or not found[0].current:
         return None
-    plan, (_, named, _) = found
+    plan, (_, named, *_) = found
     if named is not None:
         check_available(named)
     return plan
@@ -189,13 +205,14 @@ def _where(home: Callable[[], str], short: bool) -> Hashable:
 
 
 def _question(
-    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, profile: Profile, where: Hashable
-) -> Hashable:
+    signed: Hashable, names: Sequence[str] | None, threads: str, measure: str, objective: Objective, profile: Profile,
+    where: Hashable,
+) -> Hashable:  # fmt: skip
     """``signed`` is the workload's signature; the process-wide switches a prediction depends on are in it too.
 
     ``where`` is what ``_where`` says.
     """
-    return (signed, names, threads, measure, id(profile), settings.switches(), where)
+    return (signed, names, threads, measure, objective, id(profile), settings.switches(), where)
 
 
 def words(
@@ -210,6 +227,9 @@ def words(
     devices: Any,
     threads: Any,
     measure: Any,
+    objective: Any = "time",
+    price: Any = None,
+    watts: Any = None,
 ) -> Hashable | None:
     """Equal for arguments of ``choose`` that mean the same for one model in one state; None where one is wrong.
 
@@ -221,4 +241,5 @@ def words(
     return (
         signature(batch_shape), signature(example), mode, callable_signature(loss), optimizer_signature(optimizer),
         type(steps), steps, data, type(autocast), autocast, signature(devices), threads, measure,
+        objective, *(tuple(given.items()) if isinstance(given, dict) else given for given in (price, watts)),
     )  # fmt: skip

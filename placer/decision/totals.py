@@ -28,6 +28,7 @@ class Total:
     provenance: Provenance
     one_time: Mapping[str, float] = field(default_factory=dict)
     bounded_by: str | None = None
+    watts: float | None = None
 
 
 def total(
@@ -43,8 +44,8 @@ def total(
     Errors of the parts are taken to go the same way, which gives the widest interval: the ends of the 90 % intervals
     are added up. ``models`` tells which parts share their weights (those of equal entries; none given: all do). Parts
     share the context and the libraries, and those of one model its weights and its memory: the largest counts. Memory
-    and weights of several models are added up. The whole is bounded by what bounds its longest part. ``repeats`` is how
-    often the whole runs. Raises ValueError without parts.
+    and weights of several models are added up. The whole is bounded by what bounds its longest part, and draws the mean
+    power of its parts. ``repeats`` is how often the whole runs. Raises ValueError without parts.
     """
     if not parts:
         raise ValueError("a total needs at least one part")
@@ -68,6 +69,7 @@ def total(
     room = max(available, default=None)
     seconds = sum(count * step.step_seconds for count, step in parts)
     covered = sum(count * step.step_seconds * step.coverage for count, step in parts)
+    joules = [count * step.step_seconds * step.watts for count, step in parts if step.watts is not None]
     found = Total(
         device=device,
         threads=threads,
@@ -84,5 +86,6 @@ def total(
         provenance=weakest(step.provenance for _, step in parts),
         one_time=shared,
         bounded_by=longest.bounded_by,
+        watts=sum(joules) / seconds if seconds and len(joules) == len(parts) else None,
     )
     return found if repeats is None else replace(found, total_seconds=counted_seconds(found, repeats))

@@ -30,6 +30,7 @@ __all__ = [
     "legend",
     "load_rich",
     "machine_parts",
+    "marked",
     "new_table",
     "plain",
     "printable_values",
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from placer.explanation.console import load_rich, plain
     from placer.explanation.html import render as render_html
     from placer.explanation.printable import printable as printable_values
-    from placer.explanation.provenance import headings, legend
+    from placer.explanation.provenance import headings, legend, marked
     from placer.explanation.sweep import Sweep
     from placer.explanation.sweep_text import render as render_sweep
     from placer.explanation.tables import new_table
@@ -57,6 +58,7 @@ _HOMES = {
     "legend": ("provenance", "legend"),
     "load_rich": ("console", "load_rich"),
     "machine_parts": ("verdict", "machine_parts"),
+    "marked": ("provenance", "marked"),
     "new_table": ("tables", "new_table"),
     "plain": ("console", "plain"),
     "printable_values": ("printable", "printable"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.decision import Decision, Total
+from placer.decision import TIME, Decision, Objective, Total
 from placer.explanation import bottlenecks
 from placer.explanation.explanation import Explanation
 from placer.explanation.rows import DeviceRow, LayerRow, OpRow
@@ -24,6 +24,7 @@ def build(
     machine: Mapping[str, Any],
     notes: tuple[str, ...] = (),
     *,
+    objective: Objective = TIME,
     with_timeline: bool = True,
 ) -> Explanation:
     """The Explanation of a decision. Layers and ops each add up to a device's compute component."""
@@ -31,7 +32,7 @@ def build(
     return Explanation(
         workload=dict(workload),
         decision=decision,
-        devices={name: device_row(prediction) for name, prediction in predictions.items()},
+        devices={name: device_row(prediction, objective) for name, prediction in predictions.items()},
         layers=_layer_rows(predictions),
         ops=_op_rows(predictions),
         notes=tuple(dict.fromkeys(found)),
@@ -53,7 +54,7 @@ def uncalibrated_ops(predictions: Mapping[str, Prediction]) -> dict[str, float]:
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def device_row(prediction: Prediction | Total) -> DeviceRow:
+def device_row(prediction: Prediction | Total, objective: Objective = TIME) -> DeviceRow:
     """What an explanation keeps of a prediction, or of the total of several."""
     return DeviceRow(
         step_seconds=prediction.step_seconds,
@@ -69,6 +70,8 @@ def device_row(prediction: Prediction | Total) -> DeviceRow:
         available_memory_bytes=prediction.available_memory_bytes,
         one_time=dict(prediction.one_time),
         bounded_by=prediction.bounded_by,
+        watts=objective.watts_of(prediction),
+        dollars_per_hour=objective.dollars_per_hour(prediction),
     )
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 #:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
-#:   verdict, of each device one_time and bounded_by, and of a job parts and apart.
+#:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
+#:   watts and dollars_per_hour.
 SCHEMA = 1
 
 
@@ -74,6 +75,7 @@ class ExplanationData:
             "layers": [row.to_dict() for row in self.layers],
             "ops": [row.to_dict() for row in self.ops],
             "verdict": self.decision.verdict,
+            "objective": self.decision.objective,
             "threads": self.decision.threads,
             "thread_counts": [vars(option) for option in self.decision.thread_options],
             "speedup": self.decision.speedup,
@@ -115,6 +117,7 @@ class ExplanationData:
                     speedup=values["speedup"],
                     # An entry of the history that placer 0.1 wrote may lack this key and those read with ``get`` below.
                     thread_options=tuple(ThreadOption(**row) for row in values.get("thread_counts", ())),
+                    objective=values.get("objective", "time"),
                 ),
                 devices={name: DeviceRow(**row) for name, row in values["devices"].items()},
                 layers=tuple(LayerRow(**row) for row in values["layers"]),

@@ -14,7 +14,9 @@ class DeviceRow:
     ``available_memory_bytes`` is what the workload could have there, None where that is not known. ``provenance`` is
     what its numbers rest on: calibrated, published or data sheet. ``one_time`` are the parts of ``one_time_seconds``,
     which the first step takes on top: context, libraries, first_calls and weights. ``bounded_by`` is what takes most of
-    a step: launches, transfer, arithmetic, memory, waits or loader; None where that is not known.
+    a step: launches, transfer, arithmetic, memory, waits or loader; None where that is not known. ``watts`` is the
+    power of CPU and accelerator meanwhile, an estimate where the caller gave none, and ``dollars_per_hour`` the price
+    that the caller gave; None where they are not known.
     """
 
     step_seconds: float
@@ -30,6 +32,8 @@ class DeviceRow:
     available_memory_bytes: int | None = None
     one_time: Mapping[str, float] = field(default_factory=dict)
     bounded_by: str | None = None
+    watts: float | None = None
+    dollars_per_hour: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "components": dict(self.components), "one_time": dict(self.one_time)}

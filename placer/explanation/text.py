@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placer.explanation import breakdown, job_parts, step_tables
+from placer.explanation import breakdown, costs, job_parts, step_tables
 from placer.explanation.console import load_rich, plain
 from placer.explanation.data import ExplanationData
 from placer.explanation.printable import printable
@@ -37,6 +37,8 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
     if (compared := step_tables.steps(explanation, width)) is not None:
         parts += ["", compared, ""]
     parts += [*details, workload_line(explanation.workload), ""]
+    if costs.told(explanation):
+        parts += [costs.table(explanation), ""]
     if (of_job := job_parts.table(explanation, width)) is not None:
         parts += [of_job, *filter(None, [job_parts.apart_line(explanation)]), ""]
     drawn = (

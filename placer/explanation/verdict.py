@@ -21,9 +21,13 @@ def verdict(explanation: ExplanationData) -> list[str]:
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     if decision.speedup is not None and decision.confidence is not None:
         others = [name for name in explanation.devices if name != decision.device]
-        than = others[0] if len(others) == 1 else "the next best"
-        ratio, sure = f"{format_ratio(decision.speedup)} as fast", f"{sureness(decision.confidence)} sure"
+        than, sure = others[0] if len(others) == 1 else "the next best", f"{sureness(decision.confidence)} sure"
+        ratio = f"{format_ratio(decision.speedup)} as fast"
         said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
+        if decision.objective != "time":
+            what = "costs" if decision.objective == "cost" else "takes of energy"
+            share = f"{1.0 / decision.speedup:.0%} of what {than} {what}"
+            said = f"{ABOUT_THE_SAME} ({share}, {sure})" if decision.tie else f"{share}, {sure}"
         if apart:
             said = f"parts apart, {ratio} as the best single device, {sure}"
         lines = [f"{decision.device}: {said}", f"{reason[:1].upper()}{reason[1:]}."]

@@ -2,5 +2,6 @@
 
 from placer.jobs.answers import Plans, check_arguments, choose_job, explain_job
 from placer.jobs.placement import JobPlacement
+from placer.jobs.pricing import shared_models
 
-__all__ = ["JobPlacement", "Plans", "check_arguments", "choose_job", "explain_job"]
+__all__ = ["JobPlacement", "Plans", "check_arguments", "choose_job", "explain_job", "shared_models"]

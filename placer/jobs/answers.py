@@ -13,7 +13,7 @@ import torch
 
 from placer import decision as deciding
 from placer.answer import Mover, Placement, placement_of, record
-from placer.decision import Advice, Asked, Decision, Plan, Request, ranks
+from placer.decision import TIME, Advice, Asked, Decision, Objective, Plan, Request, ranks
 from placer.errors import PlacerError, PlacerWarning
 from placer.explanation import Explanation
 from placer.jobs.apart import Apart
@@ -37,14 +37,14 @@ def check_arguments(given: Iterable[Any], data: str, threads: str) -> None:
 
 
 def explain_job(
-    job: Job, devices: Any = None, profile: Any = None, what_if: Any = None, *, advice: bool = True,
-    plans: Plans | None = None,
+    job: Job, devices: Any = None, profile: Any = None, what_if: Any = None, objective: Objective = TIME, *,
+    advice: bool = True, plans: Plans | None = None,
 ) -> Explanation:  # fmt: skip
     """What ``choose_job`` would say and why; nothing is moved.
 
     ``plans`` keeps what was priced, for jobs that have parts in common.
     """
-    asked = deciding.asked(check_devices(devices), "keep", profile, what_if)
+    asked = deciding.asked(check_devices(devices), "keep", profile, what_if, objective)
     known: Plans = {} if plans is None else plans
 
     def plan_of(part: Part) -> Plan:
@@ -53,12 +53,15 @@ def explain_job(
         return known[id(part.workload)][1]
 
     found = priced(job, plan_of)
-    apart = found.apart()
+    apart = found.apart() if objective.name == "time" else None
     decision = apart_decision(found, apart) if job.apart and apart is not None else None
     return explained(found, decision, apart, tuple(_advice(found, asked)) if advice else ())
 
 
-def choose_job(job: Job, devices: Any, measure: str, profile: Any, move: bool) -> JobPlacement:
+def choose_job(
+    job: Job, devices: Any, measure: str, profile: Any, move: bool, objective: Any = "time", price: Any = None,
+    watts: Any = None,
+) -> JobPlacement:  # fmt: skip
     """Predict where the job finishes first, and move the models and optimizer states of its parts there in place.
 
     Where the job allows it and it saves time, parts go to different devices. Falls back, warns and raises as
@@ -66,7 +69,7 @@ def choose_job(job: Job, devices: Any, measure: str, profile: Any, move: bool) -
     """
     if measure != "never":
         raise ValueError(f"measure must be 'never' for a job, not {measure!r}: its steps are not timed before they run")
-    request = deciding.check(_whole(job), devices, "keep", measure, profile)
+    request = deciding.check(_whole(job), devices, "keep", measure, profile, objective, price, watts)
     mover = Mover(request, job.optimizers, move)
     forced = override()
     if forced is not None:
@@ -83,7 +86,8 @@ def choose_job(job: Job, devices: Any, measure: str, profile: Any, move: bool) -
 
         found = priced(job, plan_of)
         # Ranks agree on one device, not on one for each part.
-        apart = found.apart(placeable=True) if job.apart and not ranks.distributed() else None
+        together = ranks.distributed() or request.objective.name != "time"  # a machine with both is paid for either way
+        apart = found.apart(placeable=True) if job.apart and not together else None
         decision = found.decision if apart is None else apart_decision(found, apart)
         explain = partial(_explanation, found, apart)
         if any(news):

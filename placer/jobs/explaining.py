@@ -38,7 +38,7 @@ def explained(
     return Explanation(
         workload=_workload(found),
         decision=chosen,
-        devices={name: device_row(row) for name, row in found.totals.items()},
+        devices={name: device_row(row, found.plans[0].objective) for name, row in found.totals.items()},
         layers=tuple(_layers(labels, counts, each, names)),
         ops=_ops(counts, each, names),
         notes=tuple(dict.fromkeys(_notes(labels, each))),

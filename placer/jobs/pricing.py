@@ -47,7 +47,7 @@ class PricedJob:
     @cached_property
     def decision(self) -> Decision:
         """The one device for all parts."""
-        return of_a_job(decide(self.totals, self.job.repeats))
+        return of_a_job(decide(self.totals, self.job.repeats, self.plans[0].objective))
 
     @property
     def rows(self) -> list[tuple[Part, Plan]]:

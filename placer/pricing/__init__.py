@@ -49,7 +49,7 @@ from placer.pricing.host_time import (
 from placer.pricing.named_profile import named_profile
 from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
-from placer.pricing.other_cpu import CpuSpeeds, on_other_cpu
+from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
 from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
@@ -145,6 +145,7 @@ __all__ = [
     "named_profile",
     # What is known of a machine that was not calibrated.
     "CpuSpeeds",
+    "COPIED",
     "on_other_cpu",
     "nearest_profile",
     "beside",

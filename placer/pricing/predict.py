@@ -20,6 +20,7 @@ from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.first_use import first_calls_seconds, libraries_seconds
 from placer.pricing.framework import framework_seconds
+from placer.pricing.power import step_watts
 from placer.pricing.prediction import Bound, Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
@@ -115,17 +116,18 @@ def _priced(
     return made(
         device, fit.threads, priced, step, sigma, parts, steps=steps, needed=needed_bytes(trace, device),
         available=available, provenance=model.provenance, bound=bounded_by(priced, step.components, fit),
+        watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )  # fmt: skip
 
 
 def made(
     device: str, threads: int, priced: PricedTrace, step: timeline.StepTime, sigma: float,
     one_time: Mapping[str, float], *, steps: int | None, needed: int, available: int | None, provenance: Provenance,
-    bound: Bound,
+    bound: Bound, watts: float | None,
 ) -> Prediction:  # fmt: skip
     """The Prediction of a step: its interval from ``sigma``, its totals from what is paid once, and whether it fits.
 
-    ``needed`` and ``available`` are bytes of memory.
+    ``needed`` and ``available`` are bytes of memory, ``watts`` the power that it draws.
     """
     once = sum(one_time.values())
     return Prediction(
@@ -145,6 +147,7 @@ def made(
         provenance=provenance,
         one_time=one_time,
         bounded_by=bound,
+        watts=watts,
     )
 
 

@@ -97,7 +97,8 @@ class Prediction:
     the step was not traced, but lies between two that were (see ``placer.decision.interpolation``): its interval is
     wider for that, its memory and its ops are those of the larger.
     ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``, loading ``libraries``, ``first_calls``
-    and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand.
+    and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts``
+    is the electric power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``); None where not known.
     """
 
     device: str
@@ -117,6 +118,7 @@ class Prediction:
     available_memory_bytes: int | None = None
     one_time: Mapping[str, float] = field(default_factory=dict)
     bounded_by: Bound | None = None
+    watts: float | None = None
 
 
 def backed(source: str, provenance: str) -> bool:

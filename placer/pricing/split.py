@@ -21,6 +21,7 @@ from placer.pricing.bounds import step_bounds
 from placer.pricing.clocks import ScheduleItem
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.framework import framework_seconds
+from placer.pricing.power import step_watts
 from placer.pricing.predict import checked, cost_model, log_sigma, made, one_time_parts
 from placer.pricing.prediction import Bound, Prediction, PricedSplit, PricedTrace, Provenance, Source, backed, weakest
 from placer.pricing.split_trace import split_trace
@@ -80,6 +81,7 @@ def predict_split(
     found = made(
         f"{device}{SUFFIX}", cpu_model.fit.threads, priced, step, _log_sigma(both, step), one_time, steps=steps,
         needed=needed, available=available, provenance=provenance, bound=_bounded_by(both, step),
+        watts=step_watts(profile, model.fit, {"compute": sum(accelerator.seconds)}, step.seconds, 1),
     )  # fmt: skip
     return checked(found, profile, device)
 

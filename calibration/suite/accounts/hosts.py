@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placer.pricing import CpuSpeeds
+from placer.pricing import COPIED, CpuSpeeds
 
 AMD_AVX2 = "amd-epyc-2-core"
 AMD_AVX512 = "amd-epyc-avx512-2-core"
@@ -18,9 +18,6 @@ INTEL_AVX512 = "intel-xeon-avx512-2-core"
 
 #: Share of a data sheet's peak that a large product reaches: 0.84 to 0.87 on one core of the shipped profiles.
 REACHED = 0.85
-#: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
-#: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
-COPIED = 0.6
 #: Bytes/s that one core copies at the most; those of the shipped profiles copy 13 to 25 GB/s.
 OF_ONE_CORE = 20e9
 

@@ -34,8 +34,11 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
         reference=_cpu_name(cpu) if cpu is not None and host is not None else "", gpu=sheet.name,
     )  # fmt: skip
     memory = int(sheet.memory_gb * _GB)
+    facts: dict[str, object] = {"accelerators": [_accelerator(sheet, device, memory)]}
+    if cpu is not None and host is not None:
+        facts["host_cores"] = cpu.fingerprint.get("cores")
     return Profile(
-        schema=SCHEMA, created="", fingerprint={"accelerators": [_accelerator(sheet, device, memory)]}, samples=(),
+        schema=SCHEMA, created="", fingerprint=facts, samples=(),
         fits=(fit,), noise={}, warnings=(), complete=True, seconds=0.0, name=sheet.name,
     )  # fmt: skip
 

@@ -1,0 +1,122 @@
+"""What a choice makes small: time, money or energy. Each is seconds on a device times what a second costs there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placer.decision.timed import Timed, counted_seconds
+from placer.errors import PlacerError
+from placer.units import format_dollars, format_joules, format_seconds
+from placer.workload import check_choice
+
+#: What may be made small.
+OBJECTIVES = ("time", "cost", "energy")
+#: Steps that a price is told of where nobody said how many there will be.
+MANY = 1_000_000
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What to make small: ``name``, one of ``OBJECTIVES``.
+
+    ``price`` (dollars per hour) and ``watts`` are what the caller gave, as pairs by device, sorted.
+    """
+
+    name: str = "time"
+    price: tuple[tuple[str, float], ...] = ()
+    watts: tuple[tuple[str, float], ...] = ()
+
+    def per_second(self, prediction: Timed) -> float:
+        """What a second on the prediction's device costs: 1, dollars, or joules.
+
+        Raises PlacerError where the price or the power is not known.
+        """
+        if self.name == "time":
+            return 1.0
+        found = self.dollars_per_hour(prediction) if self.name == "cost" else self.watts_of(prediction)
+        if found is None:
+            raise PlacerError(_unknown(self.name, prediction.device))
+        return found / _HOUR if self.name == "cost" else found
+
+    def counted(self, prediction: Timed, steps: int | None) -> float:
+        """What a choice compares: seconds, dollars or joules of one step in a long run, of the whole otherwise."""
+        return self.per_second(prediction) * counted_seconds(prediction, steps)
+
+    def dollars_per_hour(self, prediction: Timed) -> float | None:
+        return _of_device(self.price, prediction.device)
+
+    def watts_of(self, prediction: Timed) -> float | None:
+        given = _of_device(self.watts, prediction.device)
+        return prediction.watts if given is None else given
+
+    def amount(self, value: float, steps: int | None) -> str:
+        """A counted value as people read it, after ``spends``."""
+        if self.name == "time":
+            return format_seconds(value)
+        if self.name == "energy":
+            return format_joules(value)
+        return format_dollars(value if steps is not None else MANY * value)
+
+    def spends(self, steps: int | None) -> str:
+        """The words before an amount of so many steps; of a long run, of one, or of many where it is money."""
+        verb = "cost" if self.name == "cost" else "take"
+        if steps is None:
+            return f"a million steps {verb}" if self.name == "cost" else f"a step {verb}s"
+        return f"{steps:,} steps {verb}" if steps > 1 else f"1 step {verb}s"
+
+
+#: The fastest device.
+TIME = Objective()
+
+
+def objective_of(name: Any = "time", price: Any = None, watts: Any = None) -> Objective:
+    """The checked arguments ``objective``, ``price`` and ``watts``. Raises ValueError or TypeError."""
+    found = Objective(check_choice("objective", name, OBJECTIVES), _pairs("price", price), _pairs("watts", watts))
+    if found.name == "cost" and not found.price:
+        raise ValueError(
+            'objective "cost" needs price, in dollars per hour of the machine: {"cpu": 0.10, "cuda": 2.50}'
+        )
+    return found
+
+
+def check_known(objective: Objective, devices: tuple[str, ...]) -> None:
+    """Raise ValueError for a device without a price, where that is asked for."""
+    if objective.name == "cost":
+        for device in devices:
+            if _of_device(objective.price, device) is None:
+                raise ValueError(_unknown("cost", device))
+
+
+def _unknown(name: str, device: str) -> str:
+    if name == "cost":
+        return f'no price is given for {device}: price={{"{device}": dollars per hour}}, or --price {device}=2.50'
+    return f'the power of {device} is not known: give it, watts={{"{device}": 250}} or --watts {device}=250'
+
+
+def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | None:
+    """What was given for a device by its name, for another machine's by that machine's, or for its kind.
+
+    ``cuda@Tesla T4`` is found under that name, under ``Tesla T4``, and under ``cuda``; ``cuda:1`` also under ``cuda``.
+    """
+    known = dict(pairs)
+    kind, _, machine = device.partition("@")
+    for name in (device, machine, kind, kind.partition(":")[0].partition("+")[0]):
+        if name and name in known:
+            return known[name]
+    return None
+
+
+def _pairs(what: str, given: Any) -> tuple[tuple[str, float], ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise TypeError(f'{what} must map device names to numbers, like {{"cpu": 0.10, "cuda": 2.50}}, not {given!r}')
+    for name, value in given.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not isinstance(name, str) or not number or not 0.0 < value < math.inf:
+            raise ValueError(f"{what} must map device names to positive numbers, not {name!r} to {value!r}")
+    return tuple(sorted((name, float(value)) for name, value in given.items()))

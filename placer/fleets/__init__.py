@@ -1,0 +1,19 @@
+"""Where to run a workload or a job: machines, instance types and GPUs, by time, money and energy."""
+
+from placer.fleets.answers import fleet
+from placer.fleets.cpus import cpu_class
+from placer.fleets.data import Fleet, FleetRow
+from placer.fleets.machine import Machine, machine_named
+from placer.fleets.pricing import Traced, compare, traced
+
+__all__ = [
+    "Fleet",
+    "FleetRow",
+    "Machine",
+    "Traced",
+    "compare",
+    "cpu_class",
+    "fleet",
+    "machine_named",
+    "traced",
+]

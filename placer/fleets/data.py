@@ -1,0 +1,133 @@
+"""The answer to "where should this run?": one row a kind of machine, the best first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from placer.explanation import DeviceRow
+
+#: History of the JSON format.
+SCHEMA = 1
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One kind of machine, on the best of its devices. Times in seconds, money in dollars, energy in joules.
+
+    ``devices`` are the prices of all its devices. ``verdict`` says what it gives beside the best row; ``pareto``: no
+    other row beats it in something without being worse in anything else. ``reaches`` is whether it does within the
+    target (None without one).
+    """
+
+    machine: str
+    count: int
+    device: str
+    devices: Mapping[str, DeviceRow]
+    note: str = ""
+    verdict: str = ""
+    pareto: bool = False
+    reaches: bool | None = None
+
+    @property
+    def row(self) -> DeviceRow:
+        """The price on ``device``."""
+        return self.devices[self.device]
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step; of one job, where it is a job."""
+        return self.row.step_seconds
+
+    @property
+    def low(self) -> float:
+        return self.row.low
+
+    @property
+    def high(self) -> float:
+        return self.row.high
+
+    @property
+    def job_seconds(self) -> float | None:
+        """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
+        return self.row.total_seconds
+
+    @property
+    def one_time_seconds(self) -> float:
+        return self.row.one_time_seconds
+
+    @property
+    def seconds(self) -> float:
+        """What counts: of all where it is known how many there are, else of one."""
+        return self.row.step_seconds if self.row.total_seconds is None else self.row.total_seconds
+
+    @property
+    def dollars(self) -> float | None:
+        """Of what counts; None without a price."""
+        price = self.row.dollars_per_hour
+        return None if price is None else price * self.seconds / _HOUR
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return None if self.row.watts is None else self.row.watts * self.seconds
+
+    @property
+    def fits(self) -> bool:
+        return self.row.fits
+
+    @property
+    def bounded_by(self) -> str | None:
+        return self.row.bounded_by
+
+    @property
+    def provenance(self) -> str:
+        return self.row.provenance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: what is stored, and what follows from it."""
+        stored = {**vars(self), "devices": {name: row.to_dict() for name, row in self.devices.items()}}
+        derived = ("step_seconds", "low", "high", "job_seconds", "one_time_seconds", "dollars", "joules", "fits",
+                   "bounded_by", "provenance")  # fmt: skip
+        return {**stored, **{name: getattr(self, name) for name in derived}}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Machines for one workload or job, the best first.
+
+    ``objective`` is time, cost or energy, ``target`` the seconds within which it should be done (None: none was
+    asked for), ``unit`` what one step is called (step or job) and ``count`` how many there are (None: a long run).
+    """
+
+    rows: tuple[FleetRow, ...]
+    workload: Mapping[str, Any]
+    objective: str = "time"
+    target: float | None = None
+    unit: str = "step"
+    count: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def best(self) -> FleetRow | None:
+        """The first row, if it fits there and reaches the target."""
+        first = self.rows[0] if self.rows else None
+        return first if first is not None and first.fits and first.reaches is not False else None
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [row.to_dict() for row in self.rows]
+        plain = {"workload": dict(self.workload), "rows": rows, "notes": list(self.notes)}
+        return {"schema": SCHEMA, **vars(self), **plain, "best": None if self.best is None else self.best.machine}
+
+    def to_json(self) -> str:
+        """Indented JSON, ending in a newline."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def to_text(self, *, width: int = 100, color: bool = False) -> str:
+        """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
+        from placer.fleets.text import render
+
+        return render(self, width=width, color=color)

@@ -1,0 +1,116 @@
+"""Prices a workload or a job on every kind of machine of a fleet: one trace, and one price a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from placer import profile as profiles
+from placer import tracing
+from placer.decision import Objective, Total, decide, described, lacks, total
+from placer.errors import PlacerError, ProfileError
+from placer.explanation import DeviceRow, device_row
+from placer.fleets.data import Fleet, FleetRow
+from placer.fleets.machine import Machine
+from placer.fleets.ranking import ranked
+from placer.jobs import shared_models
+from placer.pricing import Residence, predict
+from placer.profile import Profile
+from placer.tracing import Trace
+from placer.workload import Job, Workload
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A workload or a job, and the traces of its steps: what does not depend on the machine."""
+
+    parts: tuple[tuple[float, Workload, Trace], ...]
+    models: tuple[int, ...]
+    count: int | None
+    unit: str
+    workload: Mapping[str, Any]
+
+    def totals(self, machine: Machine) -> dict[str, Total]:
+        """The step or the job on each device of a machine. Raises ProfileError."""
+        found: dict[str, Total] = {}
+        for device, profile in machine.sources:
+            if not any(lacks(device, trace) for _, _, trace in self.parts):
+                found[device] = self._on(device, profile)
+        if not found:
+            raise ProfileError(f"no device of {machine.name} can run it")
+        return found
+
+    def _on(self, device: str, profile: Profile) -> Total:
+        threads = profiles.default_threads(profile)
+        predictions = [
+            (count, predict(trace, profile, devices=(device,), threads=threads, data=workload.data,
+                            residence=Residence(here=False), loading=workload.loading)[device])
+            for count, workload, trace in self.parts
+        ]  # fmt: skip
+        return total(device, predictions[0][1].threads, predictions, models=self.models, repeats=self.count)
+
+
+def traced(what: Workload | Job) -> Traced:
+    """Trace every step of a workload or a job. Raises TraceError."""
+    if isinstance(what, Workload):
+        trace = tracing.trace(what)
+        return Traced(((1.0, what, trace),), (0,), what.steps, "step", described(what, trace))
+    traces = [tracing.trace(part.workload) for part in what.parts]
+    parts = tuple((part.count, part.workload, trace) for part, trace in zip(what.parts, traces, strict=True))
+    facts = {"target": "job", "parts": {part.name: part.count for part in what.parts}, "steps": what.repeats}
+    return Traced(parts, shared_models(what.parts), what.repeats, "job", facts)
+
+
+def compare(
+    what: Workload | Job | Traced, machines: Sequence[Machine], *, objective: str = "time", target: float | None = None
+) -> Fleet:
+    """Where it should run, the best machine first. Machines of one kind are priced once.
+
+    ``objective`` is ``"time"``, ``"cost"`` or ``"energy"``. ``target`` are the seconds that all steps may take, or all
+    repeats of a job, or one of them in a long run: machines that reach it come first, the cheapest of them at the top.
+    A machine whose profile cannot price it is left out, with a note.
+
+    Raises:
+        ValueError: no machine, or a wrong argument.
+        TraceError: the step cannot be traced.
+        PlacerError: no machine can price it.
+    """
+    if not machines:
+        raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
+    known = what if isinstance(what, Traced) else traced(what)
+    prices: dict[Hashable, Mapping[str, Total] | str] = {}
+    found: list[tuple[Machine, Mapping[str, Total]]] = []
+    left_out: dict[str, list[str]] = {}
+    for machine in machines:
+        if machine.kind not in prices:
+            prices[machine.kind] = _attempt(partial(known.totals, machine))
+        price = prices[machine.kind]
+        if isinstance(price, str):
+            left_out.setdefault(price, []).append(machine.name)
+        else:
+            found.append((machine, price))
+    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
+    if not found:
+        raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
+    rows = [_row(machine, totals, known.count, objective) for machine, totals in found]
+    return Fleet(
+        tuple(ranked(rows, objective, target)), known.workload, objective, target, known.unit, known.count, notes
+    )
+
+
+def _row(machine: Machine, totals: Mapping[str, Total], count: int | None, objective: str) -> FleetRow:
+    """A machine on the best of its devices: on one machine, that is the fastest, or the most sparing."""
+    price = () if machine.price is None else tuple((name, machine.price) for name in totals)
+    wanted = Objective("energy" if objective == "energy" else "time", price=price)
+    best = decide(totals, count, wanted if all(t.watts is not None for t in totals.values()) else Objective())
+    devices: dict[str, DeviceRow] = {name: device_row(each, wanted) for name, each in totals.items()}
+    return FleetRow(machine.name, machine.count, best.device, devices, machine.note)
+
+
+def _attempt(price: Callable[[], Mapping[str, Total]]) -> Mapping[str, Total] | str:
+    try:
+        return price()
+    except ProfileError as error:
+        return str(error)

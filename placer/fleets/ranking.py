@@ -1,0 +1,60 @@
+"""Rows of a fleet -> the best first, each with what it gives beside the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placer.decision import Point, pareto, trade
+from placer.fleets.data import FleetRow
+from placer.units import format_bytes, format_duration, format_ratio
+
+#: What bounds a step, in a word or two.
+LIMITS = {
+    "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory traffic",
+    "waits": "waiting for values", "loader": "the loader",
+}  # fmt: skip
+_BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
+
+
+def ranked(rows: Sequence[FleetRow], objective: str, target: float | None) -> list[FleetRow]:
+    """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is made small."""
+    rows = [replace(row, reaches=None if target is None else row.seconds <= target) for row in rows]
+    order = sorted(rows, key=lambda row: _key(row, objective, target))
+    best = order[0]
+    points = {id(row): _point(row, objective) for row in order if row.fits}
+    fronts = {id(point) for point in pareto(list(points.values()))}
+    return [
+        replace(row, verdict=_verdict(row, best, objective, target), pareto=id(points.get(id(row))) in fronts)
+        for row in order
+    ]
+
+
+def _key(row: FleetRow, objective: str, target: float | None) -> tuple[bool, bool, float, float]:
+    aim = "cost" if target is not None and row.reaches and objective == "time" else objective
+    amount = {"time": row.seconds, "cost": row.dollars, "energy": row.joules}[aim]
+    return not row.fits, target is not None and not row.reaches, math.inf if amount is None else amount, row.seconds
+
+
+def _point(row: FleetRow, objective: str) -> Point:
+    return Point(row.machine, row.seconds, row.dollars, row.joules if objective == "energy" else None)
+
+
+def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None) -> str:
+    if not row.fits:
+        return f"does not fit: {_memory(row)}"
+    if row.reaches is False and target is not None:
+        limit = LIMITS.get(row.bounded_by or "", "")
+        by = f", bounded by {limit}" if limit else ""
+        return f"{format_ratio(row.seconds / target)} the target of {format_duration(target)}{by}"
+    if row is best:
+        if target is None:
+            return _BEST[objective] if objective != "cost" or row.dollars is not None else "no price is known"
+        return "cheapest that reaches the target" if row.dollars is not None else "reaches the target"
+    return trade(_point(row, objective), _point(best, objective)) or "the same"
+
+
+def _memory(row: FleetRow) -> str:
+    needed, available = row.row.peak_memory_bytes, row.row.available_memory_bytes
+    return f"needs {format_bytes(needed)}" + (f" of {format_bytes(available)}" if available is not None else "")
