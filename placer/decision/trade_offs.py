@@ -24,14 +24,14 @@ class Point:
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points that no other one beats in something without being worse in anything else, in the order given.
+    """The points that no other one betters in something without being worse in anything else, in the order given.
 
-    Another one beats a point only where all is known of it that is known of the point.
+    Another one betters a point only where all is known of it that is known of the point.
     """
-    return tuple(point for point in points if not any(_beats(other, point) for other in points))
+    return tuple(point for point in points if not any(_betters(other, point) for other in points))
 
 
-def _beats(other: Point, point: Point) -> bool:
+def _betters(other: Point, point: Point) -> bool:
     known = [i for i, value in enumerate(point.values) if value is not None]
     theirs, own = ([p.values[i] for i in known] for p in (other, point))
     return theirs != own and all(a is not None and b is not None and a <= b for a, b in zip(theirs, own, strict=True))

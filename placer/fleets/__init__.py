@@ -2,7 +2,7 @@
 
 from placer.fleets.answers import fleet
 from placer.fleets.cpus import cpu_class
-from placer.fleets.data import Fleet, FleetRow
+from placer.fleets.data import FleetRow
 from placer.fleets.machine import Machine, machine_named
 from placer.fleets.pricing import Traced, compare, traced
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from placer.decision import OBJECTIVES
-from placer.fleets.data import Fleet
 from placer.fleets.machine import Machine, machine_named
 from placer.fleets.pricing import compare
+from placer.fleets.result import Fleet
 from placer.workload import Job, Workload, check_choice, make_workload
 
 

@@ -19,7 +19,7 @@ class FleetRow:
     """One kind of machine, on the best of its devices. Times in seconds, money in dollars, energy in joules.
 
     ``devices`` are the prices of all its devices. ``verdict`` says what it gives beside the best row; ``pareto``: no
-    other row beats it in something without being worse in anything else. ``reaches`` is whether it does within the
+    other row betters it in something without being worse in anything else. ``reaches`` is whether it does within the
     target (None without one).
     """
 
@@ -96,7 +96,7 @@ class FleetRow:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetData:
     """Machines for one workload or job, the best first.
 
     ``objective`` is time, cost or energy, ``target`` the seconds within which it should be done (None: none was
@@ -125,9 +125,3 @@ class Fleet:
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
-
-    def to_text(self, *, width: int = 100, color: bool = False) -> str:
-        """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        from placer.fleets.text import render
-
-        return render(self, width=width, color=color)

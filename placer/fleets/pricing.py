@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,10 @@ from placer import tracing
 from placer.decision import Objective, Total, decide, described, lacks, total
 from placer.errors import PlacerError, ProfileError
 from placer.explanation import DeviceRow, device_row
-from placer.fleets.data import Fleet, FleetRow
+from placer.fleets.data import FleetRow
 from placer.fleets.machine import Machine
 from placer.fleets.ranking import ranked
+from placer.fleets.result import Fleet
 from placer.jobs import shared_models
 from placer.pricing import Residence, predict
 from placer.profile import Profile
@@ -80,24 +81,29 @@ def compare(
     if not machines:
         raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
     known = what if isinstance(what, Traced) else traced(what)
-    prices: dict[Hashable, Mapping[str, Total] | str] = {}
-    found: list[tuple[Machine, Mapping[str, Total]]] = []
-    left_out: dict[str, list[str]] = {}
+    alike: dict[Hashable, list[Machine]] = {}
     for machine in machines:
-        if machine.kind not in prices:
-            prices[machine.kind] = _attempt(partial(known.totals, machine))
-        price = prices[machine.kind]
-        if isinstance(price, str):
-            left_out.setdefault(price, []).append(machine.name)
+        alike.setdefault((machine.kind, machine.price), []).append(machine)
+    prices: dict[Hashable, Mapping[str, Total] | str] = {}
+    rows: dict[Hashable, FleetRow] = {}
+    left_out: dict[str, list[str]] = {}
+    for (kind, price), members in alike.items():
+        if kind not in prices:
+            prices[kind] = _attempt(partial(known.totals, members[0]))
+        totals = prices[kind]
+        if isinstance(totals, str):
+            left_out.setdefault(totals, []).extend(machine.name for machine in members)
         else:
-            found.append((machine, price))
+            rows[kind, price] = _row(members[0], totals, known.count, objective)
     notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
-    if not found:
+    if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
-    rows = [_row(machine, totals, known.count, objective) for machine, totals in found]
-    return Fleet(
-        tuple(ranked(rows, objective, target)), known.workload, objective, target, known.unit, known.count, notes
+    each = (
+        replace(row, machine=machine.name, count=machine.count, note=machine.note)
+        for key, row in ranked(rows, objective, target).items()
+        for machine in alike[key]
     )
+    return Fleet(tuple(each), known.workload, objective, target, known.unit, known.count, notes)
 
 
 def _row(machine: Machine, totals: Mapping[str, Total], count: int | None, objective: str) -> FleetRow:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from placer.decision import Point, pareto, trade
 from placer.fleets.data import FleetRow
@@ -15,20 +16,23 @@ LIMITS = {
     "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory traffic",
     "waits": "waiting for values", "loader": "the loader",
 }  # fmt: skip
+_Name = TypeVar("_Name", bound=Hashable)
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
 
 
-def ranked(rows: Sequence[FleetRow], objective: str, target: float | None) -> list[FleetRow]:
+def ranked(rows: Mapping[_Name, FleetRow], objective: str, target: float | None) -> dict[_Name, FleetRow]:
     """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is made small."""
-    rows = [replace(row, reaches=None if target is None else row.seconds <= target) for row in rows]
-    order = sorted(rows, key=lambda row: _key(row, objective, target))
-    best = order[0]
-    points = {id(row): _point(row, objective) for row in order if row.fits}
-    fronts = {id(point) for point in pareto(list(points.values()))}
-    return [
-        replace(row, verdict=_verdict(row, best, objective, target), pareto=id(points.get(id(row))) in fronts)
-        for row in order
-    ]
+    rows = {n: replace(row, reaches=None if target is None else row.seconds <= target) for n, row in rows.items()}
+    order = sorted(rows, key=lambda name: _key(rows[name], objective, target))
+    best = rows[order[0]]
+    points = {name: _point(rows[name], objective) for name in order if rows[name].fits}
+    front = pareto(list(points.values()))
+    return {
+        name: replace(
+            rows[name], verdict=_verdict(rows[name], best, objective, target), pareto=points.get(name) in front
+        )
+        for name in order
+    }
 
 
 def _key(row: FleetRow, objective: str, target: float | None) -> tuple[bool, bool, float, float]:

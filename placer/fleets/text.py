@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from placer.explanation import legend, load_rich, marked, new_table, plain
-from placer.fleets.data import Fleet, FleetRow
+from placer.fleets.data import FleetData, FleetRow
 from placer.units import format_dollars, format_duration, format_joules, format_seconds
 
 #: Stands beside the machines of the Pareto set.
@@ -14,7 +14,7 @@ MARK = "*"
 MANY = 1_000_000
 
 
-def render(fleet: Fleet, *, width: int = 100, color: bool = False) -> str:
+def render(fleet: FleetData, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
     load_rich()
     from rich.text import Text
@@ -31,7 +31,7 @@ def render(fleet: Fleet, *, width: int = 100, color: bool = False) -> str:
     return plain(parts, width=width, color=color)
 
 
-def headline(fleet: Fleet) -> str:
+def headline(fleet: FleetData) -> str:
     """Where it should run, in a sentence."""
     best = fleet.best
     if best is None:
@@ -42,7 +42,7 @@ def headline(fleet: Fleet) -> str:
     return f"{took}{money}: {best.verdict}"
 
 
-def table(fleet: Fleet) -> Any:
+def table(fleet: FleetData) -> Any:
     """One row per kind of machine, the best first."""
     several = any(row.count > 1 for row in fleet.rows)
     priced = any(row.dollars is not None for row in fleet.rows)
@@ -65,15 +65,15 @@ def table(fleet: Fleet) -> Any:
     return drawn
 
 
-def _money(fleet: Fleet, row: FleetRow) -> str:
+def _money(fleet: FleetData, row: FleetRow) -> str:
     return format_dollars((row.dollars or 0.0) * _many(fleet))
 
 
-def _many(fleet: Fleet) -> int:
+def _many(fleet: FleetData) -> int:
     return 1 if fleet.count is not None else MANY
 
 
-def _of(fleet: Fleet, what: str = "") -> str:
+def _of(fleet: FleetData, what: str = "") -> str:
     """``for 1,000 steps``; of a long run, ``a step``, or an amount ``of a million``."""
     if not what:
         several = "s" if (fleet.count or 1) > 1 else ""

@@ -1,0 +1,20 @@
+"""A Fleet: the answer, with its renderers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placer.fleets import text
+from placer.fleets.data import FleetData
+
+
+@dataclass(frozen=True)
+class Fleet(FleetData):
+    """Machines for one workload or job, the best first: see ``FleetData`` for what it holds."""
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, width: int = 100, color: bool = False) -> str:
+        """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
+        return text.render(self, width=width, color=color)
