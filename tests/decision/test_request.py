@@ -47,6 +47,7 @@ def choose(model: nn.Module, shape: Any = (4, 8), **options: Any) -> placer.Plac
 @pytest.mark.parametrize("options", [
     {}, {"steps": 3, "data": "pinned"}, {"optimizer": "SGD", "mode": "train"}, {"loss": torch.sum},
     {"shape": None, "example": {"input": torch.ones(4, 8)}}, {"devices": ["cpu"]}, {"measure": "unsure"},
+    {"objective": "cost", "price": {"cpu": 0.1}}, {"objective": "energy", "watts": {"cpu": 20.0}},
 ])  # fmt: skip
 def test_the_same_words_are_understood_once(
     options: dict[str, Any], calibrated: Profile, understood: list[object]
@@ -72,6 +73,16 @@ def test_a_wrong_argument_raises_also_where_a_right_one_is_equal(
         choose(model, **right)
     with pytest.raises((ValueError, TypeError)):
         choose(model, **wrong)
+
+
+def test_another_objective_or_price_is_another_question(calibrated: Profile, traces: list[object]) -> None:
+    model, found = net(), []
+    for price in (0.1, 0.2, 0.1):
+        found.append(choose(model, objective="cost", price={"cpu": price}).explain().devices["cpu"].dollars_per_hour)
+    assert found == [0.1, 0.2, 0.1]
+    assert choose(model).decision.objective == "time"
+    with pytest.raises(ValueError, match="no price is given for cpu"):
+        choose(model, objective="cost", price={"cuda": 1.0})
 
 
 def test_an_override_is_seen(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
