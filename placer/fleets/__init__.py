@@ -5,6 +5,7 @@ from placer.fleets.cpus import cpu_class
 from placer.fleets.data import FleetRow
 from placer.fleets.machine import Machine, machine_named
 from placer.fleets.pricing import Traced, compare, traced
+from placer.fleets.result import Fleet
 
 __all__ = [
     "Fleet",

@@ -17,6 +17,8 @@ SERVER = "intel-xeon-avx512-2-core"
 #: Share of its FLOP/s on a core that others have, by clock and vector width: 0.87 Cascade Lake, 0.93 Ice Lake,
 #: 0.55 Zen 2 and Zen 3, 0.6 Zen 4. This is their middle.
 ARITHMETIC = 0.75
+#: Standard deviation of log(seconds) of a step that is bound by arithmetic, over these CPUs.
+UNNAMED = 0.25
 #: Bytes/s of a socket's memory channels: eight of DDR4-3200, as Ice Lake, Zen 2 and Zen 3 have.
 SOCKET = 204.8e9
 #: Clouds sell hardware threads, two of a core; torch starts one thread on each core.
@@ -49,8 +51,11 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
     if memory_gb is not None:
         facts["memory_bytes"] = int(memory_gb * 2**30)
     note = f"{called}: a server's measurements, scaled by the number of cores; which CPU it is is not known"
+    scaled = on_other_cpu(server, speeds, threads=threads)
+    (fit,) = scaled.fits
+    wider = {**fit.interval, "base": math.hypot(fit.interval.get("base", 0.0), UNNAMED)}
     return replace(
-        on_other_cpu(server, speeds, threads=threads), created="", fingerprint=facts, warnings=(note,), seconds=0.0,
+        scaled, created="", fingerprint=facts, fits=(replace(fit, interval=wider),), warnings=(note,), seconds=0.0,
         name=f"cloud-{vcpus:g}-vcpus",
     )  # fmt: skip
 

@@ -17,10 +17,14 @@ from placer.fleets.machine import Machine
 from placer.fleets.ranking import ranked
 from placer.fleets.result import Fleet
 from placer.jobs import shared_models
+from placer.machine import LAST_THRESHOLD, HeapState
 from placer.pricing import Residence, predict
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Job, Workload
+
+#: The heap of a process that has run for a while, whatever this one did before.
+_HEAP = HeapState(LAST_THRESHOLD, 0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Traced:
     def _on(self, device: str, profile: Profile) -> Total:
         threads = profiles.default_threads(profile)
         predictions = [
-            (count, predict(trace, profile, devices=(device,), threads=threads, data=workload.data,
+            (count, predict(trace, profile, devices=(device,), threads=threads, data=workload.data, heap=_HEAP,
                             residence=Residence(here=False), loading=workload.loading)[device])
             for count, workload, trace in self.parts
         ]  # fmt: skip
@@ -81,11 +85,11 @@ def compare(
     if not machines:
         raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
     known = what if isinstance(what, Traced) else traced(what)
-    alike: dict[Hashable, list[Machine]] = {}
+    alike: dict[tuple[Hashable, float | None], list[Machine]] = {}
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)
     prices: dict[Hashable, Mapping[str, Total] | str] = {}
-    rows: dict[Hashable, FleetRow] = {}
+    rows: dict[tuple[Hashable, float | None], FleetRow] = {}
     left_out: dict[str, list[str]] = {}
     for (kind, price), members in alike.items():
         if kind not in prices:

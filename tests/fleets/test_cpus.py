@@ -1,0 +1,101 @@
+"""An unnamed cloud CPU: more vCPUs share work out, and what is not known of them widens the interval."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from torch import nn
+
+from placer.fleets import cpu_class
+from placer.machine import HeapState
+from placer.pricing import Prediction, Residence, gpu_profile, predict
+from placer.profile import load_cached, shipped_folder
+from placer.tracing import trace
+from placer.workload import make_workload
+
+SMALL = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+LARGE = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+HERE = Residence(here=False)
+
+
+def on(vcpus: float, model: nn.Module = LARGE, batch: tuple[int, ...] = (512, 1024)) -> Prediction:
+    profile = cpu_class(vcpus)
+    return predict(
+        trace(make_workload(model, batch, mode="train")), profile, devices=("cpu",),
+        threads=profile.fit("cpu").threads, heap=HeapState(), residence=HERE,
+    )["cpu"]  # fmt: skip
+
+
+def test_work_that_cores_share_is_faster_on_more_of_them() -> None:
+    steps = [on(vcpus).step_seconds for vcpus in (2, 3, 4, 8, 16, 32)]
+    assert steps == sorted(steps, reverse=True)
+    assert 1.5 < steps[2] / steps[3] < 2.0  # twice the cores: at most twice as fast
+
+
+def test_starting_ops_takes_as_long_on_any_number_of_cores() -> None:
+    few, many = (on(vcpus, SMALL, (4, 8)).step_seconds for vcpus in (4, 64))
+    assert many == pytest.approx(few, rel=0.1)
+
+
+def test_memory_is_as_fast_as_a_socket_at_the_most() -> None:
+    rates = [cpu_class(vcpus).fit("cpu").rates["bytes_per_second"] for vcpus in (4, 32, 96)]
+    assert rates[0] < rates[1] == rates[2] < 204.8e9
+
+
+def test_a_share_of_a_core_is_that_much_slower() -> None:
+    half, one, two = on(0.5), on(1), on(2)
+    assert one.step_seconds == pytest.approx(two.step_seconds)  # both have one core
+    assert 1.5 < half.step_seconds / one.step_seconds < 2.5
+
+
+def test_it_is_an_estimate_whose_interval_grows_with_the_cores() -> None:
+    few, many = on(4), on(64)
+    assert few.provenance == "published"
+    assert cpu_class(4).estimated
+    assert 1.6 < few.high / few.step_seconds < 2.2
+    assert many.high / many.step_seconds > few.high / few.step_seconds
+    assert "which CPU it is is not known" in cpu_class(4).warnings[0]
+
+
+def test_the_fingerprint_says_what_it_is() -> None:
+    profile = cpu_class(8, 32)
+    facts = profile.fingerprint
+    assert (facts["cpu"], facts["cores"], facts["threads"]) == ("a cloud CPU with 8 vCPUs", 8, 4)
+    assert facts["memory_bytes"] == 32 * 2**30
+    assert "memory_bytes" not in cpu_class(8).fingerprint
+    assert cpu_class(1).fingerprint["cpu"] == "a cloud CPU with 1 vCPU"
+    assert cpu_class(2.5).fingerprint["threads"] == 2
+
+
+def test_two_cores_of_the_server_that_was_measured_move_memory_as_it_does() -> None:
+    measured = load_cached(shipped_folder() / "intel-xeon-avx512-2-core.json").fit("cpu", 2).rates
+    rates = cpu_class(4).fit("cpu").rates
+    assert rates["bytes_per_second"] == pytest.approx(measured["bytes_per_second"])
+    assert rates["dispatch_seconds"] == pytest.approx(measured["dispatch_seconds"])
+    assert rates["flops/float32"] == pytest.approx(0.75 * measured["flops/float32"])
+
+
+def test_it_is_the_host_of_a_gpu() -> None:
+    profile = gpu_profile("T4", cpu_class(4))
+    step = trace(make_workload(LARGE, (512, 1024), mode="train"))
+    found = predict(step, profile, devices=("cuda",), threads=1, residence=HERE)["cuda"]
+    assert found.step_seconds < on(4).step_seconds
+    assert profile.fits[0].reference == "a cloud CPU with 4 vCPUs"
+
+
+def test_it_is_made_once() -> None:
+    assert cpu_class(8) is cpu_class(8)
+
+
+@pytest.mark.parametrize("vcpus", [0, -2, math.nan, math.inf])
+def test_a_number_that_is_not_above_zero_is_refused(vcpus: float) -> None:
+    with pytest.raises(ValueError, match="vcpus must be a number above 0"):
+        cpu_class(vcpus)
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="vcpus must be a number above 0, not '8'"):
+        cpu_class("8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="memory_gb"):
+        cpu_class(8, 0)

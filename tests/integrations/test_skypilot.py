@@ -1,0 +1,336 @@
+"""SkyPilot's catalog as machines, and its own optimizer, offline: small work and large work get other instances."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import placer
+from placer import fleets
+from placer.errors import PlacerError, UnknownGPU
+from placer.integrations import skypilot
+from placer.integrations.skypilot_catalog import gpu_called, offers
+
+HEADER = (
+    "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"
+)
+T4 = "\"{'Gpus': [{'Name': 'T4', 'Count': 1.0, 'MemoryInfo': {'SizeInMiB': 16384}}], 'TotalGpuMemoryInMiB': 16384}\""
+V100 = T4.replace("T4", "V100")
+AWS = f"""\
+t3.large,,,2.0,8.0,,0.0832,0.03,us-east-1,use1-az1
+m6i.large,,,2.0,8.0,,0.112,0.04,eu-west-1,euw1-az1
+m6i.large,,,2.0,8.0,,0.096,0.04,us-east-1,use1-az1
+m6i.2xlarge,,,8.0,32.0,,0.384,0.15,us-east-1,use1-az1
+m6i.8xlarge,,,32.0,128.0,,1.536,0.6,us-east-1,use1-az1
+g4dn.xlarge,T4,1.0,4.0,16.0,{T4},0.587,0.2,eu-west-1,euw1-az1
+g4dn.xlarge,T4,1.0,4.0,16.0,{T4},0.526,0.2,us-east-1,use1-az1
+g4dn.12xlarge,T4,4.0,48.0,192.0,{T4},3.912,1.3,us-east-1,use1-az1
+p3.2xlarge,V100,1.0,8.0,61.0,{V100},3.06,0.9,us-east-1,use1-az1
+dl1.24xlarge,Gaudi HL-205,1.0,96.0,768.0,,13.10904,4.0,us-east-1,use1-az1
+p2.xlarge,K80,1.0,4.0,61.0,,,0.27,us-east-1,use1-az1
+"""
+#: Google's columns have another order, its GPUs a price of their own, and its TPUs no host.
+GCP = """\
+InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice
+n1-standard-4,4.0,15.0,,,,us-central1,us-central1-a,0.19,0.04
+n2-standard-8,8.0,32.0,,,,us-central1,us-central1-a,0.388472,0.09
+a2-highgpu-1g,12.0,85.0,,,,us-central1,us-central1-a,0.73948,0.36975
+,,,A100,1,A100,us-central1,us-central1-a,2.933908,1.1
+,,,T4,1,T4,us-central1,us-central1-a,0.35,0.14
+,,,tpu-v6e-1,1,tpu-v6e-1,us-central1,us-central1-a,2.7,0.54421
+"""
+ACCELERATORS = "AcceleratorName,Clouds\nK80,['AWS']\nT4,['AWS']\nV100,['AWS']\ntpu-v6e-1,['GCP']\n"
+INSTALLED = pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="skypilot is not installed")
+
+
+def catalog(home: Path, **clouds: str) -> Path:
+    """A catalog as SkyPilot keeps it; of its three newest formats, whichever version is installed."""
+    for version in ("v6", "v7", "v8"):
+        for cloud, text in clouds.items():
+            path = home / ".sky" / "catalogs" / version / cloud / "vms.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        accelerators = home / ".sky" / "catalogs" / version / "common" / "accelerators.csv"
+        accelerators.parent.mkdir(parents=True, exist_ok=True)
+        accelerators.write_text(ACCELERATORS, encoding="utf-8")
+    return home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with a catalog of two clouds."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SKY_RUNTIME_DIR", raising=False)
+    return catalog(tmp_path, aws=HEADER + AWS, gcp=GCP)
+
+
+def named(machines: list[fleets.Machine]) -> dict[str, fleets.Machine]:
+    return {machine.name: machine for machine in machines}
+
+
+def test_machines_are_the_cheapest_instances_of_a_kind(home: Path) -> None:
+    found = skypilot.machines()
+    assert [machine.price for machine in found] == sorted(machine.price or 0.0 for machine in found)
+    by_name = named(found)
+    assert set(by_name) == {
+        "m6i.large", "m6i.2xlarge", "m6i.8xlarge", "g4dn.xlarge", "p3.2xlarge", "a2-highgpu-1g",
+    }  # fmt: skip
+    t4 = by_name["g4dn.xlarge"]
+    assert (t4.gpu, t4.price) == ("Tesla T4", 0.526)
+    assert t4.note.startswith("aws us-east-1, price of 20")
+    assert t4.profile is fleets.cpu_class(4, 16)
+    assert by_name["m6i.2xlarge"].price == 0.384  # n2-standard-8 costs more
+
+
+def test_a_gpu_of_google_costs_what_it_and_its_host_cost(home: Path) -> None:
+    by_name = named(skypilot.machines("gcp"))
+    assert by_name["a2-highgpu-1g"].price == pytest.approx(0.73948 + 2.933908)
+    assert by_name["a2-highgpu-1g"].gpu == "NVIDIA A100-SXM4-40GB"
+    assert by_name["n1-standard-4"].price == pytest.approx(0.19 + 0.35)
+    assert by_name["n2-standard-8"].gpu == ""
+
+
+def test_clouds_regions_and_gpus_narrow_it_down(home: Path) -> None:
+    assert named(skypilot.machines("aws", region="eu-west-1"))["g4dn.xlarge"].price == 0.587
+    gpus = {machine.gpu for machine in skypilot.machines(gpus=["v100"])}
+    assert gpus == {"", "Tesla V100-SXM2-16GB"}
+    assert all(not machine.gpu for machine in skypilot.machines(gpus=()))
+    with pytest.raises(UnknownGPU, match="RTX 9999"):
+        skypilot.machines(gpus=["RTX 9999"])
+
+
+def test_what_the_catalog_lacks_is_said(home: Path) -> None:
+    with pytest.raises(PlacerError, match=r"no cloud 'azure'; it has: aws, gcp; .* sky show-gpus --cloud azure"):
+        skypilot.machines("azure")
+    with pytest.raises(PlacerError, match="nothing in region 'mars-1' of aws"):
+        skypilot.machines("aws", region="mars-1")
+
+
+def test_prices_are_by_gpu_and_by_vcpus(home: Path) -> None:
+    found = skypilot.prices()
+    assert found.gpus == {
+        "NVIDIA A100-SXM4-40GB": pytest.approx(3.673388), "Tesla T4": 0.526, "Tesla V100-SXM2-16GB": 3.06,
+    }  # fmt: skip
+    assert found.cpus == {2.0: 0.096, 8.0: 0.384, 32.0: 1.536}
+
+
+def test_the_newest_catalog_of_each_cloud_counts(home: Path) -> None:
+    newest = home / ".sky" / "catalogs" / "v10" / "aws" / "vms.csv"
+    newest.parent.mkdir(parents=True)
+    newest.write_text(HEADER + AWS.replace("0.096", "0.05"), encoding="utf-8")
+    assert named(skypilot.machines())["m6i.large"].price == 0.05
+    assert {offer.cloud for offer in offers()} == {"aws", "gcp"}
+
+
+def test_the_folder_that_skypilot_is_told_comes_first(
+    home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("runtime")
+    monkeypatch.setenv("SKY_RUNTIME_DIR", str(other))
+    assert skypilot.prices().gpus["Tesla T4"] == 0.526  # it has none: that of the home folder
+    catalog(other, aws=HEADER + AWS.replace("0.526", "0.6").replace("0.587", "0.6"))
+    assert skypilot.prices("aws").gpus["Tesla T4"] == 0.6
+
+
+def test_without_a_catalog_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SKY_RUNTIME_DIR", raising=False)
+    with pytest.raises(PlacerError, match=r"SkyPilot has no catalog in .*catalogs: .* sky show-gpus --all"):
+        skypilot.prices()
+
+
+@pytest.mark.parametrize("text", ["InstanceType,Price\nx,1\n", HEADER + AWS.replace("0.526", "cheap")])
+def test_a_catalog_that_cannot_be_read_is_named(home: Path, text: str) -> None:
+    catalog(home, aws=text)
+    with pytest.raises(PlacerError, match=r"aws/vms.csv cannot be read .*: delete it, and download it again"):
+        skypilot.prices()
+
+
+def test_the_machines_are_a_fleet(home: Path) -> None:
+    small = placer.workload.make_workload(nn.Linear(8, 2), (4, 8), mode="train", steps=1000)
+    found = fleets.compare(small, skypilot.machines("aws"), objective="cost")
+    assert found.best is not None
+    assert (found.best.machine, found.best.device) == ("m6i.large", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("A100", "NVIDIA A100-SXM4-40GB"), ("A100-80GB", "NVIDIA A100-SXM4-80GB"), ("A10G", "NVIDIA A10G"),
+        ("H100", "NVIDIA H100 80GB HBM3"), ("K80", "Tesla K80"), ("L4", "NVIDIA L4"), ("T4", "Tesla T4"),
+        ("RTX4090", "NVIDIA GeForce RTX 4090"), ("RTX6000-Ada", "NVIDIA RTX 6000 Ada Generation"),
+        ("V100-32GB", "Tesla V100-SXM2-32GB"), ("H100-MEGA", "NVIDIA H100 80GB HBM3"),
+        ("RTXPRO6000S", "NVIDIA RTX PRO 6000 Blackwell Server Edition"), ("tpu-v5p-8", None), ("Trainium", None),
+    ],
+)  # fmt: skip
+def test_names_of_skypilot_are_found(name: str, gpu: str | None) -> None:
+    assert gpu_called(name) == gpu
+
+
+def test_an_estimate_needs_to_know_how_much_there_is_to_do() -> None:
+    model = nn.Linear(8, 2)
+    with pytest.raises(ValueError, match="how many steps there are: steps=100_000"):
+        skypilot.estimator(model, (4, 8), mode="train")
+    job = placer.Job([placer.Part("training", model, (4, 8), mode="train", count=10)])
+    with pytest.raises(ValueError, match=r"how often the job runs: placer.Job\(parts, repeats=10\)"):
+        skypilot.estimator(job)
+    with pytest.raises(ValueError, match="a Job says what to run"):
+        skypilot.estimator(job, (4, 8))
+
+
+#: Runs SkyPilot's own optimizer with a cloud that is enabled without credentials; prints what it chose.
+SCRIPT = """
+import json, socket, sys, warnings
+from torch import nn
+import placer
+from placer.integrations import skypilot
+
+found = {"imported": sorted({"sky", "pandas"} & set(sys.modules)), "called": [], "chosen": {}, "told": []}
+connect = socket.socket.connect
+def refused(self, address):
+    found["called"].append(str(address))
+    raise OSError("no network in this test")
+socket.socket.connect = refused
+
+import sky
+from sky import global_user_state
+from sky.clouds.cloud import CloudCapability
+try:
+    global_user_state.set_enabled_clouds(["AWS"], CloudCapability.COMPUTE)
+except TypeError:  # newer ones have workspaces, and look whether the allowed clouds changed
+    from sky import check
+    global_user_state.set_enabled_clouds(["AWS"], CloudCapability.COMPUTE, "default")
+    global_user_state.set_allowed_clouds(check._get_workspace_allowed_clouds("default"), "default")
+
+small = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+large = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(2048, 2048), nn.ReLU())))
+WANTED = {"2": dict(cpus="2"), "8+": dict(cpus="8+"), "32": dict(cpus="32"),
+          "T4": dict(accelerators="T4"), "V100": dict(accelerators="V100")}
+def task():
+    made = sky.Task(run="python train.py")
+    made.set_resources({sky.Resources(**wanted) for wanted in WANTED.values()})
+    return made
+for name, model, batch in (("small", small, (32, 32)), ("large", large, (256, 2048))):
+    estimate = skypilot.estimator(model, batch, mode="train", steps=100_000)
+    found[name] = {key: estimate(sky.Resources(**wanted)) for key, wanted in WANTED.items()}
+    for target in ("cost", "time"):
+        one = task()
+        one.set_time_estimator(estimate)
+        best = skypilot.optimize(one, minimize=target)
+        found["chosen"][f"{name} {target}"] = [best.instance_type, *(r.instance_type for r in one.resources)]
+
+job = placer.Job([placer.Part("training", large, (256, 2048), mode="train", count=90),
+                  placer.Part("evaluation", large, (256, 2048), mode="infer", count=10)], repeats=1000)
+by_job = skypilot.for_task(task(), job)
+found["job"] = by_job.estimate_runtime(sky.Resources(accelerators="V100"))
+workload = placer.workload.make_workload(large, (256, 2048), mode="train", steps=100_000)
+from placer import fleets
+two = skypilot.estimator(large, (256, 2048), mode="train", steps=100_000, hosts=lambda vcpus: fleets.cpu_class(2))
+found["hosts"] = two(sky.Resources(cpus="32"))
+found["workload"] = skypilot.estimator(workload)(sky.Resources(accelerators="V100"))
+huge = nn.Sequential(nn.Linear(70_000, 70_000, device="meta"))
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    strange = [sky.Resources(accelerators=name) for name in ("T4:4", "tpu-v6e-1", "T4:4", "tpu-v6e-1")]
+    found["strange"] = [estimate(resources) for resources in strange]
+    found["huge"] = skypilot.estimator(huge, (8, 70_000), mode="train", steps=10)(sky.Resources(accelerators="T4"))
+    found["told"] = [str(warning.message) for warning in told if warning.category is placer.PlacerWarning]
+try:
+    skypilot.optimize(task())
+except ValueError as error:
+    found["without"] = str(error)
+try:
+    from sky.utils import dag_utils
+    with sky.Dag() as dag:
+        dag.add(by_job)
+    found["yaml"] = dag_utils.dump_chain_dag_to_yaml_str(dag)
+except AttributeError:
+    found["yaml"] = ""
+print("FOUND" + json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script printed, run in a home folder of its own: importing SkyPilot writes into it."""
+    home = catalog(tmp_path_factory.mktemp("sky-home"), aws=HEADER + AWS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SKY", "AWS_"))}
+    environment |= {
+        "HOME": str(home), "PLACER_HOME": str(home / "placer"), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+        "AWS_EC2_METADATA_DISABLED": "true",  # where boto3 is installed, it asks whether this is an instance of AWS
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND")), None)
+    assert line is not None, done.stdout[-2000:] + done.stderr[-4000:]
+    answer: dict[str, Any] = json.loads(line.removeprefix("FOUND"))
+    return answer
+
+
+@INSTALLED
+def test_nothing_of_skypilot_is_imported_and_nothing_calls_the_network(found: dict[str, Any]) -> None:
+    assert found["imported"] == []
+    assert found["called"] == []
+
+
+@INSTALLED
+def test_its_optimizer_picks_another_instance_for_large_work_than_for_small(found: dict[str, Any]) -> None:
+    assert found["chosen"]["small cost"] == ["m6i.large", "m6i.large"]
+    assert found["chosen"]["large cost"] == ["g4dn.xlarge", "g4dn.xlarge"]
+    assert found["chosen"]["large time"] == ["p3.2xlarge", "p3.2xlarge"]
+    assert found["chosen"]["small time"][0].startswith("m6i.")
+
+
+@INSTALLED
+def test_estimates_are_those_of_placer(found: dict[str, Any]) -> None:
+    large = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(2048, 2048), nn.ReLU())))
+    work = placer.workload.make_workload(large, (256, 2048), mode="train", steps=100_000)
+    cpu = fleets.traced(work).totals(fleets.Machine("cpu", fleets.cpu_class(32)))["cpu"]
+    v100 = fleets.traced(work).totals(fleets.Machine("v100", fleets.cpu_class(8), gpu="V100"))["cuda"]
+    assert found["large"]["32"] == pytest.approx(cpu.total_seconds, rel=0.3)  # page faults depend on a process's heap
+    assert found["large"]["V100"] == pytest.approx(v100.total_seconds, rel=1e-3)
+    assert found["workload"] == found["large"]["V100"]
+    assert found["large"]["V100"] < found["large"]["T4"] < found["large"]["32"] < found["large"]["2"]
+    assert found["small"]["2"] < found["small"]["T4"]
+
+
+@INSTALLED
+def test_hosts_may_be_given(found: dict[str, Any]) -> None:
+    assert found["hosts"] == pytest.approx(found["large"]["2"], rel=0.3)
+
+
+@INSTALLED
+def test_a_job_takes_its_parts_times_its_repeats(found: dict[str, Any]) -> None:
+    assert 0.9 * found["large"]["V100"] < found["job"] < found["large"]["V100"]  # a tenth of its steps only infer
+
+
+@INSTALLED
+def test_what_cannot_be_priced_takes_forever_and_is_told_once(found: dict[str, Any]) -> None:
+    several, tpu = found["strange"][:2]
+    assert several == found["large"]["T4"]
+    assert tpu == found["huge"] == skypilot.NEVER
+    assert [told.partition(":")[0] for told in found["told"]] == [
+        "T4", "placer knows no GPU 'tpu-v6e-1'", "Tesla T4 takes NEVER",
+    ]  # fmt: skip
+    assert "fit its memory" in found["told"][2]
+
+
+@INSTALLED
+def test_a_task_without_an_estimator_is_refused(found: dict[str, Any]) -> None:
+    assert "for_task(task, model, ...) sets one" in found["without"]
+
+
+@INSTALLED
+def test_skypilots_server_never_sees_the_estimator(found: dict[str, Any]) -> None:
+    """The reason for ``optimize``: a task travels as YAML. Where this fails, the documents can say so."""
+    assert "train.py" in found["yaml"]
+    assert "estimator" not in found["yaml"]
