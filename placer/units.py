@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LONG_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
+_DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _JOULE_UNITS = ((3.6e6, "kWh"), (3.6e3, "Wh"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 
@@ -26,6 +30,22 @@ def format_duration(seconds: float) -> str:
         if seconds >= 2.0 * scale:
             return f"{three_digits(seconds / scale)} {unit}"
     return format_seconds(seconds)
+
+
+def format_interval(low: float, high: float, within: float) -> str:
+    """Two durations in the unit that a third one ``within`` them is shown in: ``1.20–1.50 ms``, ``0.98–1.20 min``."""
+    unit = format_duration(within).partition(" ")[2]
+    scale = next(scale for scale, name in (*_LONG_UNITS, *_TIME_UNITS) if name == unit)
+    return f"{three_digits(low / scale)}–{three_digits(high / scale)} {unit}"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``50ms``, ``90s``, ``3min``, ``2h`` or ``1.5d``. Raises ValueError for anything else, and for 0."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zµ]+)\s*", text, re.ASCII | re.IGNORECASE)
+    unit = _DURATIONS.get(match[2].lower()) if match else None
+    if match is None or unit is None or not 0.0 < float(match[1]) * unit < math.inf:
+        raise ValueError(f"{text!r} is not a duration: a number and one of us, ms, s, min, h or d, like 50ms or 2h")
+    return float(match[1]) * unit
 
 
 def format_bytes(count: float) -> str:

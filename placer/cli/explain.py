@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 
 from placer.cli.options import amounts_option, device_option, parse_amounts, usage_errors
 from placer.cli.output import rendered, rendered_decisions, rendered_sweep, write_result
+from placer.cli.work import OF_A_STEP, refuse, step_options, work
 
 if TYPE_CHECKING:
     from placer.decision import Objective
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("target", required=False)
-@click.option("--batch", "batches", multiple=True, metavar="32,84",
-              help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
-                   "Repeat it for a model of several inputs.")  # fmt: skip
-@click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]")
-@click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]")
-@click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
-              help="Where the batches live.")  # fmt: skip
+@step_options
 @click.option("--threads", type=click.Choice(["keep", "tune"]), default="keep", show_default=True,
               help="tune: also compare the calibrated numbers of CPU threads.")  # fmt: skip
 @device_option("Compare this device only.")
@@ -80,44 +73,33 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
-        _no_options(context, (*_OF_A_STEP, *_OF_A_CHOICE), "needs a TARGET")
+        refuse(context, (*OF_A_STEP, "threads", "on_cpu", *_OF_A_CHOICE), "needs a TARGET")
         write_result(rendered_decisions(form, output), output)
         return
     from placer.cli import sweep as sweeps
     from placer.cli.job import job_explanation
-    from placer.cli.shapes import example, parse_batch, parse_sweep
+    from placer.cli.shapes import parse_batch, parse_sweep
     from placer.decision import objective_of
-    from placer.workload import Job, check_devices, check_on_cpu, load_exported, load_target, make_workload
+    from placer.workload import Job, check_devices, check_on_cpu
 
     with usage_errors():
         shapes = [parse_batch(text) for text in batches]
         wanted = None if sweep is None else parse_sweep(sweep)
         aim = objective_of(objective, parse_amounts("price", price), parse_amounts("watts", watts))
-    exported = target.endswith(".pt2")
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    inputs = example(shapes) if shapes else None
-    model: Any
-    draw: Callable[[], None] | None = None
-    if exported:
-        model, own = load_exported(target, train=mode == "train")
-        inputs = own if inputs is None else inputs
-    else:
-        model, draw = load_target(target)
-    if isinstance(model, Job):
-        _no_options(context, _OF_A_STEP, "is for a single step; a Job says what to run in its parts")
+    what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    if isinstance(what, Job):
+        refuse(context, ("threads", "on_cpu"), "is for a single step; a Job says what to run in its parts")
         with usage_errors():
-            job_explanation(model, draw, wanted, check_devices(devices or None), profiles, what_if, aim, form, output)
+            job_explanation(what, wanted, check_devices(devices or None), profiles, what_if, aim, form, output)
         _warn_of_speed(profiles)
         return
-    if not shapes and not exported:
-        raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
     if wanted is not None and (wanted.part or wanted.over not in ("batch", "steps")):
         raise click.UsageError(f"--sweep {sweep} is for a placer.Job, and {target} is a model", context)
     with usage_errors():
-        workload = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
-        workload = replace(workload, draw=draw, on_cpu=check_on_cpu(on_cpu, workload))
+        workload = replace(what, on_cpu=check_on_cpu(on_cpu, what))
         names = check_devices(devices or None)
         explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if, aim=aim)
         swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
@@ -132,17 +114,8 @@ def command(
     _warn_of_speed(profiles)
 
 
-#: Options that say what a single step is, and between what to choose by what.
-_OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data", "threads", "on_cpu")
+#: Options that say between what to choose, and by what.
 _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
-
-
-def _no_options(context: click.Context, names: Sequence[str], why: str) -> None:
-    """Refuse options that would have no effect. Raises click.UsageError."""
-    for name in names:
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            option = next(p for p in context.command.params if p.name == name).opts[0]
-            raise click.UsageError(f"{option} {why}", context)
 
 
 def _explain(

@@ -16,6 +16,7 @@ from placer.errors import PlacerError
 _COMMANDS = {
     "calibrate": "placer.cli.calibrate",
     "explain": "placer.cli.explain",
+    "fleet": "placer.cli.fleet",
     "run": "placer.cli.run",
     "validate": "placer.cli.validate",
     "profile": "placer.cli.profile",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 
 from placer.cli import sweep as sweeps
@@ -16,20 +15,15 @@ from placer.workload import Job, check_available
 
 
 def job_explanation(
-    job: Job, draw: Callable[[], None] | None, wanted: Range | None, names: Sequence[str] | None,
+    job: Job, wanted: Range | None, names: Sequence[str] | None,
     profiles: Sequence[str], what_if: str | None, aim: Objective, form: str, output: str | None,
 ) -> None:  # fmt: skip
     """Write why the job runs where it does, or the ``wanted`` sweep, as ``form`` to ``output``.
 
-    ``draw`` fills the weights whose initialisation was deferred. Raises ValueError for a sweep over what the job does
-    not have, and PlacerError where it cannot be priced.
+    Raises ValueError for a sweep over what the job does not have, and PlacerError where it cannot be priced.
     """
     if not profiles and names is not None:
         check_available(names)
-    job = Job(
-        [part.changed(workload=replace(part.workload, draw=draw)) for part in job.parts], repeats=job.repeats,
-        apart=job.apart,
-    )  # fmt: skip
     plans: Plans = {}  # what a sweep leaves alone is priced once
     explain = partial(_explained, names=names, profiles=profiles, what_if=what_if, aim=aim, plans=plans)
     swept = None if wanted is None else sweeps.of_job(wanted, job, partial(explain, advice=False))

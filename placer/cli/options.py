@@ -22,9 +22,13 @@ def amounts_option(name: str, unit: str, text: str) -> Callable[[F], F]:
     return click.option(f"--{name}", multiple=True, metavar=f"DEVICE={unit}", help=f"{text} May be repeated.")
 
 
-def parse_amounts(name: str, given: Sequence[str]) -> dict[str, float] | None:
-    """``("cpu=0.10", "cuda=2.50")`` -> ``{"cpu": 0.1, "cuda": 2.5}``; None of none. A wrong text raises ValueError."""
+def parse_amounts(name: str, given: Sequence[str], what: str = "device") -> dict[str, float] | None:
+    """``("cpu=0.10", "cuda=2.50")`` -> ``{"cpu": 0.1, "cuda": 2.5}``; None of none. A wrong text raises ValueError.
+
+    ``what`` is what the names are of.
+    """
     found: dict[str, float] = {}
+    example = "cpu" if what == "device" else "T4"
     for text in given:
         device, _, number = text.rpartition("=")
         try:
@@ -32,7 +36,7 @@ def parse_amounts(name: str, given: Sequence[str]) -> dict[str, float] | None:
         except ValueError:
             found = {"": 0.0}
         if not device.strip() or not 0.0 < found.get(device.strip(), 0.0) < math.inf:
-            raise ValueError(f"--{name} {text!r} is not a device and a positive number, like --{name} cpu=0.10")
+            raise ValueError(f"--{name} {text!r} is not a {what} and a positive number, like --{name} {example}=0.10")
     return found or None
 
 

@@ -5,11 +5,11 @@ from placer.decision.advice import LEAST_GAIN, Advice, advise
 from placer.decision.asked import Asked, asked, profile_named
 from placer.decision.candidates import lacks, unusable
 from placer.decision.changes import batch_size, with_batch
-from placer.decision.comparison import Comparison, compare
+from placer.decision.comparison import Comparison, compare, without_maker
 from placer.decision.convention import conventional, reachable
 from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide, probability_faster
 from placer.decision.making import make_plan, plan_for
-from placer.decision.objective import OBJECTIVES, TIME, Objective, objective_of
+from placer.decision.objective import MANY, OBJECTIVES, TIME, Objective, objective_of
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.plan_cache import plans
@@ -31,6 +31,7 @@ __all__ = [
     "Comparison",
     "Decision",
     "LEAST_GAIN",
+    "MANY",
     "OBJECTIVES",
     "Objective",
     "Plan",
@@ -79,5 +80,6 @@ __all__ = [
     "with_occupied",
     "with_race",
     "with_seen",
+    "without_maker",
     "words",
 ]

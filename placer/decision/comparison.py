@@ -151,6 +151,11 @@ def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str
     for device, prediction in found.items():
         fit = prediction.priced.fit
         gpu = fit.gpu if fit is not None and prediction.provenance != "calibrated" else ""
-        name = f"{device}@{_MAKER.sub('', gpu) or Path(profile.name).stem or 'profile'}"
+        name = f"{device}@{without_maker(gpu) or Path(profile.name).stem or 'profile'}"
         named[name] = dataclasses.replace(prediction, device=name)
     return named
+
+
+def without_maker(gpu: str) -> str:
+    """A GPU's name as people say it: ``RTX 4090``, not ``NVIDIA GeForce RTX 4090``."""
+    return _MAKER.sub("", gpu)

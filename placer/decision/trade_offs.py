@@ -26,15 +26,17 @@ class Point:
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
     """The points that no other one betters in something without being worse in anything else, in the order given.
 
-    Another one betters a point only where all is known of it that is known of the point.
+    Differences below 2 % are none. Another one betters a point only where all is known of it that is known of the
+    point.
     """
     return tuple(point for point in points if not any(_betters(other, point) for other in points))
 
 
 def _betters(other: Point, point: Point) -> bool:
-    known = [i for i, value in enumerate(point.values) if value is not None]
-    theirs, own = ([p.values[i] for i in known] for p in (other, point))
-    return theirs != own and all(a is not None and b is not None and a <= b for a, b in zip(theirs, own, strict=True))
+    pairs = [(theirs, own) for theirs, own in zip(other.values, point.values, strict=True) if own is not None]
+    if any(theirs is None or theirs > own * (1.0 + _SAME) for theirs, own in pairs):
+        return False
+    return any(theirs is not None and theirs < own * (1.0 - _SAME) for theirs, own in pairs)
 
 
 def trade(other: Point, chosen: Point) -> str:

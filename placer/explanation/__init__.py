@@ -26,7 +26,9 @@ __all__ = [
     "SpanRow",
     "build",
     "device_row",
+    "draw_svg",
     "headings",
+    "kind_mark",
     "legend",
     "load_rich",
     "machine_parts",
@@ -34,38 +36,49 @@ __all__ = [
     "new_table",
     "plain",
     "printable_values",
+    "provenance_kind",
     "render_html",
     "render_sweep",
     "render_text",
+    "page_template",
     "sureness",
+    "workload_line",
 ]
 
 if TYPE_CHECKING:
+    from placer.explanation.charts import svg as draw_svg
     from placer.explanation.console import load_rich, plain
     from placer.explanation.html import render as render_html
+    from placer.explanation.page import template as page_template
     from placer.explanation.printable import printable as printable_values
-    from placer.explanation.provenance import headings, legend, marked
+    from placer.explanation.provenance import headings, kind_mark, legend, marked
+    from placer.explanation.provenance import kind as provenance_kind
     from placer.explanation.sweep import Sweep
     from placer.explanation.sweep_text import render as render_sweep
     from placer.explanation.tables import new_table
     from placer.explanation.text import render as render_text
-    from placer.explanation.verdict import machine_parts, sureness
+    from placer.explanation.verdict import machine_parts, sureness, workload_line
 
 #: Module and name behind each name that is loaded on first use.
 _HOMES = {
     "Sweep": ("sweep", "Sweep"),
+    "draw_svg": ("charts", "svg"),
     "headings": ("provenance", "headings"),
+    "kind_mark": ("provenance", "kind_mark"),
     "legend": ("provenance", "legend"),
     "load_rich": ("console", "load_rich"),
     "machine_parts": ("verdict", "machine_parts"),
     "marked": ("provenance", "marked"),
     "new_table": ("tables", "new_table"),
+    "page_template": ("page", "template"),
     "plain": ("console", "plain"),
     "printable_values": ("printable", "printable"),
+    "provenance_kind": ("provenance", "kind"),
     "render_html": ("html", "render"),
     "render_sweep": ("sweep_text", "render"),
     "render_text": ("text", "render"),
     "sureness": ("verdict", "sureness"),
+    "workload_line": ("verdict", "workload_line"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placer.decision import TIME, Point, trade
+from placer.decision import MANY, TIME, Point, trade
 from placer.explanation.data import ExplanationData
 from placer.explanation.provenance import headings
 from placer.explanation.rows import DeviceRow
@@ -14,8 +14,8 @@ from placer.units import format_dollars, format_duration, format_joules
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: Steps that the table is about where nobody said how many there will be: one costs next to nothing.
-_MANY = 1_000_000
+#: Columns of the table.
+HEADS = ("", "time", "money", "energy ~", "")
 
 
 def told(explanation: ExplanationData) -> bool:
@@ -26,18 +26,27 @@ def told(explanation: ExplanationData) -> bool:
 
 def table(explanation: ExplanationData) -> Table:
     """One row per device, with what it gives for what it costs beside the choice."""
+    drawn = new_table(title(explanation), HEADS)
+    for name, row in zip(explanation.devices, cells(explanation), strict=True):
+        drawn.add_row(*row, style="bold" if name == explanation.decision.device else "")
+    return drawn
+
+
+def title(explanation: ExplanationData) -> str:
+    """What the table is about."""
+    return f"What {_run(explanation)} cost"
+
+
+def cells(explanation: ExplanationData) -> list[list[str]]:
+    """The cells below ``HEADS``, by device."""
     called = headings(explanation.devices)
-    drawn = new_table(f"What {_run(explanation)} cost", ["", "time", "money", "energy ~", ""])
+    found = []
     for name, row in explanation.devices.items():
         seconds = _seconds(row)
-        cells = (
-            format_duration(seconds),
-            "-" if row.dollars_per_hour is None else format_dollars(row.dollars_per_hour * seconds / 3600.0),
-            "-" if row.watts is None else format_joules(row.watts * seconds),
-        )
-        style = "bold" if name == explanation.decision.device else ""
-        drawn.add_row(called[name], *cells, said(explanation, name), style=style)
-    return drawn
+        money = "-" if row.dollars_per_hour is None else format_dollars(row.dollars_per_hour * seconds / 3600.0)
+        energy = "-" if row.watts is None else format_joules(row.watts * seconds)
+        found.append([called[name], format_duration(seconds), money, energy, said(explanation, name)])
+    return found
 
 
 def said(explanation: ExplanationData, name: str) -> str:
@@ -58,7 +67,7 @@ def _point(name: str, row: DeviceRow, objective: str) -> Point:
 
 
 def _seconds(row: DeviceRow) -> float:
-    return _MANY * row.step_seconds if row.total_seconds is None else row.total_seconds
+    return MANY * row.step_seconds if row.total_seconds is None else row.total_seconds
 
 
 def _run(explanation: ExplanationData) -> str:

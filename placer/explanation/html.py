@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.errors import PlacerError
-from placer.explanation import charts, job_parts
+from placer.explanation import charts, costs, job_parts
 from placer.explanation.data import ExplanationData
 from placer.explanation.icicle import Cell, cells
 from placer.explanation.layers import Node, gathered, inside, joined, tree
+from placer.explanation.page import template
 from placer.explanation.provenance import all_calibrated, headings, kind, legend, marked
 from placer.explanation.step_parts import ONE_TIME, PARTS, first_step, shown_parts, step_parts
 from placer.explanation.sweep import Sweep
@@ -31,17 +31,9 @@ MOST = 0.9
 
 def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
     """The page; ``sweep`` adds its plot. Raises PlacerError without jinja2 or vl-convert."""
-    try:
-        import jinja2
-    except ImportError:
-        raise PlacerError("the html report needs jinja2; run: pip install 'torch-placer[report]'") from None
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("placer.explanation", "report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
     headline, *details = verdict(explanation)
     devices, called = list(explanation.devices), headings(explanation.devices)
-    page = environment.get_template("report.html.j2").render(
+    page: str = template("report.html.j2").render(
         headline=headline,
         details=details,
         workload=workload_line(explanation.workload),
@@ -51,6 +43,8 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         apart=job_parts.apart_line(explanation),
         devices=[{"name": called[name], "chosen": name == explanation.decision.device} for name in devices],
         steps=_steps(explanation),
+        costs=costs.cells(explanation) if costs.told(explanation) else [],
+        costs_title=costs.title(explanation),
         made_of_svg=charts.made_of(explanation) if devices else "",
         made_of=_made_of(explanation),
         bounded=bounds_lines(explanation),

@@ -25,8 +25,13 @@ def kind(name: str, provenance: str) -> str:
 
 def marked(name: str, provenance: str) -> str:
     """The name of a device with the mark of what its numbers rest on."""
-    mark = MARKS.get(kind(name, provenance))
+    mark = kind_mark(name, provenance)
     return f"{name} {mark}" if mark else name
+
+
+def kind_mark(name: str, provenance: str) -> str:
+    """The mark of what a device's numbers rest on; "" of a calibrated one."""
+    return MARKS.get(kind(name, provenance), "")
 
 
 def headings(devices: Mapping[str, DeviceRow]) -> dict[str, str]:

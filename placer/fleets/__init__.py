@@ -3,7 +3,7 @@
 from placer.fleets.answers import fleet
 from placer.fleets.cpus import cpu_class
 from placer.fleets.data import FleetRow
-from placer.fleets.machine import Machine, machine_named
+from placer.fleets.machine import Machine, gpu_beside, machine_named
 from placer.fleets.pricing import Traced, compare, traced
 from placer.fleets.result import Fleet
 
@@ -15,6 +15,7 @@ __all__ = [
     "compare",
     "cpu_class",
     "fleet",
+    "gpu_beside",
     "machine_named",
     "traced",
 ]

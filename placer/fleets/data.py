@@ -18,7 +18,8 @@ _HOUR = 3600.0
 class FleetRow:
     """One kind of machine, on the best of its devices. Times in seconds, money in dollars, energy in joules.
 
-    ``devices`` are the prices of all its devices. ``verdict`` says what it gives beside the best row; ``pareto``: no
+    ``devices`` are the prices of all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
+    was calibrated). ``verdict`` says what it gives beside the best row; ``pareto``: no
     other row betters it in something without being worse in anything else. ``reaches`` is whether it does within the
     target (None without one).
     """
@@ -27,6 +28,7 @@ class FleetRow:
     count: int
     device: str
     devices: Mapping[str, DeviceRow]
+    gpu: str = ""
     note: str = ""
     verdict: str = ""
     pareto: bool = False
@@ -63,6 +65,14 @@ class FleetRow:
     def seconds(self) -> float:
         """What counts: of all where it is known how many there are, else of one."""
         return self.row.step_seconds if self.row.total_seconds is None else self.row.total_seconds
+
+    @property
+    def between(self) -> tuple[float, float]:
+        """A 90 % interval of ``seconds``. What is paid once counts as known."""
+        if self.row.total_seconds is None:
+            return self.low, self.high
+        steps = (self.row.total_seconds - self.one_time_seconds) / self.step_seconds
+        return self.one_time_seconds + steps * self.low, self.one_time_seconds + steps * self.high
 
     @property
     def dollars(self) -> float | None:

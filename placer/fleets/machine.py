@@ -75,7 +75,12 @@ def machine_named(text: str, cpu: Profile | None = None, price: float | None = N
     gpu = next((fit.gpu for fit in found.fits if fit.gpu and not fit.families), "")
     if not gpu or "cpu" in found.devices():
         return Machine(text, found, price=price, note=_note(found))
-    return Machine(gpu, beside, gpu=gpu, devices=found.devices(), price=price)
+    return gpu_beside(gpu, beside, price)
+
+
+def gpu_beside(gpu: str, cpu: Profile, price: float | None = None) -> Machine:
+    """A GPU of the catalog, driven by that CPU, which itself is not compared. Raises UnknownGPU."""
+    return Machine(gpu, cpu, gpu=gpu, devices=gpu_profile(gpu, cpu).devices(), price=price)
 
 
 def _note(profile: Profile) -> str:

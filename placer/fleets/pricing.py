@@ -37,12 +37,17 @@ class Traced:
     unit: str
     workload: Mapping[str, Any]
 
-    def totals(self, machine: Machine) -> dict[str, Total]:
-        """The step or the job on each device of a machine. Raises ProfileError."""
+    def totals(self, machine: Machine, known: dict[tuple[str, int], Total] | None = None) -> dict[str, Total]:
+        """The step or the job on each device of a machine. Raises ProfileError.
+
+        ``known`` holds what was priced before, by device and profile: machines share CPUs.
+        """
         found: dict[str, Total] = {}
+        known = {} if known is None else known
         for device, profile in machine.sources:
             if not any(lacks(device, trace) for _, _, trace in self.parts):
-                found[device] = self._on(device, profile)
+                key = device, id(profile)
+                found[device] = known[key] if key in known else known.setdefault(key, self._on(device, profile))
         if not found:
             raise ProfileError(f"no device of {machine.name} can run it")
         return found
@@ -89,11 +94,12 @@ def compare(
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)
     prices: dict[Hashable, Mapping[str, Total] | str] = {}
+    devices: dict[tuple[str, int], Total] = {}
     rows: dict[tuple[Hashable, float | None], FleetRow] = {}
     left_out: dict[str, list[str]] = {}
     for (kind, price), members in alike.items():
         if kind not in prices:
-            prices[kind] = _attempt(partial(known.totals, members[0]))
+            prices[kind] = _attempt(partial(known.totals, members[0], devices))
         totals = prices[kind]
         if isinstance(totals, str):
             left_out.setdefault(totals, []).extend(machine.name for machine in members)
@@ -103,7 +109,7 @@ def compare(
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
     each = (
-        replace(row, machine=machine.name, count=machine.count, note=machine.note)
+        replace(row, machine=machine.name, count=machine.count, gpu=machine.gpu, note=machine.note)
         for key, row in ranked(rows, objective, target).items()
         for machine in alike[key]
     )
@@ -116,7 +122,7 @@ def _row(machine: Machine, totals: Mapping[str, Total], count: int | None, objec
     wanted = Objective("energy" if objective == "energy" else "time", price=price)
     best = decide(totals, count, wanted if all(t.watts is not None for t in totals.values()) else Objective())
     devices: dict[str, DeviceRow] = {name: device_row(each, wanted) for name, each in totals.items()}
-    return FleetRow(machine.name, machine.count, best.device, devices, machine.note)
+    return FleetRow(machine.name, machine.count, best.device, devices, machine.gpu, machine.note)
 
 
 def _attempt(price: Callable[[], Mapping[str, Total]]) -> Mapping[str, Total] | str:

@@ -7,14 +7,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from placer.decision import Point, pareto, trade
+from placer.decision import ABOUT_THE_SAME, Point, pareto, trade
 from placer.fleets.data import FleetRow
-from placer.units import format_bytes, format_duration, format_ratio
+from placer.units import format_bytes, format_ratio
 
 #: What bounds a step, in a word or two.
 LIMITS = {
-    "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory traffic",
-    "waits": "waiting for values", "loader": "the loader",
+    "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory",
+    "waits": "waits", "loader": "the loader",
 }  # fmt: skip
 _Name = TypeVar("_Name", bound=Hashable)
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
@@ -36,7 +36,9 @@ def ranked(rows: Mapping[_Name, FleetRow], objective: str, target: float | None)
 
 
 def _key(row: FleetRow, objective: str, target: float | None) -> tuple[bool, bool, float, float]:
-    aim = "cost" if target is not None and row.reaches and objective == "time" else objective
+    aim = objective
+    if target is not None and (objective == "time" or not row.reaches):
+        aim = "cost" if row.reaches else "time"  # the cheapest that reaches it, else what comes closest
     amount = {"time": row.seconds, "cost": row.dollars, "energy": row.joules}[aim]
     return not row.fits, target is not None and not row.reaches, math.inf if amount is None else amount, row.seconds
 
@@ -51,12 +53,12 @@ def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None
     if row.reaches is False and target is not None:
         limit = LIMITS.get(row.bounded_by or "", "")
         by = f", bounded by {limit}" if limit else ""
-        return f"{format_ratio(row.seconds / target)} the target of {format_duration(target)}{by}"
+        return f"{format_ratio(row.seconds / target)} the target{by}"
     if row is best:
         if target is None:
             return _BEST[objective] if objective != "cost" or row.dollars is not None else "no price is known"
         return "cheapest that reaches the target" if row.dollars is not None else "reaches the target"
-    return trade(_point(row, objective), _point(best, objective)) or "the same"
+    return trade(_point(row, objective), _point(best, objective)) or ABOUT_THE_SAME
 
 
 def _memory(row: FleetRow) -> str:

@@ -1,17 +1,21 @@
-"""A Fleet as text: the answer in a line, then a row for every machine."""
+"""A fleet as text: the answer in a line, then a row for every machine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from placer.explanation import legend, load_rich, marked, new_table, plain
+from placer.explanation import legend, load_rich, new_table, plain
 from placer.fleets.data import FleetData, FleetRow
-from placer.units import format_dollars, format_duration, format_joules, format_seconds
+from placer.fleets.lines import Line, called, cut, has_trades, lines, many, of_how_many
+from placer.fleets.ranking import LIMITS
+from placer.units import format_dollars, format_duration, format_interval, format_joules
 
 #: Stands beside the machines of the Pareto set.
 MARK = "*"
-#: Steps that money and energy are told of where nobody said how many there will be: one costs next to nothing.
-MANY = 1_000_000
+#: Characters of a name that is kept on one line at the expense of the verdict.
+LONGEST_NAME = 32
+_ENERGY = "Energy (~) is an estimate from data sheets and predicted use, not a measurement."
 
 
 def render(fleet: FleetData, *, width: int = 100, color: bool = False) -> str:
@@ -19,15 +23,12 @@ def render(fleet: FleetData, *, width: int = 100, color: bool = False) -> str:
     load_rich()
     from rich.text import Text
 
-    parts: list[Any] = [Text(headline(fleet), style="bold"), "", table(fleet), ""]
-    if any(row.pareto for row in fleet.rows[1:]):
-        priced = "money" if any(row.dollars is not None for row in fleet.rows) else ""
-        also = "energy" if fleet.objective == "energy" else ""
-        beaten = " and ".join(filter(None, ("time", priced, also)))
-        if beaten != "time":
-            parts.append(f"{MARK} no other machine is better in {beaten} together.")
-    parts += legend({f"{row.machine}{number}": row.row for number, row in enumerate(fleet.rows)})
-    parts += [f"- {note}" for note in fleet.notes]
+    every = lines(fleet.rows)
+    shown = cut(fleet, every)
+    parts: list[Any] = [Text(headline(fleet), style="bold"), *details(fleet), table(fleet, shown)]
+    if len(shown) < len(every):
+        parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
+    parts += [*remarks(fleet, shown), *(f"- {note}" for note in fleet.notes)]
     return plain(parts, width=width, color=color)
 
 
@@ -36,46 +37,77 @@ def headline(fleet: FleetData) -> str:
     best = fleet.best
     if best is None:
         first = fleet.rows[0]
-        return f"none: {first.machine} comes closest ({first.verdict})"
-    took = f"{best.device} of {best.machine}, {format_duration(best.seconds)} {_of(fleet)}"
+        why = "it fits nowhere" if not first.fits else "no machine reaches the target"
+        return f"{why}; closest: {first.device} of {called(first)}, {first.verdict}"
+    of = f"a {fleet.unit}" if fleet.count is None else f"for {of_how_many(fleet)}"
+    took = f"{format_duration(best.seconds)} {of}"
     money = "" if best.dollars is None else f", {_money(fleet, best)}"
-    return f"{took}{money}: {best.verdict}"
+    money += " a million" if money and fleet.count is None else ""
+    return f"{best.device} of {called(best)}: {best.verdict}, {took}{money}"
 
 
-def table(fleet: FleetData) -> Any:
-    """One row per kind of machine, the best first."""
-    several = any(row.count > 1 for row in fleet.rows)
-    priced = any(row.dollars is not None for row in fleet.rows)
-    whole = fleet.count is not None
-    columns = ["machine", *(["count"] if several else []), "device", fleet.unit, "90% from", "to",
-               *(["in all"] if whole else []), *([_of(fleet, "money")] if priced else []),
-               *([_of(fleet, "energy ~")] if fleet.objective == "energy" else []), "verdict"]  # fmt: skip
-    drawn = new_table("", columns)
-    for name in ("device", "verdict"):
-        drawn.columns[columns.index(name)].justify = "left"
-    for row in fleet.rows:
-        cells = [marked(row.machine, row.provenance) + (f" {MARK}" if row.pareto and priced else "")]
-        cells += [f"{row.count:,}"] if several else []
-        cells += [row.device, *map(format_seconds, (row.step_seconds, row.low, row.high))]
-        cells += [format_duration(row.seconds)] if whole else []
-        cells += ["-" if row.dollars is None else _money(fleet, row)] if priced else []
-        if fleet.objective == "energy":
-            cells.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
-        drawn.add_row(*cells, row.verdict, style="bold" if row is fleet.best else "")
+def details(fleet: FleetData) -> list[str]:
+    """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
+    first = fleet.rows[0]
+    limit = LIMITS.get(first.bounded_by or "")
+    found = [f"A {fleet.unit} there is bounded by {limit}."] if limit and fleet.best is first else []
+    if fleet.target is None:
+        return found
+    reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
+    what = f"one {fleet.unit}" if fleet.count is None else of_how_many(fleet)
+    machines = sum(row.count for row in fleet.rows)
+    return [*found, f"Target: {format_duration(fleet.target)} for {what}; {reach:,} of {machines:,} machines reach it."]
+
+
+def table(fleet: FleetData, shown: Sequence[Line]) -> Any:
+    """One row a line: the Pareto set is marked in front."""
+    heads, *cells = columns(fleet, shown)
+    blank = "  " if has_trades(fleet) else ""
+    drawn = new_table("", [blank + heads[0], *heads[1:]])
+    drawn.title = None
+    drawn.padding = (0, 1, 0, 0)
+    longest = max(len(line.marked) for line in shown)
+    for column, head in zip(drawn.columns, heads, strict=True):
+        column.justify = "left" if head in ("machine", "on", "verdict") else "right"
+        column.no_wrap = head != "verdict" and (head != "machine" or longest <= LONGEST_NAME)
+    for line, (name, *rest) in zip(shown, cells, strict=True):
+        front = f"{MARK} " if blank and line.row.pareto else blank
+        drawn.add_row(front + name, *rest, style="bold" if line.row is fleet.best else "")
     return drawn
 
 
+def columns(fleet: FleetData, shown: Sequence[Line]) -> list[list[str]]:
+    """The heads of the columns, then the cells of every line. Times are in all, where the number of steps is known."""
+    priced = any(row.dollars is not None for row in fleet.rows)
+    power = fleet.objective == "energy"
+    per = "" if fleet.count is not None else "\nof 1M"
+    found = [["machine", "on", fleet.unit if fleet.count is None else "in all", "90% between",
+              *([f"money{per}"] if priced else []), *([f"energy ~{per}"] if power else []), "verdict"]]  # fmt: skip
+    for line in shown:
+        row = line.row
+        cells = [line.marked, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
+        cells += ["-" if row.dollars is None else _money(fleet, row)] if priced else []
+        cells += [_energy(fleet, row)] if power else []
+        found.append([*cells, row.verdict])
+    return found
+
+
+def remarks(fleet: FleetData, shown: Sequence[Line]) -> list[str]:
+    """What the marks, the money and the energy mean."""
+    found = []
+    if has_trades(fleet):
+        known = ["time", *(["money"] if any(row.dollars is not None for row in fleet.rows) else []),
+                 *(["energy"] if fleet.objective == "energy" else [])]  # fmt: skip
+        better = " and ".join(filter(None, (", ".join(known[:-1]), known[-1])))
+        found.append(f"{MARK} no other machine is better in {better} together.")
+    found += legend({f"{line.row.device}@{number}": line.row.row for number, line in enumerate(shown)})
+    found += [_ENERGY] if fleet.objective == "energy" else []
+    return found
+
+
 def _money(fleet: FleetData, row: FleetRow) -> str:
-    return format_dollars((row.dollars or 0.0) * _many(fleet))
+    return format_dollars((row.dollars or 0.0) * many(fleet))
 
 
-def _many(fleet: FleetData) -> int:
-    return 1 if fleet.count is not None else MANY
-
-
-def _of(fleet: FleetData, what: str = "") -> str:
-    """``for 1,000 steps``; of a long run, ``a step``, or an amount ``of a million``."""
-    if not what:
-        several = "s" if (fleet.count or 1) > 1 else ""
-        return f"a {fleet.unit}" if fleet.count is None else f"for {fleet.count:,} {fleet.unit}{several}"
-    return what if fleet.count is not None else f"{what} of a million"
+def _energy(fleet: FleetData, row: FleetRow) -> str:
+    return "-" if row.joules is None else format_joules(row.joules * many(fleet))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ from click.testing import CliRunner, Result
 
 from placer import decision as deciding
 from placer.cli import main
+
+#: Before 8.2, click mixes the two streams of a command unless it is told not to.
+STREAMS_APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 NETS = """
 import torch
@@ -42,10 +46,10 @@ def run() -> Callable[..., Result]:
     """The command, in this process. A traceback fails the test."""
 
     def invoke(*arguments: str, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, list(arguments), prog_name="placer")
-        assert result.exit_code == code, result.output
+        result = CliRunner(**STREAMS_APART).invoke(main, list(arguments), prog_name="placer")
+        assert result.exit_code == code, result.stdout + result.stderr
         assert result.exception is None or isinstance(result.exception, SystemExit)
-        assert "Traceback" not in result.output
+        assert "Traceback" not in result.stdout + result.stderr
         if code == 1:
             assert result.stderr.startswith("placer: ")
             assert len(result.stderr.splitlines()) == 1

@@ -50,6 +50,9 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--threads", "--device",
                                   "--profile", "--what-if", "--on-cpu", "--objective", "--price",
                                   "--watts", "--sweep", "--format", "--output"}  # fmt: skip
+    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--machine", "--gpu",
+                                "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective", "--target",
+                                "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
                                    "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
                                    "--jobs"}  # fmt: skip

@@ -23,6 +23,11 @@ def test_a_point_is_beaten_by_what_is_nowhere_worse() -> None:
     assert names(fast, Point("g", 1.0, 5.0)) == "fg"  # equal ones don't beat each other
 
 
+def test_a_difference_below_two_percent_is_none() -> None:
+    assert names(Point("fastest", 1.0, 10.0), Point("c", 1.01, 1.0)) == "c"
+    assert names(Point("a", 1.0, 1.01), Point("b", 1.01, 1.0)) == "ab"
+
+
 def test_what_nobody_knows_beats_nothing() -> None:
     assert names(Point("u", 1.0), Point("k", 2.0, 1.0)) == "uk"
     assert names(Point("u", 3.0), Point("k", 2.0, 1.0)) == "k"

@@ -59,3 +59,13 @@ def test_a_job_is_decided_by_money_too() -> None:
 def test_a_device_without_a_price_is_named() -> None:
     with pytest.raises(placer.PlacerError, match="no price is given for cuda@A100"):
         explained(objective="cost", price={"cpu": 0.05})
+
+
+def test_the_page_has_the_same_table_where_money_or_energy_was_asked_about() -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    page = explained(objective="cost", price={"cpu": 0.05, "cuda": 4.0}).to_html()
+    assert "What a million steps cost" in page
+    assert "× the money</td>" in page
+    assert "Energy is an estimate" in page
+    assert "What a million steps cost" not in explained().to_html()

@@ -1,0 +1,129 @@
+"""``placer fleet``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from placer.cli.options import parse_amounts, usage_errors
+from placer.cli.output import terminal, write_result
+from placer.cli.work import step_options, work
+
+if TYPE_CHECKING:
+    from placer.fleets import Fleet, Machine
+
+#: The form that is about the machine it is made on: with none named, only this one is priced.
+_OF_A_NODE = "nfd"
+
+
+@click.command("fleet")
+@click.argument("target")
+@step_options
+@click.option("--machine", "machines", multiple=True, metavar="FILE|NAME|NAME=VCPUS[:GPU]",
+              help="A machine by its profile; here, this one; or one called NAME, of which the vCPUs are known, and "
+                   "perhaps a GPU: g4dn.xlarge=4:T4. May be repeated.")  # fmt: skip
+@click.option("--gpu", "gpus", multiple=True, metavar="GPU",
+              help="A GPU beside this machine's CPU (placer gpus lists them), or all. May be repeated.")
+@click.option("--vcpus", multiple=True, type=float, metavar="N", help="A cloud CPU with N vCPUs. May be repeated.")
+@click.option("--nodes", "files", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
+              help="Machines of a CSV or JSON file: name; profile, vcpus or gpu; price, count. May be repeated.")
+@click.option("--catalog", type=click.Choice(["skypilot"]),
+              help="The instance types of SkyPilot's catalog, with their prices.")  # fmt: skip
+@click.option("--profile", metavar="FILE|NAME", help="Take the machine of this profile for this one.")
+@click.option("--price", multiple=True, metavar="NAME=DOLLARS",
+              help="Dollars per hour of a machine, by its name or its GPU. May be repeated.")  # fmt: skip
+@click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
+              help="What stands first.")  # fmt: skip
+@click.option("--target", "limit", metavar="50ms|2h",
+              help="What reaches it stands first, cheapest at the top. It is meant for all --steps, or all repeats of "
+                   "a job; without their number, for one step or job.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["text", "json", "html", "nfd", "slurm"]), default="text",
+              show_default=True, help="nfd: labels for Kubernetes node feature discovery. slurm: #SBATCH lines.")
+@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout.")
+def command(
+    target: str,
+    batches: tuple[str, ...],
+    mode: str | None,
+    optimizer: str | None,
+    steps: int | None,
+    data: str,
+    machines: tuple[str, ...],
+    gpus: tuple[str, ...],
+    vcpus: tuple[float, ...],
+    files: tuple[str, ...],
+    catalog: str | None,
+    profile: str | None,
+    price: tuple[str, ...],
+    objective: str,
+    limit: str | None,
+    form: str,
+    output: str | None,
+) -> None:
+    """Say on which machine it should run, and for how much.
+
+    Without a machine, this one is compared with the GPUs that clouds rent, driven by its CPU. It is called "here".
+
+    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory that takes no
+    argument), or an exported program, file.pt2.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
+    context = click.get_current_context()
+    from placer.cli import machines as known
+    from placer.cli.shapes import parse_batch
+    from placer.fleets import compare
+    from placer.units import parse_duration
+
+    with usage_errors():
+        shapes = [parse_batch(text) for text in batches]
+        seconds = None if limit is None else parse_duration(limit)
+        prices = parse_amounts("price", price, "machine") or {}
+    here = known.host(profile)
+    with usage_errors():
+        found = [known.named(text, here) for text in machines]
+        found += known.of_gpus(gpus, here.profile) + known.of_vcpus(vcpus)
+        found += [machine for path in files for machine in known.of_file(path, here.profile)]
+        found += [] if catalog is None else known.of_catalog(catalog)
+        if not (machines or files or catalog):
+            rented = [] if gpus or vcpus or form == _OF_A_NODE else known.RENTED
+            found = [here, *found, *known.of_gpus(rented, here.profile)]
+        found = known.priced(found, prices, here)
+        if form == _OF_A_NODE and len(found) > 1:
+            raise ValueError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}")
+    what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    with usage_errors():
+        fleet = compare(what, found, objective=objective, target=seconds)
+        fleet = replace(fleet, notes=(*_notes(here, found, prices), *fleet.notes))
+    write_result(_rendered(fleet, form, output), output)
+
+
+def _notes(here: Machine, machines: Sequence[Machine], prices: object) -> list[str]:
+    """Which CPU drives the GPUs, and where the prices come from."""
+    found = []
+    cpu = here.profile.fingerprint.get("cpu", "unknown CPU")
+    if any(machine.profile is here.profile and machine.name != here.name for machine in machines):
+        found.append(f"the CPU beside the GPUs is {here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
+    elif any(machine.name == here.name for machine in machines):
+        found.append(f"{here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
+    dates = sorted({machine.note.rpartition("price of ")[2] for machine in machines if "price of " in machine.note})
+    if dates:
+        found.append(f"prices on demand are those of SkyPilot's catalog of {' and '.join(dates)}")
+    if prices or any(machine.price is not None and "price of " not in machine.note for machine in machines):
+        found.append("prices per hour are as given")
+    return found
+
+
+def _rendered(fleet: Fleet, form: str, output: str | None) -> str:
+    if form == "json":
+        return fleet.to_json()
+    if form == "html":
+        return fleet.to_html()
+    if form == "nfd":
+        return fleet.to_nfd()
+    if form == "slurm":
+        return fleet.to_slurm()
+    width, color = terminal(output)
+    return fleet.to_text(width=width, color=color)

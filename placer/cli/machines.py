@@ -1,0 +1,153 @@
+"""Which machines a command line names: profiles, GPUs, numbers of vCPUs, a file of them, or a catalog of clouds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.decision import present_profile, profile_named, without_maker
+from placer.errors import PlacerError, UnknownGPU
+from placer.fleets import Machine, cpu_class, gpu_beside, machine_named
+from placer.profile import Profile, find_gpu, gpus
+
+#: What this machine is called among others, and on the command line.
+HERE, SHORT = "this machine", "here"
+#: GPUs that clouds rent by the hour: what is compared where nobody names a machine.
+RENTED = ("T4", "V100", "L4", "A10G", "A100 40GB", "A100 80GB", "L40S", "H100", "H200")
+#: What a machine in a file may say.
+FIELDS = ("name", "profile", "vcpus", "gpu", "price", "count")
+_ALL = "all"
+
+
+def host(profile: str | None) -> Machine:
+    """This machine, or the one of a profile: with its CPU, other GPUs are compared."""
+    if profile is None:
+        found = present_profile()
+        return Machine(HERE, found, note="; ".join(found.warnings) if found.estimated else "")
+    found = profile_named(profile)
+    path = Path(found.name or profile)
+    name = path.parent.name if path.stem == "profile" else path.stem
+    return Machine(name or profile, found)
+
+
+def named(text: str, here: Machine) -> Machine:
+    """``here``, ``NAME=VCPUS``, ``NAME=VCPUS:GPU``, or a machine by its profile or its GPU. Raises ValueError."""
+    if text == SHORT:
+        return here
+    name, assigned, rest = text.partition("=")
+    if not assigned or Path(text).exists():
+        return machine_named(text, here.profile)
+    vcpus, _, gpu = rest.partition(":")
+    try:
+        return _instance(name.strip(), float(vcpus), gpu.strip())
+    except ValueError as error:
+        raise ValueError(
+            f"--machine {text!r} is not a name with vCPUs, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
+        ) from None
+
+
+def of_gpus(names: Iterable[str], cpu: Profile) -> list[Machine]:
+    """Each GPU beside that CPU; ``all``: every one of the catalog that is a card. Raises UnknownGPU."""
+    cards = [sheet.name for sheet in gpus().values() if not sheet.integrated]
+    wanted = [each for name in names for each in (cards if name.lower() == _ALL else [find_gpu(name).name])]
+    return [gpu_beside(name, cpu) for name in dict.fromkeys(wanted)]
+
+
+def of_vcpus(numbers: Iterable[float]) -> list[Machine]:
+    """Cloud CPUs of which only the number of vCPUs is known."""
+    return [_instance(f"{number:g} vCPUs", number, "") for number in numbers]
+
+
+def of_file(path: str, cpu: Profile) -> list[Machine]:
+    """The machines of a CSV file with a header, or of a JSON list: see ``FIELDS``.
+
+    Raises PlacerError, which names the row, for anything else, and OSError where there is no such file.
+    """
+    text = Path(path).read_text(encoding="utf-8-sig")
+    try:
+        rows = json.loads(text) if Path(path).suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError("not a list of objects")
+    except ValueError as error:
+        raise PlacerError(f"{path} is no list of machines: {error}") from None
+    if not rows:
+        raise PlacerError(f"{path} names no machine: give each a row with name, and profile or vcpus or gpu")
+    found, classes = [], dict[str, Machine]()
+    for number, row in enumerate(rows, 1):
+        try:
+            found.append(_of_row(row, cpu, classes))
+        except (ValueError, TypeError, UnknownGPU) as error:
+            raise PlacerError(f"{path}, machine {number}: {error}") from None
+    return found
+
+
+def of_catalog(name: str) -> list[Machine]:
+    """The instance types of a catalog of clouds: SkyPilot's is the one that is known. Raises PlacerError."""
+    if name != "skypilot":
+        raise ValueError(f"--catalog {name!r} is not known; skypilot is")
+    from placer.integrations import skypilot
+
+    return skypilot.machines()
+
+
+def priced(machines: Sequence[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
+    """The machines, with the prices that were given by name or by GPU. Raises ValueError for a name that none has."""
+    found = list(machines)
+    for name, price in prices.items():
+        name = here.name if name == SHORT else name
+        hit = [number for number, machine in enumerate(found) if _is_called(machine, name)]
+        if not hit:
+            known = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in found[:12]))
+            raise ValueError(f"--price {name!r} names no machine that is compared: {known}")
+        for number in hit:
+            found[number] = replace(found[number], price=price)
+    return found
+
+
+def _is_called(machine: Machine, name: str) -> bool:
+    if name.lower() in (machine.name.lower(), without_maker(machine.name).lower()):
+        return True
+    try:
+        return bool(machine.gpu) and find_gpu(name).name == machine.name
+    except UnknownGPU:
+        return False
+
+
+def _instance(name: str, vcpus: float, gpu: str) -> Machine:
+    if not name:
+        raise ValueError("it has no name")
+    return Machine(name, cpu_class(vcpus), gpu=find_gpu(gpu).name if gpu else "")
+
+
+def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) -> Machine:
+    """One machine of a file. Profiles are read once: machines of one profile are of one kind."""
+    given = {str(key).strip(): value for key, value in row.items() if value not in (None, "")}
+    wrong = [key for key in given if key not in FIELDS]
+    if wrong:
+        raise ValueError(f"unknown field {wrong[0]!r}; known: {', '.join(FIELDS)}")
+    if not given.get("name"):
+        raise ValueError("it has no name")
+    name, gpu = str(given["name"]), find_gpu(str(given["gpu"])).name if given.get("gpu") else ""
+    if "profile" in given and "vcpus" in given:
+        raise ValueError(f"{name} has a profile and vcpus: give one of them")
+    count = float(given.get("count", 1))
+    if count != int(count):
+        raise ValueError(f"count of {name} must be a whole number, not {given['count']!r}")
+    price = float(given["price"]) if "price" in given else None
+    if "profile" in given:
+        text = str(given["profile"])
+        if text not in profiles:
+            profiles[text] = machine_named(text, cpu)
+        known = profiles[text]
+        found = replace(known, gpu=gpu or known.gpu)
+    elif "vcpus" in given:
+        found = _instance(name, float(given["vcpus"]), gpu)
+    elif gpu:
+        found = gpu_beside(gpu, cpu)
+    else:
+        raise ValueError(f"what is {name}? Give profile or vcpus, or a gpu that the CPU of this machine drives")
+    return replace(found, name=name, price=price, count=int(count))

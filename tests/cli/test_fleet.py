@@ -1,0 +1,199 @@
+"""``placer fleet``: which machines a command line names, every form, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from placer import errors
+from placer.cli import machines
+from placer.profile import Profile, load_cached, shipped_folder
+
+Run = Callable[..., Result]
+EPYC = ("--profile", "amd-epyc-2-core")
+
+
+@pytest.fixture
+def target(nets: str) -> tuple[str, ...]:
+    return "fleet", f"{nets}:wide", "--batch", "512,84"
+
+
+@pytest.fixture(scope="module")
+def host() -> Profile:
+    return load_cached(shipped_folder() / "amd-epyc-2-core.json")
+
+
+def test_without_a_machine_this_one_stands_beside_rented_gpus(
+    run: Run, target: tuple[str, ...], calibrated: Profile
+) -> None:
+    text = run(*target).stdout
+    assert "this machine" in text
+    assert all(name in text for name in ("Tesla T4 †", "L4 ‡", "A100-SXM4-80GB †", "H100"))
+    assert "the CPU beside the GPUs is this machine" in text
+    assert "$" not in text
+
+
+def test_a_profile_takes_this_machines_place(run: Run, target: tuple[str, ...]) -> None:
+    found = json.loads(run(*target, *EPYC, "--format", "json").stdout)
+    names = [row["machine"] for row in found["rows"]]
+    assert "amd-epyc-2-core" in names
+    assert len(names) == 1 + len(machines.RENTED)
+    assert found["notes"] == ["the CPU beside the GPUs is amd-epyc-2-core: AMD EPYC, 2 cores"]
+
+
+def test_machines_of_every_kind_in_one_table(run: Run, target: tuple[str, ...]) -> None:
+    text = run(
+        *target, *EPYC, "--machine", "intel-xeon-avx512-2-core", "--machine", "g4dn.xlarge=4:T4", "--machine", "m5=2",
+        "--machine", "here", "--gpu", "rtx 4090", "--vcpus", "8", "--price", "m5=0.096", "--price", "here=0.08",
+        "--price", "RTX 4090=0.7", "--steps", "1000", "--objective", "cost",
+    ).stdout  # fmt: skip
+    headline, *rest = text.splitlines()
+    assert "cheapest" in headline
+    assert "for 1,000 steps, $" in headline
+    names = ("amd-epyc-2-core", "intel-xeon-avx512-2-core", "g4dn.xlarge (T4) †", "m5 §", "RTX 4090 †", "8 vCPUs §")
+    for name in names:
+        assert any(name in line for line in rest), name
+    assert "- prices per hour are as given" in rest
+
+
+def test_all_gpus_are_the_cards_of_the_catalog(host: Profile) -> None:
+    found = machines.of_gpus(["all", "T4"], host)
+    assert len(found) == len({machine.name for machine in found}) > 250
+    assert not [machine for machine in found if machine.name.startswith("Apple")]
+
+
+def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(
+        "name,profile,vcpus,gpu,price,count\na,amd-epyc-2-core,,,0.1,3\nb,,4,T4,0.526,\nc,,,V100,,2\nd,,16,,0.6,1\n"
+    )
+    found = json.loads(run(*target, *EPYC, "--nodes", str(path), "--format", "json").stdout)
+    rows = {row["machine"]: row for row in found["rows"]}
+    assert {name: row["count"] for name, row in rows.items()} == {"a": 3, "b": 1, "c": 2, "d": 1}
+    assert set(rows["b"]["devices"]) == {"cpu", "cuda"}
+    assert set(rows["c"]["devices"]) == {"cuda"}
+    assert rows["c"]["dollars"] is None
+    assert rows["a"]["provenance"] == "calibrated"
+    listed = tmp_path / "nodes.json"
+    listed.write_text(json.dumps([{"name": "e", "vcpus": 4, "gpu": "T4", "price": 0.5}]))
+    (only,) = machines.of_file(str(listed), machines.host("amd-epyc-2-core").profile)
+    assert (only.name, only.gpu, only.price) == ("e", "Tesla T4", 0.5)
+
+
+def test_machines_of_one_profile_in_a_file_are_of_one_kind(tmp_path: Path, host: Profile) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("name,profile\n" + "".join(f"node-{i},amd-epyc-2-core\n" for i in range(50)))
+    assert len({machine.kind for machine in machines.of_file(str(path), host)}) == 1
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("name,vcpus,colour\nx,2,red\n", "machine 1: unknown field 'colour'; known: name, profile"),
+    ("name,vcpus\nx,2\n,4\n", "machine 2: it has no name"),
+    ("name,vcpus\nx,many\n", "machine 1: could not convert string to float: 'many'"),
+    ("name,vcpus,gpu\nx,2,T99\n", "machine 1: no GPU is called 'T99'"),
+    ("name,profile,vcpus\nx,amd-epyc-2-core,2\n", "give one of them"),
+    ("name,vcpus,price\nx,2,-1\n", "price of x must be dollars per hour above 0"),
+    ("name,vcpus,count\nx,2,1.5\n", "count of x must be a whole number"),
+    ("name,vcpus,count\nx,2,0\n", "count of x must be at least 1"),
+    ("name\nx\n", "what is x?"),
+    ("", "names no machine"),
+])  # fmt: skip
+def test_a_wrong_file_names_the_row(tmp_path: Path, host: Profile, text: str, says: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(text)
+    with pytest.raises(errors.PlacerError) as error:
+        machines.of_file(str(path), host)
+    assert says in str(error.value)
+
+
+def test_a_json_file_that_is_no_list(tmp_path: Path, host: Profile) -> None:
+    path = tmp_path / "nodes.json"
+    for text in ('{"name": "x"}', "[1]", "{"):
+        path.write_text(text)
+        with pytest.raises(errors.PlacerError, match="is no list of machines"):
+            machines.of_file(str(path), host)
+
+
+def test_a_target_ranks_what_reaches_it(run: Run, target: tuple[str, ...]) -> None:
+    text = run(*target, *EPYC, "--vcpus", "2", "--vcpus", "32", "--target", "1us").stdout
+    assert text.startswith("no machine reaches the target")
+    assert "Target: 1.00 µs for one step; 0 of 3 machines reach it." in text
+    assert "the target, bounded by" in text
+
+
+def test_a_job_is_a_target(run: Run, nets: str, tmp_path: Path) -> None:
+    with Path(nets).open("a") as file:
+        file.write("import placer\npart = placer.Part('use', net, (4, 84), mode='infer', count=5)\n")
+        file.write("job = placer.Job([part], repeats=3)\n")
+    text = run("fleet", f"{nets}:job", *EPYC, "--vcpus", "2").stdout
+    assert "for 3 jobs" in text.splitlines()[0]
+    assert "--steps is for a single step" in run("fleet", f"{nets}:job", "--steps", "3", *EPYC, code=2).stderr
+
+
+def test_a_page_a_feature_file_and_sbatch_lines(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    page = tmp_path / "fleet.html"
+    result = run(*target, *EPYC, "--gpu", "T4", "--format", "html", "--output", str(page))
+    assert result.stdout == ""
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    labels = run(*target, *EPYC, "--format", "nfd").stdout.splitlines()
+    assert labels[1].startswith("feature.node.kubernetes.io/placer.")
+    assert labels[1].endswith("device=cpu")
+    assert run(*target, *EPYC, "--gpu", "T4", "--format", "slurm").stdout.endswith("#SBATCH --gres=gpu:t4:1\n")
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("--target", "fast"), "'fast' is not a duration"),
+    (("--target", "0s"), "'0s' is not a duration"),
+    (("--price", "nothing"), "is not a machine and a positive number, like --price T4=0.10"),
+    (("--price", "P4=3", "--vcpus", "2"), "--price 'P4' names no machine that is compared: amd-epyc-2-core, 2 vCPUs"),
+    (("--machine", "x=few"), "like g4dn.xlarge=4:T4"),
+    (("--machine", "=4"), "it has no name"),
+    (("--vcpus", "0"), "vcpus must be a number above 0"),
+    (("--format", "nfd", "--gpu", "T4", "--gpu", "L4"), "name one machine, not 3"),
+    (("--catalog", "phonebook"), "--catalog"),
+    (("--batch", "x"), "is not a shape"),
+])  # fmt: skip
+def test_wrong_usage(run: Run, target: tuple[str, ...], arguments: tuple[str, ...], says: str) -> None:
+    assert says in " ".join(run(*target, *EPYC, *arguments, code=2).stderr.split())
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("--gpu", "T99"), "no GPU is called 'T99'"),
+    (("--machine", "nobody"), "nobody"),
+    (("--machine", "x=2:T99"), "no GPU is called 'T99'"),
+    (("--nodes", "/nowhere.csv"), "/nowhere.csv"),
+    (("--target", "1us", "--vcpus", "2", "--format", "slurm"), "no machine to ask Slurm for"),
+])  # fmt: skip
+def test_what_could_not_be_done_is_one_line(
+    run: Run, target: tuple[str, ...], arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in run(*target, *EPYC, *arguments, code=1).stderr
+
+
+def test_batch_is_needed(run: Run, nets: str) -> None:
+    assert "--batch is missing" in run("fleet", f"{nets}:net", *EPYC, code=2).stderr
+
+
+def test_skypilots_catalog_gives_instances_and_prices(
+    run: Run, target: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SKYPILOT_CATALOG_DIR", raising=False)
+    assert "SkyPilot has no catalog" in run(*target, *EPYC, "--catalog", "skypilot", code=1).stderr
+    folder = tmp_path / ".sky" / "catalogs" / "v8" / "aws"
+    folder.mkdir(parents=True)
+    (folder / "vms.csv").write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"
+        "m6i.large,,,2,8,,0.096,0.04,us-east-1,us-east-1a\n"
+        "g4dn.xlarge,T4,1,4,16,,0.526,0.2,us-east-1,us-east-1a\n"
+    )
+    text = run(*target, *EPYC, "--catalog", "skypilot", "--steps", "1000", "--objective", "cost").stdout
+    assert "g4dn.xlarge (T4) †" in text
+    assert "m6i.large §" in text
+    assert "- prices on demand are those of SkyPilot's catalog of 20" in text

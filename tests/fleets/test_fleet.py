@@ -1,0 +1,290 @@
+"""``placer.fleet``: one trace, one price a kind, the data it returns and its forms."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import chromium
+import pytest
+from torch import nn
+
+import placer
+from placer import errors, pricing, tracing
+from placer.fleets import Fleet, Machine, compare, cpu_class, gpu_beside, machine_named, traced
+from placer.fleets import pricing as fleet_pricing
+from placer.fleets.formats import LONGEST, gres_type
+from placer.profile import Profile, gpus, load_cached, shipped_folder
+from placer.workload import make_workload
+
+NET = nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+@pytest.fixture(scope="module")
+def host() -> Profile:
+    return load_cached(shipped_folder() / "amd-epyc-2-core.json")
+
+
+@pytest.fixture(scope="module")
+def instances() -> list[Machine]:
+    return [
+        Machine("m5.large", cpu_class(2), price=0.096, count=40),
+        Machine("g4dn.xlarge", cpu_class(4), gpu="T4", price=0.526),
+        Machine("p4d", cpu_class(12), gpu="A100", price=4.1),
+        Machine("own", cpu_class(8), gpu="RTX 4090"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def fleet(instances: list[Machine]) -> Fleet:
+    return placer.fleet(NET, (4096, 84), mode="train", steps=10_000, machines=instances)
+
+
+def test_a_thousand_machines_take_one_trace_and_one_price_a_device_of_each_kind(
+    host: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus, names = [cpu_class(count) for count in range(1, 11)], list(gpus())[:10]
+    kinds = [(cpu, "") for cpu in cpus] + list(zip(cpus, names, strict=True))
+    machines = [Machine(f"node-{i}", *kinds[i % 20], price=1.0 + i % 20) for i in range(1000)]
+    traces, prices = [], []
+
+    def trace(*arguments: Any) -> Any:
+        traces.append(arguments)
+        return real_trace(*arguments)
+
+    def predict(*arguments: Any, **rest: Any) -> Any:
+        prices.append(rest["devices"])
+        return real_predict(*arguments, **rest)
+
+    real_trace, real_predict = tracing.trace, pricing.predict
+    monkeypatch.setattr(tracing, "trace", trace)
+    monkeypatch.setattr(fleet_pricing, "predict", predict)
+    found = placer.fleet(NET, (64, 84), mode="infer", machines=machines)
+    assert len(traces) == 1
+    assert len(prices) == 20  # ten CPUs, which ten GPUs share
+    assert len(found.rows) == 1000
+    assert {row.machine for row in found.rows} == {machine.name for machine in machines}
+    text = found.to_text()
+    assert "50 like node-" in text
+    assert len(text.splitlines()) < 60
+
+
+def test_json_is_complete(fleet: Fleet) -> None:
+    plain = json.loads(fleet.to_json())
+    assert set(plain) == {"schema", "rows", "workload", "objective", "target", "unit", "count", "notes", "best"}
+    assert (plain["schema"], plain["unit"], plain["count"], plain["objective"]) == (1, "step", 10_000, "time")
+    assert plain["best"] == fleet.rows[0].machine
+    (row,) = [row for row in plain["rows"] if row["machine"] == "g4dn.xlarge"]
+    assert set(row) == {
+        "machine", "count", "device", "devices", "gpu", "note", "verdict", "pareto", "reaches", "step_seconds", "low",
+        "high", "job_seconds", "one_time_seconds", "dollars", "joules", "fits", "bounded_by", "provenance",
+    }  # fmt: skip
+    assert set(row["devices"]) == {"cpu", "cuda"}
+    assert row["job_seconds"] == pytest.approx(row["one_time_seconds"] + 10_000 * row["step_seconds"])
+    assert row["dollars"] == pytest.approx(0.526 * row["job_seconds"] / 3600)
+    assert row["gpu"] == "T4"
+
+
+def test_an_interval_in_all_leaves_what_is_paid_once_alone(fleet: Fleet) -> None:
+    for row in fleet.rows:
+        low, high = row.between
+        assert low < row.seconds < high
+        assert low == pytest.approx(row.one_time_seconds + 10_000 * row.low)
+    long = replace(fleet.rows[0].row, total_seconds=None)
+    assert replace(fleet.rows[0], devices={fleet.rows[0].device: long}).between == (long.low, long.high)
+
+
+def test_text_has_a_line_a_machine_within_its_width(fleet: Fleet, instances: list[Machine]) -> None:
+    text = fleet.to_text(width=100)
+    assert str(fleet) == text
+    assert all(len(line) <= 100 and line == line.rstrip() for line in text.splitlines())
+    lines = [line for line in text.splitlines() if re.search(r"  (cpu|cuda)  ", line)]
+    assert len(lines) == len(instances)
+    (many,) = [line for line in lines if "40 × m5.large §" in line]
+    assert "$" in many
+    (unpriced,) = [line for line in lines if " own " in line]
+    assert " - " in unpriced
+    assert "10,000 steps" in text.splitlines()[0]
+    assert "* no other machine is better in time and money together." in text
+    starred = {row.machine for row in fleet.rows if row.pareto}
+    assert starred
+    assert {row.machine for row in fleet.rows if any(re.match(rf" \* .*{row.machine}", x) for x in lines)} == starred
+    assert any("g4dn.xlarge (T4)" in line for line in lines)
+
+
+def test_a_target_is_told_with_what_it_is_compared_with(instances: list[Machine]) -> None:
+    hopeless = placer.fleet(NET, (4096, 84), mode="train", machines=instances, target=1e-9)
+    assert hopeless.best is None
+    lines = hopeless.to_text().splitlines()
+    assert lines[0].startswith("no machine reaches the target; closest: ")
+    assert "Target: 1.00 ns for one step; 0 of 43 machines reach it." in lines
+    easy = placer.fleet(NET, (4096, 84), mode="train", machines=instances, steps=10, target=3600.0)
+    assert "Target: 60.0 min for 10 steps; 43 of 43 machines reach it." in easy.to_text()
+    assert easy.best is not None
+    assert easy.best.dollars == min(row.dollars for row in easy.rows if row.dollars is not None)
+
+
+def test_energy_is_called_an_estimate(instances: list[Machine]) -> None:
+    text = placer.fleet(NET, (4096, 84), mode="train", machines=instances, objective="energy").to_text()
+    assert "energy ~" in text
+    assert "Energy (~) is an estimate from data sheets and predicted use, not a measurement." in text
+
+
+def test_a_long_list_is_cut_and_says_so(host: Profile) -> None:
+    machines = [gpu_beside(name, host) for name in list(gpus())[:60]]
+    found = placer.fleet(NET, (64, 84), mode="infer", machines=machines)
+    assert len(found.rows) == 60
+    text = found.to_text()
+    assert "… and 40 more (--format json shows all)" in text
+    assert "GeForce" not in text
+
+
+def test_a_job_is_compared_as_a_whole(instances: list[Machine]) -> None:
+    part = placer.Part("train", NET, (64, 84), mode="train", count=3)
+    found = placer.fleet(placer.Job([part], repeats=7), machines=instances)
+    assert (found.unit, found.count) == ("job", 7)
+    assert "7 jobs" in found.to_text().splitlines()[0]
+
+
+def test_a_machine_by_name_is_a_profile_or_a_gpu(host: Profile) -> None:
+    assert "cpu" in machine_named("amd-epyc-2-core", host).profile.devices()
+    t4 = machine_named("T4", host)
+    assert (t4.name, t4.gpu, t4.devices) == ("Tesla T4", "Tesla T4", ("cuda",))
+    with pytest.raises(errors.UnknownGPU):
+        machine_named("T99", host)
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    ({"price": 0.0}, "price of x"), ({"price": float("nan")}, "price of x"), ({"count": 0}, "count of x"),
+])  # fmt: skip
+def test_a_wrong_machine_is_refused(host: Profile, wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Machine("x", host, **wrong)
+
+
+def test_wrong_arguments_are_refused(host: Profile) -> None:
+    with pytest.raises(ValueError, match="machines is empty"):
+        placer.fleet(NET, (4, 84), machines=[])
+    with pytest.raises(ValueError, match="objective"):
+        placer.fleet(NET, (4, 84), machines=[Machine("x", host)], objective="fame")
+    with pytest.raises(ValueError, match="target"):
+        placer.fleet(NET, (4, 84), machines=[Machine("x", host)], target=-1.0)
+    with pytest.raises(TypeError, match="a machine is a placer"):
+        placer.fleet(NET, (4, 84), machines=[3])  # type: ignore[list-item]
+
+
+def test_traced_work_is_compared_again_without_a_trace(host: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = traced(make_workload(NET, (64, 84), mode="infer"))
+    monkeypatch.setattr(tracing, "trace", None)
+    first = compare(work, [Machine("x", host)])
+    assert compare(work, [Machine("x", host)]).rows == first.rows
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_holds_the_table_and_a_plot_of_time_against_money(fleet: Fleet) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    page = fleet.to_html()
+    assert page.count("<svg") == 1
+    assert "Time and money of 10,000 steps" in page
+    assert all(f"{row.machine}" in page for row in fleet.rows)
+    assert page.count('scope="row"') == len(fleet.rows)
+    links = _Links()
+    links.feed(page)
+    assert not [link for link in links.found if not link.startswith("#")]
+    assert "://" not in page
+
+
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium")
+def test_the_page_opens_without_a_problem(fleet: Fleet, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    file = tmp_path / "fleet.html"
+    file.write_text(fleet.to_html(), encoding="utf-8")
+    with chromium.browser(tmp_path / "browser") as page:
+        page.open(file)
+        assert page.evaluate("document.querySelectorAll('svg [aria-roledescription=point]').length") == 3
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert page.problems == []
+
+
+def test_without_prices_the_page_has_bars(host: Profile) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    bare = placer.fleet(NET, (64, 84), mode="infer", machines=[Machine("<here>", host), gpu_beside("T4", host)])
+    page = bare.to_html()
+    assert "Time of a step" in page
+    assert "time, " in page
+    assert "dollars" not in page
+    assert "<here>" not in page  # names are text, not markup
+    assert "&lt;here&gt;" in page
+
+
+#: Kubernetes, "Labels and Selectors": a prefix that is a DNS subdomain, then a name of at most 63 characters that
+#: begins and ends with a letter or digit; a value is such a name, or empty.
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/({_NAME})=({_NAME})")
+
+
+@pytest.mark.parametrize("target", ["Net", "my model/v2 (ünïcode)!", "x" * 200, "---", "end_"])
+def test_nfd_labels_follow_the_rules_of_kubernetes(host: Profile, target: str) -> None:
+    found = placer.fleet(NET, (64, 84), mode="infer", machines=[gpu_beside("T4", host)])
+    text = replace(found, workload={**found.workload, "target": target}).to_nfd()
+    assert text.endswith("\n")
+    assert len(text) < 64_000  # NFD ignores larger files
+    comment, *labels = text.splitlines()
+    assert comment.startswith("# ")
+    assert not comment.startswith("# +")  # which would be a directive
+    facts = {}
+    for line in labels:
+        match = _LABEL.fullmatch(line)
+        assert match, line
+        assert len(match[1]) <= LONGEST
+        facts[match[1].rpartition(".")[2]] = match[2]
+    assert set(facts) == {"device", "us", "low-us", "high-us", "numbers", "fits"}
+    assert facts["device"] == "cuda"
+    assert facts["numbers"] == "published"
+    assert int(facts["low-us"]) <= int(facts["us"]) <= int(facts["high-us"])
+
+
+def test_nfd_labels_one_node(fleet: Fleet) -> None:
+    with pytest.raises(ValueError, match="nfd labels one node"):
+        fleet.to_nfd()
+
+
+def test_slurm_asks_for_the_gpu_of_the_best_machine(host: Profile) -> None:
+    def lines(machine: Machine) -> list[str]:
+        return placer.fleet(NET, (64, 84), mode="infer", steps=100, machines=[machine]).to_slurm().splitlines()
+
+    with_gpu = lines(gpu_beside("T4", host))
+    assert with_gpu[-1] == "#SBATCH --gres=gpu:t4:1"
+    assert all(line.startswith("#") for line in with_gpu)
+    without = lines(Machine("x", host, devices=("cpu",)))
+    assert not [line for line in without if line.startswith("#SBATCH")]
+    hopeless = placer.fleet(NET, (64, 84), mode="infer", machines=[Machine("x", host)], target=1e-9)
+    with pytest.raises(errors.PlacerError, match="no machine to ask Slurm for: x"):
+        hopeless.to_slurm()
+
+
+@pytest.mark.parametrize(("gpu", "called"), [
+    ("Tesla T4", "t4"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA GeForce RTX 4090", "rtx_4090"),
+    ("NVIDIA H100 80GB HBM3", "h100"), ("AMD Instinct MI300X", "mi300x"), ("", ""),
+])  # fmt: skip
+def test_gpus_have_short_names(gpu: str, called: str) -> None:
+    assert gres_type(gpu) == called
+
+
+def test_every_gpu_has_a_type_that_gres_takes() -> None:
+    assert all(re.fullmatch(r"[a-z0-9_]+", gres_type(name)) for name in gpus())
