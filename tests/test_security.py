@@ -102,7 +102,7 @@ def test_exported_programs_are_loaded_where_the_user_names_one_only() -> None:
         for path in SOURCES
         if LOADERS_OF_PROGRAMS & set(imported(ast.parse(path.read_text(encoding="utf-8"))))
     ]
-    assert asking == ["placer/cli/explain.py", "placer/workload/__init__.py"]
+    assert asking == ["placer/cli/work.py", "placer/workload/__init__.py"]
 
 
 class Malicious:

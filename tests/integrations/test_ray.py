@@ -1,0 +1,398 @@
+"""A real Ray cluster on this machine: its nodes are calibrated, named where they fail, and chosen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from torch import nn
+
+from placer import fleets, machine, profile
+from placer.errors import PlacerError
+from placer.fleets import pricing
+from placer.profile import Profile
+from placer.workload import make_workload
+
+try:
+    import ray
+    from ray.cluster_utils import Cluster as LocalCluster
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except Exception as error:  # noqa: BLE001 - Ray fails in its own ways where another package's library is missing
+    pytest.skip(f"ray cannot be imported: {error!r}", allow_module_level=True)
+
+from placer.integrations import collected, on_node
+from placer.integrations import ray as integration
+from placer.integrations.ray import Cluster, Node, calibrate, choose_node, nodes
+from placer.integrations.ray_tasks import ENVIRONMENT
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)  # fmt: skip
+SMALL = (nn.Linear(4, 4), (2, 4))
+LARGE = (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))), (512, 2048))
+#: Run by Python when it starts on a node: there is no placer for it, though this machine has one.
+WITHOUT_PLACER = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *more):
+        if name.partition(".")[0] == "placer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def test_without_a_connection_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # whatever other tests have started
+    for call in (nodes, calibrate, lambda: choose_node(*SMALL)):
+        with pytest.raises(PlacerError, match=r"not connected to a Ray cluster; first call: ray\.init"):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [{"budget": 0}, {"budget": "60"}, {"timeout": -1}, {"each": "rack"}])
+def test_wrong_arguments_raise_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        calibrate(**wrong)
+
+
+# A cluster of four nodes on this machine. What makes them nodes of two kinds is real: one may use a single core.
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nodes")
+
+
+@pytest.fixture(scope="module")
+def dying(homes: Path) -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def cluster(homes: Path, dying: dict[str, Any]) -> Iterator[LocalCluster]:
+    usual = {"num_cpus": 2, "include_dashboard": False}
+
+    def environment(name: str, started: str = "", **more: str) -> dict[str, str]:
+        (homes / name).mkdir()
+        (homes / name / "sitecustomize.py").write_text(started)
+        paths = [str(homes / name), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {"PLACER_HOME": str(homes / name), "PYTHONPATH": os.pathsep.join(paths), **more}
+
+    local = LocalCluster(True, head_node_args={
+        **usual, "env_vars": environment("new", OMP_NUM_THREADS="1"), "labels": {"pool": "new"},
+    })  # fmt: skip
+    single = environment(
+        "single", LOKY_MAX_CPU_COUNT="1", CUDA_VISIBLE_DEVICES="0,1", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="1"
+    )
+    without = environment("without", WITHOUT_PLACER)
+    local.add_node(**usual, wait=False, env_vars=single, labels={"pool": "single"})
+    local.add_node(**usual, wait=False, env_vars=without, labels={"pool": "without"})
+    dying["node"] = local.add_node(**usual, wait=False, env_vars=environment("dying"), labels={"pool": "dying"})
+    local.wait_for_nodes()
+    ray.init(address=local.address, log_to_driver=False, logging_level="ERROR")
+    yield local
+    ray.shutdown()
+    local.shutdown()
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(autouse=True)
+def _home(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(driver))
+
+
+def by_pool(found: Cluster) -> dict[str, Node]:
+    return {node.labels["pool"]: node for node in found.nodes}
+
+
+def kill_while_it_calibrates(local: LocalCluster, node: Any, home: Path) -> None:
+    end = time.monotonic() + 30
+    while not list(home.glob("profiles/*.lock")) and time.monotonic() < end:
+        time.sleep(0.05)
+    local.remove_node(node, allow_graceful=False)
+
+
+def left_running(home: str, seconds: float = 10.0) -> list[list[str]]:
+    """Commands that still run with that data folder after some seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        found = [
+            process.info["cmdline"] for process in psutil.process_iter(["cmdline", "environ"])
+            if (process.info["environ"] or {}).get("PLACER_HOME") == home
+        ]  # fmt: skip
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What ``calibrate`` answered, why nodes failed, and the profile that the node of one core had before."""
+
+    cluster: Cluster
+    failed: dict[str, str]
+    before: Profile
+
+
+@pytest.fixture(scope="module")
+def calibrated_nodes(cluster: LocalCluster, dying: dict[str, Any], homes: Path, driver: Path) -> Calibrated:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOKY_MAX_CPU_COUNT", "1")
+        facts = machine.fingerprint()  # with torch's own number of threads
+        before = replace(profile.load_cached(profile.shipped()[0]), fingerprint=facts)
+        before = replace(before, fits=(replace(before.fit("cpu"), threads=facts["threads"]),))
+        profile.save(before, homes / "single" / "profiles" / profile.default_path().name)
+    killer = threading.Thread(
+        target=kill_while_it_calibrates, args=(cluster, dying["node"], homes / "dying"), daemon=True
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLACER_HOME", str(driver))
+        killer.start()
+        found = calibrate(budget=4, timeout=90)
+        killer.join(30)
+        failed = dict(found.failed)
+        new = by_pool(found)["new"].id
+        if "too little was measured" in failed.get(new, ""):  # this machine is that busy: it goes on
+            found = calibrate(budget=4)
+            del failed[new]
+    return Calibrated(found, failed, before)
+
+
+def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nodes: Calibrated, homes: Path) -> None:
+    found, failed = calibrated_nodes.cluster, calibrated_nodes.failed
+    pools = by_pool(found)
+    assert failed == {
+        pools["without"].id: "placer is not installed there, or an older one: pip install torch-placer on every node",
+        pools["dying"].id: "the node died, or left the cluster",
+    }
+    assert not pools["dying"].alive
+    assert not left_running(str(homes / "dying"))
+
+    new, single = (found.profiles[pools[name].kind] for name in ("new", "single"))
+    assert {kind: kept.created for kind, kept in found.profiles.items()} == {
+        collected.kind_of(kept.fingerprint): kept.created for kept in (new, single)
+    }
+    assert single.created == calibrated_nodes.before.created  # it held: a Ray task's single thread is not the node's
+    assert (new.fingerprint["cores"], single.fingerprint["cores"]) == (machine.usable_cores(), 1)
+    assert new.threads("cpu") == (1,)
+    assert len(list(homes.glob("new/profiles/*.json"))) == 1  # the node keeps it, too
+    kept = {path.stem for path in (profile.data_home() / "fleet").glob("*.json")} - {"nodes"}
+    assert kept == set(found.profiles)
+    text = str(found)
+    assert f"calibrated {new.created[:10]}" in text
+    assert f"{pools['dying'].name} ({pools['dying'].id[:8]}) failed: the node died" in text
+    assert "2 CPUs (not calibrated)" in text
+
+
+def test_what_was_collected_is_known_without_asking_any_node(
+    calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(integration, "ask_nodes", lambda *given: asked.append(given))
+    found = nodes()
+    assert not asked
+    assert {found.profiles[by_pool(found)[name].kind].fingerprint["cores"] for name in ("new", "single")} == {
+        machine.usable_cores(), 1,
+    }  # fmt: skip
+    assert not by_pool(found)["without"].kind
+
+
+def test_of_kinds_that_are_known_nothing_is_measured(
+    calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[dict[str, Any]] = []
+    real = integration.ask_nodes
+
+    def ask_nodes(asked: Any, request: dict[str, Any], *more: Any) -> dict[str, str]:
+        requests.append(request)
+        return real(asked, request, *more)
+
+    monkeypatch.setattr(integration, "ask_nodes", ask_nodes)
+    found = calibrate(each="kind")
+    assert requests == [{"measure": False}]
+    assert len(found.profiles) == 2
+    assert by_pool(found)["without"].id in found.failed
+    assert set(found.failed) <= {by_pool(found)[name].id for name in ("without", "dying")}  # listed for a while more
+
+
+def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(calibrated_nodes: Calibrated) -> None:
+    known = nodes()
+    choice = choose_node(nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 8)), (512, 256), mode="train")
+    assert choice.device == "cpu"
+    assert "next comes cpu of" in choice.reason
+    assert choice.fleet.best is not None
+    assert len(choice.fleet.rows) == 3  # two kinds, and the node that was never asked
+    (chosen,) = (node for node in known.nodes if node.id in choice.nodes)
+    assert choice.options() == {
+        "num_cpus": choice.num_cpus, "num_gpus": 0, "label_selector": {"pool": chosen.labels["pool"]},
+    }  # fmt: skip
+
+    def where() -> tuple[str, str]:
+        return ray.get_runtime_context().get_node_id(), os.environ["OMP_NUM_THREADS"]
+
+    ran, threads = ray.get(ray.remote(where).options(**choice.options()).remote(), timeout=60)
+    assert ran in choice.nodes
+    assert threads == str(choice.num_cpus)
+
+    bare = replace(known, nodes=tuple(replace(node, labels={}) for node in known.nodes))
+    affine = choose_node(*SMALL, cluster=bare).options()
+    ran, _ = ray.get(ray.remote(where).options(**affine).remote(), timeout=60)
+    assert ran == affine["scheduling_strategy"].node_id
+
+
+def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Calibrated) -> None:
+    there = NodeAffinitySchedulingStrategy(by_pool(nodes())["single"].id, soft=False)
+    task = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
+    environments: list[dict[str, Any]] = [{}, {"env_vars": ENVIRONMENT}]
+    seen = [task.options(num_cpus=0, scheduling_strategy=there, runtime_env=each).remote() for each in environments]
+    assert ray.get(seen, timeout=60) == ["", "0,1"]  # Ray hides them, unless it is told not to
+
+
+def test_a_node_that_takes_too_long_is_named(calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "_ASKING", 0.2)
+    found = calibrate(each="kind")
+    assert "it took longer than 0.2 s" in set(found.failed.values())
+
+
+def test_the_process_on_a_node_ends_with_its_worker(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    process = subprocess.Popen([sys.executable, "-m", on_node.__name__, '{"budget": 60}'], stdin=reading,
+                               env={**os.environ, "PLACER_HOME": str(tmp_path)})  # fmt: skip
+    os.close(writing)  # what happens when the worker ends, however that happens
+    os.close(reading)
+    assert process.wait(30) == 1
+    assert not list(tmp_path.glob("profiles/*.json"))
+
+
+# Simulated nodes: only Ray's description of them is made up.
+
+
+def simulated(kinds: int, each: int, **more: Any) -> Cluster:
+    base = profile.load_cached(profile.shipped()[0])
+    known = {
+        f"kind-{k}": replace(base, fingerprint={**base.fingerprint, "cores": 2 + k, "cpu": f"CPU {k}"})
+        for k in range(kinds)
+    }
+    found = [
+        Node(
+            f"{number:056x}", f"node-{number}", f"10.0.0.{number}", kind=f"kind-{number % kinds}",
+            labels={"ray.io/node-id": f"{number:056x}", "type": f"m{number % kinds}", "market": "spot"},
+            resources={"CPU": 8.0, **more}, free={"CPU": 8.0 * (number >= kinds), **more},
+        )
+        for number in range(kinds * each)
+    ]  # fmt: skip
+    return Cluster(tuple(found), known)
+
+
+def test_a_thousand_nodes_cost_one_price_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    thousand = simulated(20, 50)
+    step = fleets.traced(make_workload(*SMALL))
+    priced: list[object] = []
+    real = pricing.predict
+    monkeypatch.setattr(pricing, "predict", lambda *a, **k: (priced.append(a), real(*a, **k))[1])
+    monkeypatch.setattr(
+        pricing.tracing, "trace", lambda *_: pytest.fail("it was traced before")
+    )
+    choice = choose_node(step, cluster=thousand)
+    assert len(priced) == 20
+    assert len(choice.nodes) == 50
+    assert choice.nodes[-1] == f"{int(choice.nodes[-1], 16) % 20:056x}"  # the one without room comes last
+    assert "(50 nodes of that kind, 49 with room now)" in choice.reason
+    chosen = thousand.profiles[f"kind-{int(choice.nodes[0], 16) % 20}"]
+    assert choice.num_cpus == min(8, chosen.fingerprint["threads"])
+    assert choice.options()["label_selector"] == {"type": f"m{int(choice.nodes[0], 16) % 20}"}
+
+
+def test_a_gpu_of_a_node_is_priced_by_the_catalog_and_asked_for() -> None:
+    with_card = simulated(1, 2, GPU=1.0, **{"accelerator_type:T4": 0.001})
+    choice = choose_node(*LARGE, mode="train", cluster=with_card)
+    assert (choice.device, choice.num_cpus, choice.num_gpus) == ("cuda", 1, 1)
+    assert choice.options() == {"num_cpus": 1, "num_gpus": 1}  # all nodes are of that kind
+    (made,) = with_card.machines()
+    assert made.gpu == "Tesla T4"
+    assert "an estimate (published)" in choice.reason
+    without = replace(with_card, nodes=tuple(replace(node, resources={"CPU": 8.0}) for node in with_card.nodes))
+    assert choose_node(*LARGE, mode="train", cluster=without).device == "cpu"
+
+
+def test_nodes_that_were_never_asked_are_estimates() -> None:
+    unknown = Cluster((
+        Node("a" * 56, "n", "10.0.0.1", resources={"CPU": 4.0, "GPU": 1.0}, labels={"ray.io/accelerator-type": "L4"}),
+        Node("b" * 56, "n", "10.0.0.2", resources={"CPU": 4.0, "GPU": 1.0}, labels={"ray.io/accelerator-type": "Z9"}),
+        Node("c" * 56, "n", "10.0.0.3", resources={"CPU": 4.0}),
+        Node("d" * 56, "head", "10.0.0.4"),
+        Node("e" * 56, "gone", "10.0.0.5", resources={"CPU": 4.0}, alive=False),
+    ))  # fmt: skip
+    card, unlisted, plain = unknown.machines()
+    assert (card.name, card.gpu, card.count) == ("NVIDIA L4 + 4 CPUs (not calibrated)", "NVIDIA L4", 1)
+    assert card.note.startswith("estimated: a cloud CPU of 4 vCPUs beside NVIDIA L4")
+    assert unlisted.note.endswith("its GPU Z9 is not in the catalog")
+    assert (unlisted.devices, plain.devices) == (("cpu",), ("cpu",))
+    assert "1 dead: left out\n1 without a CPU or a GPU for tasks: left out" in str(unknown)
+    assert "an estimate" in choose_node(*SMALL, cluster=unknown).reason
+
+
+def test_prices_by_label_name_and_accelerator_decide() -> None:
+    two = simulated(2, 2)
+    kinds = {m.name: m.price for m in two.machines({"m0": 1.0, "type=m1": 2.0})}
+    assert list(kinds.values()) == [1.0, 2.0]
+    assert sorted(m.price or 0 for m in two.machines({"node-0": 4.0, "m0": 1.0})) == [0, 1.0, 4.0]
+    cheap = choose_node(*SMALL, cluster=two, objective="cost", price={"m0": 100.0, "m1": 0.01})
+    assert cheap.options()["label_selector"] == {"type": "m1"}
+    with pytest.raises(ValueError, match=r"no node is called 'm9'.*labels: market=spot, type=m0, type=m1"):
+        two.machines({"m9": 1.0})
+    with pytest.raises(ValueError, match="the price of m0 must be dollars per hour above 0"):
+        two.machines({"m0": 0.0})
+    with pytest.raises(ValueError, match="needs price"):
+        choose_node(*SMALL, cluster=two, objective="cost")
+
+
+def test_what_no_node_can_do_is_said() -> None:
+    with pytest.raises(PlacerError, match=r"no node will do: cpu of CPU .* comes closest .*target"):
+        choose_node(*SMALL, cluster=simulated(2, 1), target=1e-9)
+    with pytest.raises(PlacerError, match=r"no node of the cluster is alive"):
+        choose_node(*SMALL, cluster=Cluster(()))
+    with pytest.raises(ValueError, match="a Workload says what to run already: leave out mode"):
+        choose_node(make_workload(*SMALL), cluster=simulated(1, 1), mode="train")
+
+
+def test_fewer_cpus_than_threads_are_priced_with_as_many_threads() -> None:
+    one = simulated(1, 1)
+    fewer = replace(one, nodes=tuple(replace(node, resources={"CPU": 1.0}) for node in one.nodes))
+    choice, of_all = choose_node(*LARGE, cluster=fewer), choose_node(*LARGE, cluster=one)
+    assert (choice.num_cpus, of_all.num_cpus) == (1, 2)
+    assert choice.fleet.rows[0].step_seconds > 1.3 * of_all.fleet.rows[0].step_seconds
+
+
+def test_kinds_are_the_same_whatever_a_node_has_a_little_more_of(handmade_profile: Profile) -> None:
+    facts = {**handmade_profile.fingerprint, "memory_bytes": 16.0e9}
+    alike = {**facts, "memory_bytes": 16.004e9, "threads": 1, "matmul_precision": "high"}
+    assert collected.kind_of(facts) == collected.kind_of(alike)
+    for other in ({"torch": "2.6.0"}, {"cores": 64}, {"memory_bytes": 32e9}, {"accelerators": [{"name": "Tesla T4"}]}):
+        assert collected.kind_of(facts) != collected.kind_of({**facts, **other})
+
+
+def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    with pytest.raises(PlacerError):
+        collected.keep("0" * 16, zlib.compress(b'{"schema": 4}'))
+    with pytest.raises(PlacerError, match="cannot keep its profile"):
+        collected.keep("0" * 16, b"\x80\x04K\x01.")  # a pickle
+    assert not [path for path in collected.folder().iterdir() if "0" * 16 in path.name]
+    (collected.folder() / "nodes.json").write_text("[]")
+    assert collected.kinds() == {}
