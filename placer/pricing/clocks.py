@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 #: Kernels that a queue of CUDA holds before the host blocks: the most that wait or run in profiler traces of a V100.
 QUEUE_DEPTH = 1022
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleItem:
+class ScheduleItem(NamedTuple):
     """What the host does next. Times in seconds.
 
     It takes ``issue`` to put ``kernels`` kernels, evenly spread over it, into the device's queue, which executes them
@@ -40,28 +40,34 @@ class Clocks:
     #: When the kernels that were issued last end, up to a queue full of them.
     ends: deque[float] = field(default_factory=deque)
 
-    def play(self, item: ScheduleItem) -> tuple[float, float]:
-        """Advance both clocks by one item; returns when its first kernel starts, and when all of them are issued."""
-        first = self._issue(item)
-        issued = self.host
-        if item.waits:
-            self.host = self.device = max(self.host, self.device) + item.alone
-        else:
-            self.host += item.alone
-        return first, issued
+    def play(self, *items: ScheduleItem) -> tuple[float, float]:
+        """Advance both clocks by items in order.
 
-    def _issue(self, item: ScheduleItem) -> float:
-        if item.device <= 0.0:
-            self.host += item.issue
-            return self.host
-        issue, seconds = item.issue / item.kernels, item.device / item.kernels
-        first = 0.0
-        for number in range(item.kernels):
-            if len(self.ends) >= self.depth:
-                self.host = max(self.host, self.ends.popleft())
-            self.host += issue
-            start = max(self.device, self.host + self.launch)
-            first = first if number else start
-            self.device = start + seconds
-            self.ends.append(self.device)
-        return first
+        Returns when the first kernel of the last one starts, and when all of its kernels are issued.
+        """
+        host, device, launch, depth, ends = self.host, self.device, self.launch, self.depth, self.ends
+        first = issued = host
+        for issue, seconds, kernels, waits, alone in items:
+            if seconds <= 0.0:
+                first = host = host + issue
+            else:
+                each, busy, left = issue / kernels, seconds / kernels, kernels
+                while left:  # this loop runs some thousand times a step: neither range nor max
+                    if len(ends) >= depth:
+                        room = ends.popleft()
+                        host = room if room > host else host
+                    host += each
+                    start = host + launch
+                    start = start if start > device else device
+                    if left == kernels:
+                        first = start
+                    device = start + busy
+                    ends.append(device)
+                    left -= 1
+            issued = host
+            if waits:
+                host = device = max(host, device) + alone
+            else:
+                host += alone
+        self.host, self.device = host, device
+        return first, issued

@@ -18,7 +18,7 @@ import numpy as np
 
 from placer.errors import ProfileError
 from placer.machine import HeapState
-from placer.pricing.describe import describe_step
+from placer.pricing.describe import describe_step, different_works
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
@@ -100,14 +100,7 @@ class CostModel:
         ``heap`` is the state of the process's heap, which decides the page faults of the step (CPU only; None: no page
         is fresh).
         """
-        described = describe_step(trace)
-        slot: dict[int, int] = {}
-        works: list[Work] = []
-        for work in described:
-            if id(work) not in slot:
-                slot[id(work)] = len(works)
-                works.append(work)
-        order = [slot[id(work)] for work in described]
+        works, order = different_works(trace)
         seconds, sigma, sources = self.price_works(works)
         issue = [self._host_seconds(work) for work in works]
         kernels = [kernels_of(work, self.fit.framework) for work in works]
@@ -127,7 +120,7 @@ class CostModel:
             sources=tuple(sources[i] for i in order),
             counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
             fit=self.fit,
-            works=tuple(described),
+            works=describe_step(trace),
             kernels=() if self.fit.device == "cpu" else tuple(kernels[i] for i in order),
         )
 
@@ -137,6 +130,7 @@ class CostModel:
         sources: list[Source] = ["floor"] * len(works)
         measured: Source = "published" if self.fit.estimated else "calibrated"
         by_family: dict[str, list[int]] = {}
+        published: list[int] = []
         for i, work in enumerate(works):
             by_family.setdefault(work.family, []).append(i)
         for family, members in by_family.items():
@@ -146,9 +140,7 @@ class CostModel:
                     seconds[i], sigma[i], sources[i] = 0.0, 0.0, self.provenance
                 continue
             if residual is None and self._gpu is not None:
-                found = self._gpu.price([works[i] for i in members])
-                for i, price, doubt, source in zip(members, *found, strict=True):
-                    seconds[i], sigma[i], sources[i] = price, doubt, source
+                published += members
                 continue
             seen = {i: works[i] if self.fit.device == "cpu" else on_accelerator(works[i]) for i in members}
             if residual is None:
@@ -167,6 +159,10 @@ class CostModel:
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
                 sources[i] = measured if covered[j] else "extrapolated"
+        if self._gpu is not None and published:
+            found = self._gpu.price([works[i] for i in published])
+            for i, price, doubt, source in zip(published, *found, strict=True):
+                seconds[i], sigma[i], sources[i] = price, doubt, source
         return seconds, sigma, sources
 
     def _floors(self, works: Sequence[Work], parameters: Mapping[str, float]) -> list[tuple[float, float]]:

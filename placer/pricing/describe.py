@@ -14,7 +14,7 @@ from placer.pricing.operands import converted, largest, repeats
 from placer.pricing.reuse_distance import reuse_share
 from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places
 from placer.pricing.work import Work
-from placer.tracing import OpCall, Trace
+from placer.tracing import OpCall, Trace, once_per_trace
 
 #: Amounts of an op's place in its step, on which only a CPU spends time: it fetches evicted code again.
 PLACE = ("evicted", "first", "reuse_distance")
@@ -65,7 +65,8 @@ def describe(call: OpCall, context: Context) -> Work:
     )
 
 
-def describe_step(trace: Trace) -> list[Work]:
+@once_per_trace
+def describe_step(trace: Trace) -> tuple[Work, ...]:
     """The work of every call of a step, in order; equal work is one object."""
     context = Context.of(trace)
     alone: dict[tuple[object, ...], Work] = {}
@@ -83,7 +84,16 @@ def describe_step(trace: Trace) -> list[Work]:
         if found is None:
             found = placed[id(work), place] = _at(place, work, context)
         result.append(found)
-    return result
+    return tuple(result)
+
+
+@once_per_trace
+def different_works(trace: Trace) -> tuple[tuple[Work, ...], tuple[int, ...]]:
+    """The works of a step without repeats, and for every call the number of its work among them."""
+    slots: dict[int, int] = {}
+    order = tuple(slots.setdefault(id(work), len(slots)) for work in describe_step(trace))
+    by_id = {id(work): work for work in describe_step(trace)}
+    return tuple(by_id[known] for known in slots), order
 
 
 def feature_names(family: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from placer import machine
 from placer.pricing import parameter_updates
 from placer.profile import DeviceFit, Profile, memory_of
-from placer.tracing import OpCall, Trace
+from placer.tracing import OpCall, Trace, once_per_trace
 
 #: What a CUDA context takes of a device that this process does not use yet: 0.3 to 0.6 GB with PyTorch's kernels.
 CONTEXT_BYTES = {"cuda": 500_000_000}
@@ -74,6 +74,7 @@ def memory_elsewhere(profile: Profile, fit: DeviceFit) -> int | None:
     return total - CONTEXT_BYTES.get(machine.split_device(fit.device)[0], 0)
 
 
+@once_per_trace
 def _update_bytes(trace: Trace) -> int:
     """Bytes of intermediates of an update of all tensors at once."""
     return sum(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from placer.pricing import kernels, parameter_updates
 from placer.pricing.reuse_distance import CORE_CACHE, reuse_distances
-from placer.tracing import OpCall, Trace
+from placer.tracing import OpCall, Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches, and all caches; and
 #: seconds of a step after which the update's code has left them. Orders of magnitude are enough.
@@ -72,6 +72,20 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
       ``update_kernel_reuse_distance`` counts its kernels likewise, ``update_op_reuse_distance`` all its ops, and
       ``evicted_update`` the bytes it moves, in shares of a core's cache.
     """
+    last, asked = _last_counts(trace), tuple(host_seconds)
+    if asked not in last:
+        last.clear()
+        last[asked] = _counts(trace, asked)
+    return dict(last[asked])
+
+
+@once_per_trace
+def _last_counts(_: Trace) -> dict[tuple[float, ...], dict[str, float]]:
+    """The counts that a trace was last asked for, by the host's seconds: all GPUs behind one host share them."""
+    return {}
+
+
+def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
     training = trace.mode == "train"
     shares = distance_shares([call.op for call in trace.calls], host_seconds)
     phases: dict[str, list[tuple[float, Sequence[float]]]] = defaultdict(list)

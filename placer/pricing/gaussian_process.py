@@ -31,6 +31,11 @@ _DIRECT = 48
 #: kept in random order; fewer of them give a larger variance, never a smaller one.
 _DOUBTED = 200
 
+#: The inverses that were found last, and how many are kept. CPUs whose numbers are scaled from one CPU's have the same
+#: points (``other_cpu``).
+_inverses: dict[tuple[object, ...], Array] = {}
+_KEPT = 96
+
 #: How far outside the samples an input still counts as in range: one octave, since inputs are log2 of amounts.
 MARGIN = 1.0
 
@@ -102,7 +107,16 @@ class Residual:
     @cached_property
     def _inverse(self) -> Array:
         """The inverse of the Cholesky factor of the first ``_DOUBTED`` points."""
-        return lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
+        fit = self.fit
+        points = [array[:_DOUBTED].tobytes() for array in (fit.x, fit.op_index, fit.point_noise)]
+        key = (*points, fit.length_scales, fit.op_scale, fit.signal)
+        found = _inverses.get(key)
+        if found is None:
+            found = lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
+            _inverses[key] = found
+            if len(_inverses) > _KEPT:
+                _inverses.pop(next(iter(_inverses)), None)
+        return found
 
     def _noisy(self, most: int) -> Array:
         """The covariance of the first ``most`` points, observation noise included."""

@@ -2,8 +2,8 @@
 
     watts = idle + utilisation x (full - idle), of the CPU and of the accelerator
 
-(Cloud Carbon Footprint, "Methodology").
- Nothing is counted for memory, disks, fans and power supplies, which any device of a machine shares.
+(Cloud Carbon Footprint, "Methodology".) Nothing is counted for memory, disks, fans and power supplies, which any device
+of a machine shares.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _LONGEST_STEP = 1e9
 
 #: The cost models used last, kept for their factorised residuals; at most so many.
 _recent: list[CostModel] = []
-_RECENT = 8
+_RECENT = 16
 
 
 def predict(
@@ -165,8 +165,9 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
         model = CostModel(fit)
     except ProfileError as error:  # the cost model does not know which profile its fit is from
         raise ProfileError(f"{profile.name or 'in memory'}: {error}") from error
-    _recent.insert(0, model)
-    del _recent[_RECENT:]
+    if fit.families or not fit.gpu:  # a GPU of the catalog has no residuals, and a fleet has hundreds of them
+        _recent.insert(0, model)
+        del _recent[_RECENT:]
     return model
 
 
@@ -210,16 +211,15 @@ def one_time_parts(
     What was paid already is left out: a context that is there, the move of a model that is on the device.
     """
     home, here = residence.home, residence.here
-    sizes = tuple(t.stored_bytes for t in (*trace.parameters, *trace.buffers))
     parts = dict.fromkeys(("context", "libraries", "first_calls", "weights"), 0.0)
     away = residence.fitted_as.get(home, home)
     if here and home not in ("cpu", device) and away in profile.devices():
-        parts["weights"] += timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
+        parts["weights"] += timeline.copy_seconds(trace.weight_sizes, profile.fit(away), "d2h", "pageable")
     if device != "cpu":
         if not here or home != device:
-            parts["weights"] += timeline.copy_seconds(sizes, fit, "h2d", "pageable")
+            parts["weights"] += timeline.copy_seconds(trace.weight_sizes, fit, "h2d", "pageable")
         if not here or not machine.has_context(device):
             parts["context"] = fit.rates.get("context_seconds", 0.0)
-            parts["libraries"] = libraries_seconds(trace.calls, fit.rates)
-        parts["first_calls"] = first_calls_seconds(trace.calls, fit.rates)
+            parts["libraries"] = libraries_seconds(trace, fit.rates)
+        parts["first_calls"] = first_calls_seconds(trace, fit.rates)
     return {name: seconds for name, seconds in parts.items() if seconds}

@@ -74,8 +74,7 @@ def predict_split(
     one_time = one_time_parts(split.accelerator, profile, model.fit, device, residence)
     away = residence.fitted_as.get(residence.home, residence.home)
     if residence.here and residence.home != "cpu" and away in profile.devices():  # the CPU's share comes back
-        sizes = tuple(t.stored_bytes for t in (*split.cpu.parameters, *split.cpu.buffers))
-        back = timeline.copy_seconds(sizes, profile.fit(away), "d2h", "pageable")
+        back = timeline.copy_seconds(split.cpu.weight_sizes, profile.fit(away), "d2h", "pageable")
         one_time["weights"] = one_time.get("weights", 0.0) + back
     needed, available = _memory(both, device, profile, host, residence, host_residence)
     found = made(

@@ -108,14 +108,16 @@ def loaded(
 def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None = None) -> float:
     """Seconds of the last of several steps; ``spans`` gets what both clocks do in it."""
     clocks = Clocks(launch=fit.rates.get("launch_seconds", 0.0))
+    items = [item for _, _, item in schedule]
     marks: list[float] = []
     done: list[Span] = []
     for _ in range(3):
         done = []
-        for label, call, item in schedule:
-            first, issued = clocks.play(item)
-            if spans is not None:
-                done += _spans(label, call, item, first, issued, clocks)
+        if spans is None:
+            clocks.play(*items)
+        else:
+            for label, call, item in schedule:
+                done += _spans(label, call, item, *clocks.play(item), clocks)
         marks.append(max(clocks.host, clocks.device))
     if spans is not None:
         origin = min((span.start for span in done), default=0.0)
@@ -144,17 +146,17 @@ def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[Entr
     elif copies.inward:
         schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=copies.inward)))
     kernels = priced.kernels or (1.0,) * len(trace.calls)
+    whole = {number: max(round(number), 1) for number in set(kernels)}
     left = trace.syncs
-    for number, call in enumerate(trace.calls):
-        waits = min(call.syncs, left)
-        left -= waits
-        inside = waits > 0 and waits_for_device(kernel_of(call))
-        if waits and not inside:  # ``.cpu()`` before the call
-            schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
-        item = ScheduleItem(
-            priced.host_seconds[number] + spread, priced.seconds[number], max(round(kernels[number]), 1),
-            waits=inside, alone=waits * sync if inside else 0.0,
-        )  # fmt: skip
+    rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, strict=True)
+    for number, (call, issue, seconds, run) in enumerate(rows):
+        waits, inside = min(call.syncs, left), False
+        if waits:
+            left -= waits
+            inside = waits_for_device(kernel_of(call))
+            if not inside:  # ``.cpu()`` before the call
+                schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
+        item = ScheduleItem(issue + spread, seconds, whole[run], inside, waits * sync if inside else 0.0)
         schedule.append(("", number, item))
     if not trace.calls:
         schedule.append(("", -1, ScheduleItem(spread or fit.rates.get("dispatch_seconds", 0.0))))

@@ -3,7 +3,7 @@
 from placer.tracing.layout import broadcast_strides
 from placer.tracing.meta_copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.op_arguments import CHECKS, COUNTS, READS
-from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace
+from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace, once_per_trace
 from placer.tracing.tracer import trace
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "meta_inputs",
     "meta_model",
     "meta_optimizer",
+    "once_per_trace",
     "trace",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, wraps
+from typing import Literal, TypeVar
 
 from placer.tracing.dataflow import Connection
 
 Phase = Literal["forward", "loss", "backward", "optimizer"]
+_T = TypeVar("_T")
 
 #: Bytes per element by dtype name, as ``str(torch.float32)`` prints it without the ``torch.`` prefix.
 ITEM_BYTES = {
@@ -153,6 +154,11 @@ class Trace:
         return self.others.get(device.partition(":")[0], self)
 
     @cached_property
+    def weight_sizes(self) -> tuple[int, ...]:
+        """Bytes of each parameter, then of each buffer."""
+        return tuple(t.stored_bytes for t in (*self.parameters, *self.buffers))
+
+    @cached_property
     def parameter_bytes(self) -> int:
         return sum(p.stored_bytes for p in self.parameters)
 
@@ -173,3 +179,20 @@ class Trace:
             self.parameter_bytes + self.buffer_bytes + gradients + self.optimizer_state_bytes
             + self.batch_bytes + self.peak_activation_bytes
         )  # fmt: skip
+
+
+def once_per_trace(found_in: Callable[[Trace], _T]) -> Callable[[Trace], _T]:
+    """``found_in``, asked once of each trace, which keeps the answer: what follows from a step whatever prices it.
+
+    The answer must not be changed. A trace that ``dataclasses.replace`` makes of another begins without any.
+    """
+    name = f"{found_in.__module__}.{found_in.__qualname__}"
+
+    @wraps(found_in)
+    def answer(trace: Trace) -> _T:
+        kept: dict[str, _T] = trace.__dict__  # as ``cached_property`` keeps its value
+        if name not in kept:
+            kept[name] = found_in(trace)
+        return kept[name]
+
+    return answer

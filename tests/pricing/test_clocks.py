@@ -43,3 +43,13 @@ def test_playing_tells_when_the_first_kernel_starts_and_all_are_issued() -> None
     clocks = Clocks(1.0)
     assert clocks.play(ScheduleItem(issue=4.0, device=2.0, kernels=4)) == (2.0, 4.0)
     assert clocks.play(ScheduleItem(issue=3.0)) == (7.0, 7.0)
+
+
+def test_items_are_played_alike_one_by_one_and_together() -> None:
+    items = (
+        ScheduleItem(issue=4.0, device=9.0, kernels=6), ScheduleItem(issue=1.0), ScheduleItem(issue=0.3, device=7.0),
+        ScheduleItem(issue=1.0, device=2.0, waits=True, alone=0.5), ScheduleItem(issue=0.2, device=3.0, kernels=2),
+    )  # fmt: skip
+    together, alone = Clocks(1.0, depth=3), played(*items[:-1], launch=1.0, depth=3)
+    assert together.play(*items) == alone.play(items[-1])
+    assert together == alone

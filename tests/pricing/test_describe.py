@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from described import feature, spec, work
 
-from placer.pricing.describe import amounts, describe_step, feature_names
+from placer.pricing.describe import amounts, describe_step, different_works, feature_names
 from placer.pricing.families import FAMILIES, family_of
 from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.tracing.trace_data import OpCall, Trace
@@ -97,6 +99,23 @@ def test_equal_work_in_equal_places_is_one_object() -> None:
     first, *rest = describe_step(Trace(calls, "infer", (), (), (), ()))
     assert len({id(w) for w in rest}) == 1
     assert first != rest[0]
+
+
+def test_a_step_is_described_once_and_another_made_of_it_anew() -> None:
+    step = Trace((OpCall("aten::relu", (spec(8),), (spec(8),)),), "infer", (), (), (), ())
+    assert describe_step(step) is describe_step(step)
+    assert step == replace(step)
+    larger = replace(step, calls=(OpCall("aten::relu", (spec(16),), (spec(16),)),))
+    assert [found.bytes for found in (*describe_step(step), *describe_step(larger))] == [64, 128]
+
+
+def test_different_works_and_their_order_give_the_step() -> None:
+    ops = ("relu", "exp", "exp", "relu", "exp", "exp")
+    calls = tuple(OpCall(f"aten::{name}", (spec(8),), (spec(8),)) for name in ops)
+    step = Trace(calls, "infer", (), (), (), ())
+    works, order = different_works(step)
+    assert len({id(found) for found in works}) == len(works) < len(order)
+    assert tuple(works[number] for number in order) == describe_step(step)
 
 
 def test_python_evicts_the_code_of_forward_ops_alone() -> None:

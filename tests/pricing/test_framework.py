@@ -140,6 +140,16 @@ def test_functions_are_as_far_away_as_the_ops_they_stand_around() -> None:
         assert [counts[f"{what}_reuse_distance_{scale}"] for what in ("op", "recorded_op", "call")] == [1.0, 1.0, 5.0]
 
 
+def test_each_answer_is_counted_for_the_seconds_that_are_asked_about() -> None:
+    trace = trained(python_calls=14)
+    first, other = framework_counts(trace, [1e-3] * 5), framework_counts(trace, [0.0] * 5)
+    assert first["cold_call"] > other["cold_call"] == 0.0
+    again = framework_counts(trace, [1e-3] * 5)
+    assert again == first
+    again.clear()  # the caller's own
+    assert framework_counts(trace, [1e-3] * 5) == first
+
+
 def test_what_is_counted_is_paid_for() -> None:
     counts = {"python_call": 14.0, "autograd_node": 6.0}
     assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(

@@ -69,6 +69,16 @@ def test_weights_once_solved_for_are_kept_and_change_no_price(points: tuple[Arra
         assert found == pytest.approx(expected, abs=1e-6)
 
 
+def test_fits_of_the_same_points_share_what_their_variances_need(points: tuple[Array, Array, Array]) -> None:
+    x, ops, y = points
+    fit = make_fit(x, ops, y)
+    scaled = Residual(replace(fit, parameters={"latency": 2.0}, y=fit.y + 1.0))
+    assert scaled._inverse is Residual(fit)._inverse
+    noisier = replace(fit, point_noise=fit.point_noise + 1.0)
+    for other in (replace(fit, x=fit.x + 1.0), replace(fit, signal=2.0), noisier):
+        assert Residual(other)._inverse is not scaled._inverse
+
+
 def test_weights_that_no_longer_fit_are_solved_for_anew(points: tuple[Array, Array, Array]) -> None:
     x, ops, y = points
     fit = with_weights(make_fit(x, ops, y, noise=0.1))

@@ -48,10 +48,10 @@ class DeviceModel:
         rows = [(i, row) for i, work in enumerate(works) for row in rows_of(work)]
         groups: dict[tuple[str, str], list[tuple[int, Row]]] = {}
         for i, row in rows:
-            groups.setdefault((row.kind, self._dtype(row)), []).append((i, row))
+            groups.setdefault((row.kind, row.dtype), []).append((i, row))
         seconds, errors = [0.0] * len(works), [0.0] * len(works)
-        for (kind, dtype), members in groups.items():
-            found, sigma = self.price_rows(kind, dtype, [row for _, row in members])
+        for (kind, _), members in groups.items():
+            found, sigma = self.price_rows(kind, self._dtype(members[0][1]), [row for _, row in members])
             for (i, _), each, error in zip(members, found.tolist(), sigma.tolist(), strict=True):
                 seconds[i] += each
                 errors[i] += each * error
