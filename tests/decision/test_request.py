@@ -76,9 +76,9 @@ def test_a_wrong_argument_raises_also_where_a_right_one_is_equal(
 
 
 def test_another_objective_or_price_is_another_question(calibrated: Profile, traces: list[object]) -> None:
-    model, found = net(), []
-    for price in (0.1, 0.2, 0.1):
-        found.append(choose(model, objective="cost", price={"cpu": price}).explain().devices["cpu"].dollars_per_hour)
+    model = net()
+    answers = [choose(model, objective="cost", price={"cpu": price}) for price in (0.1, 0.2, 0.1)]
+    found = [answer.explain().devices["cpu"].dollars_per_hour for answer in answers]
     assert found == [0.1, 0.2, 0.1]
     assert choose(model).decision.objective == "time"
     with pytest.raises(ValueError, match="no price is given for cpu"):
