@@ -12,7 +12,8 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 # Absolute, since some recipes run from another folder.
 ABS_PY = $(abspath $(PY))
-PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Not compiled: Python compiles what is imported, which is a small part of what is installed.
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # A stamp says which requirements were last installed, so that a second call does nothing.
 BASE := $(VENV)/.installed-base
@@ -35,7 +36,7 @@ $(BASE): pyproject.toml constraints.txt | $(PY)
 
 $(DEV): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools
-	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations]'
+	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations,ray,dask,skypilot,energy]'
 	@touch $@ $(BASE)
 
 $(DOCS): pyproject.toml constraints.txt | $(PY)
@@ -67,8 +68,17 @@ types: wheel ## mypy, strict, on the built wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
 
+# Two processes share the files of tests. What is marked `serial` needs the machine to itself, and comes after them.
+# A part of the tests (PYTEST_ARGS) is sooner done by one process.
+SERIAL = $(shell grep -rlE --include='test_*.py' '\bmark\.serial\b' tests)
+
 check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
+ifdef PYTEST_ARGS
 	$(PY) -m pytest $(PYTEST_ARGS)
+else
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak and not serial"
+	$(PY) -m pytest -m "serial and not soak" $(SERIAL)
+endif
 
 # Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json

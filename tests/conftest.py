@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,19 +32,38 @@ def placer_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 @pytest.fixture(autouse=True)
 def _isolation() -> Iterator[None]:
-    """The same random numbers in any order of tests; global torch settings restored."""
+    """The same random numbers in any order of tests; global torch settings and the environment restored."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - scikit-learn and torch_geometric still draw from the global generator
     torch.manual_seed(0)
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
-    precision = torch.get_float32_matmul_precision()
+    precision, environment = torch.get_float32_matmul_precision(), dict(os.environ)
     yield
+    restore_environment(environment)
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     if torch.get_float32_matmul_precision() != precision:
         torch.set_float32_matmul_precision(precision)
     torch.set_default_dtype(dtype)
     torch.set_grad_enabled(grad)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_file() -> Iterator[None]:
+    """The collector passes over what was there before: libraries, and thousands of collected tests.
+
+    And the environment is put back afterwards: Dask leaves one thread and its own settings of malloc to all processes.
+    """
+    gc.freeze()
+    before = dict(os.environ)
+    yield
+    restore_environment(before)
+
+
+def restore_environment(before: dict[str, str]) -> None:
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture
@@ -54,7 +75,11 @@ def no_plans() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked ``gpu`` run where torch sees an accelerator, and are skipped, visibly, elsewhere."""
+    """The longest test first, so that no process is left alone with it.
+
+    Tests marked ``gpu`` run where torch sees an accelerator, and are skipped, visibly, elsewhere.
+    """
+    items.sort(key=lambda item: item.path.name != "test_simulated_accelerator.py")
     if machine.accelerators():
         return
     skip = pytest.mark.skip(reason="needs an accelerator")

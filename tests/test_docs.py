@@ -81,9 +81,15 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 FRAMEWORKS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*num_workers.*", "ignore:No early stopping",
     "ignore:Best weights from best epoch",
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",  # files of Ray
 )  # fmt: skip
+#: Ray would join the cluster of another test; the step of TabNet runs for real, for five seconds at most.
+ALONE = ("ray.md", "pytorch_tabnet.md", "reference-systems.md")
 WITH_CODE = [
-    pytest.param(page, id=page.name, marks=[FRAMEWORKS] if page.parent.name == "integrations" else [])
+    pytest.param(page, id=page.name, marks=[
+        *([FRAMEWORKS] if page.parent.name == "integrations" else []),
+        *([pytest.mark.serial] if page.name in ALONE else []),
+    ])
     for page in PAGES
     if blocks(page, "python")
 ]

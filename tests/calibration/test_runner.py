@@ -27,6 +27,7 @@ from placer.calibration.progress import Progress, silent
 from placer.calibration.runner import calibrate
 from placer.calibration.target import Target, one_of_each, targets
 
+pytestmark = pytest.mark.serial
 #: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
 TIME_ENOUGH = 15.0
 
@@ -96,6 +97,13 @@ class Notes(Progress):
         self.notes.append(text)
 
 
+def with_rates(path: Path, known: profile.Profile) -> None:
+    """The rates are there from another run: a calibration at ``path`` goes on with the probes."""
+    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
+    for fit in known.fits:
+        journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibrated") / "profile.json"
@@ -155,6 +163,7 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(tmp_path: Path, mon
     assert any("interrupted" in note for note in shown.notes)
     assert path.with_suffix(".journal").exists()
     monkeypatch.setattr(Bench, "measure", measure)
+    monkeypatch.setattr(runner, "QUICK_BUDGET", first.seconds + 3.0)
     second = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=False)
     assert second.complete
     assert second.seconds > first.seconds
@@ -189,9 +198,8 @@ def test_a_contended_machine_is_marked_in_the_profile_it_writes(
 
     monkeypatch.setattr(Bench, "measure", contended)
     monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)
-    path, fit = tmp_path / "p.json", handmade_profile.fit("cpu")
-    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
-    journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
+    path = tmp_path / "p.json"
+    with_rates(path, handmade_profile)
     calibrate(budget=20.0, devices=["cpu"], path=path, progress=False, unaided=True)  # ends after ten probes
     assert profile.load(path).warnings[0] == noise_warnings(0.4)[0]
 
@@ -200,16 +208,16 @@ def test_a_clock_that_stands_still_ends_a_calibration_at_once(measured: Path, tm
     path = tmp_path / "p.json"
     with pytest.raises(placer.TimerError, match="stands still"):
         calibrate(budget=5.0, path=path, progress=False, quick=True, clock=lambda: 5.0)
-    # The rates are there from another run: now every probe would fail without spending the budget.
-    journal = Journal(path.with_suffix(".journal"), machine.fingerprint())
-    for fit in profile.load(measured).fits:
-        journal.add_rates(fit.device, fit.threads, fit.rates, 0.0)
+    with_rates(path, profile.load(measured))  # now every probe would fail without spending the budget
     with pytest.raises(placer.TimerError):
         calibrate(budget=5.0, path=path, progress=False, quick=True, clock=lambda: 5.0)
 
 
-def test_an_interrupt_keeps_every_finished_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_keeps_every_finished_point(
+    handmade_profile: profile.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "profile.json"
+    with_rates(path, handmade_profile)
     finished: list[str] = []
     measure = Bench.measure
 

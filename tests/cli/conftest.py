@@ -11,9 +11,6 @@ from click.testing import CliRunner, Result
 from placer import decision as deciding
 from placer.cli import main
 
-#: Before 8.2, click mixes the two streams of a command unless it is told not to.
-STREAMS_APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
-
 NETS = """
 import torch
 from torch import nn
@@ -42,11 +39,18 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def run() -> Callable[..., Result]:
+def runner() -> CliRunner:
+    """Keeps the two streams of a command apart, which click does by itself from 8.2 on."""
+    told = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return CliRunner(**told)
+
+
+@pytest.fixture
+def run(runner: CliRunner) -> Callable[..., Result]:
     """The command, in this process. A traceback fails the test."""
 
     def invoke(*arguments: str, code: int = 0) -> Result:
-        result = CliRunner(**STREAMS_APART).invoke(main, list(arguments), prog_name="placer")
+        result = runner.invoke(main, list(arguments), prog_name="placer")
         assert result.exit_code == code, result.stdout + result.stderr
         assert result.exception is None or isinstance(result.exception, SystemExit)
         assert "Traceback" not in result.stdout + result.stderr

@@ -89,11 +89,11 @@ def test_a_machine_that_changed(run: Run, calibrated: Profile) -> None:
     assert "torch: 1.0 -> " in text
 
 
-def test_a_profile_that_cannot_be_read_is_broken(home: Path) -> None:
+def test_a_profile_that_cannot_be_read_is_broken(home: Path, runner: CliRunner) -> None:
     path = profile.default_path()
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    result = CliRunner().invoke(main, ["doctor"], prog_name="placer")
+    result = runner.invoke(main, ["doctor"], prog_name="placer")
     assert result.exit_code == 1
     assert "cannot be used" in result.stdout
     assert "Broken" in result.stdout

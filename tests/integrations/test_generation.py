@@ -156,8 +156,11 @@ def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
     assert found.python_calls == pytest.approx(turn, rel=0.15)
 
 
-def test_the_host_waits_once_for_each_token() -> None:
-    assert traced(generation(gpt2(), PROMPT, 4), "decode, cache of 13").syncs == 1
+def test_the_host_waits_as_often_as_in_one_turn_of_the_library() -> None:
+    model = gpt2()
+    waits = ops(model, 4)["_local_scalar_dense"] - ops(model, 3)["_local_scalar_dense"]
+    assert waits >= 1
+    assert traced(generation(model, PROMPT, 4), "decode, cache of 13").syncs == waits
 
 
 def test_the_cache_is_on_the_device_and_grows() -> None:

@@ -19,6 +19,8 @@ FRESH = "fresh_seconds_per_byte"
 #: Seconds per byte, far above what any machine takes.
 TOO_HIGH = 1e-6
 
+pytestmark = pytest.mark.serial
+
 
 def test_the_least_count_is_kept() -> None:
     fresh_and_warm = iter([30e-3, 1.1e-3, 4.0e-3, 1.5e-3, 29e-3, 1.0e-3])

@@ -206,7 +206,8 @@ class TestTransformers:
     def test_one_token_with_a_cache(self) -> None:
         traced = trace_step(self.language("gpt2-large", part="decode", source="transformers-docs"))
         assert counted(traced)["aten::cat"] == 2 * 36
-        assert not counted(traced)["aten::lift_fresh"]
+        # A cache made in the step would add two for each layer. Some versions of the library make one, for a mask.
+        assert counted(traced)["aten::lift_fresh"] <= 1
 
     def test_images_and_texts(self) -> None:
         clip = step("transformers:openai/clip-vit-large-patch14 CLIPModel", (2, 3, 224, 224), tokens=(4, 77),
