@@ -35,7 +35,8 @@ _OF_A_NODE = "nfd"
               help="The instance types of SkyPilot's catalog, with their prices.")  # fmt: skip
 @click.option("--profile", metavar="FILE|NAME", help="Take the machine of this profile for this one.")
 @click.option("--price", multiple=True, metavar="NAME=DOLLARS",
-              help="Dollars per hour of a machine, by its name or its GPU. May be repeated.")  # fmt: skip
+              help="Dollars per hour of a machine, by its name; or of a GPU that this machine's CPU drives. May be "
+                   "repeated.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
               help="What stands first.")  # fmt: skip
 @click.option("--target", "limit", metavar="50ms|2h",
@@ -104,7 +105,7 @@ def _notes(here: Machine, machines: Sequence[Machine], prices: object) -> list[s
     """Which CPU drives the GPUs, and where the prices come from."""
     found = []
     cpu = here.profile.fingerprint.get("cpu", "unknown CPU")
-    if any(machine.profile is here.profile and machine.name != here.name for machine in machines):
+    if any(machine.gpu and machine.profile is here.profile for machine in machines):
         found.append(f"the CPU beside the GPUs is {here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
     elif any(machine.name == here.name for machine in machines):
         found.append(f"{here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -67,12 +68,13 @@ def of_file(path: str, cpu: Profile) -> list[Machine]:
 
     Raises PlacerError, which names the row, for anything else, and OSError where there is no such file.
     """
-    text = Path(path).read_text(encoding="utf-8-sig")
+    content = Path(path).read_bytes()
     try:
-        rows = json.loads(text) if Path(path).suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        text = content.decode("utf-8-sig")
+        rows = json.loads(text) if Path(path).suffix == ".json" else list(csv.DictReader(io.StringIO(text, newline="")))
         if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
             raise ValueError("not a list of objects")
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise PlacerError(f"{path} is no list of machines: {error}") from None
     if not rows:
         raise PlacerError(f"{path} names no machine: give each a row with name, and profile or vcpus or gpu")
@@ -80,7 +82,7 @@ def of_file(path: str, cpu: Profile) -> list[Machine]:
     for number, row in enumerate(rows, 1):
         try:
             found.append(_of_row(row, cpu, classes))
-        except (ValueError, TypeError, UnknownGPU) as error:
+        except (ValueError, TypeError, OverflowError, UnknownGPU) as error:
             raise PlacerError(f"{path}, machine {number}: {error}") from None
     return found
 
@@ -95,7 +97,10 @@ def of_catalog(name: str) -> list[Machine]:
 
 
 def priced(machines: Sequence[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
-    """The machines, with the prices that were given by name or by GPU. Raises ValueError for a name that none has."""
+    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU.
+
+    Raises ValueError for a name that none has.
+    """
     found = list(machines)
     for name, price in prices.items():
         name = here.name if name == SHORT else name

@@ -20,7 +20,7 @@ from placer.decision.reason import point
 from placer.decision.request import Request, answered_before, check, understood, words
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
-from placer.decision.timed import TIE, is_cpu
+from placer.decision.timed import TIE, counted_seconds, is_cpu
 from placer.decision.totals import Total, total
 from placer.decision.trade_offs import Point, pareto, trade
 
@@ -51,6 +51,7 @@ __all__ = [
     "check",
     "compare",
     "conventional",
+    "counted_seconds",
     "decide",
     "decided",
     "described",

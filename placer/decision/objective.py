@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from placer.decision.timed import Timed, counted_seconds
-from placer.errors import PlacerError
+from placer.errors import PlacerError, UnknownGPU
+from placer.pricing import SPLIT_SUFFIX
+from placer.profile import find_gpu
 from placer.units import format_dollars, format_joules, format_seconds
 from placer.workload import check_choice
 
@@ -92,22 +94,39 @@ def check_known(objective: Objective, devices: tuple[str, ...]) -> None:
 
 
 def _unknown(name: str, device: str) -> str:
+    option, amount = ("price", "2.50") if name == "cost" else ("watts", "250")
+    typed = f"--{option} " + (f'"{device}={amount}"' if " " in device else f"{device}={amount}")
     if name == "cost":
-        return f'no price is given for {device}: price={{"{device}": dollars per hour}}, or --price {device}=2.50'
-    return f'the power of {device} is not known: give it, watts={{"{device}": 250}} or --watts {device}=250'
+        return f'no price is given for {device}: price={{"{device}": dollars per hour}}, or {typed}'
+    return f'the power of {device} is not known: give it, watts={{"{device}": 250}} or {typed}'
 
 
 def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | None:
     """What was given for a device by its name, for another machine's by that machine's, or for its kind.
 
-    ``cuda@Tesla T4`` is found under that name, under ``Tesla T4``, and under ``cuda``; ``cuda:1`` also under ``cuda``.
+    ``cuda@Tesla T4`` is found under that name, under any that the catalog has for ``Tesla T4``, and under ``cuda``;
+    ``cuda:1`` also under ``cuda``; a device that shares the work with the CPU (``cuda:1+cpu``) also under its own name.
     """
     known = dict(pairs)
-    kind, _, machine = device.partition("@")
-    for name in (device, machine, kind, kind.partition(":")[0].partition("+")[0]):
+    alone = device.removesuffix(SPLIT_SUFFIX)
+    kind, _, machine = alone.partition("@")
+    for name in (device, alone, machine, *_aliases(known, machine), kind, kind.partition(":")[0]):
         if name and name in known:
             return known[name]
     return None
+
+
+def _aliases(names: Iterable[str], gpu: str) -> list[str]:
+    """Those of the names that are others for a GPU of the catalog."""
+    found = _in_catalog(gpu) if gpu else ""
+    return [name for name in names if found and _in_catalog(name) == found]
+
+
+def _in_catalog(gpu: str) -> str:
+    try:
+        return find_gpu(gpu).name
+    except UnknownGPU:
+        return ""
 
 
 def _pairs(what: str, given: Any) -> tuple[tuple[str, float], ...]:

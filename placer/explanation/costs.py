@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Columns of the table.
 HEADS = ("", "time", "money", "energy ~", "")
+#: What the mark beside energy means.
+ENERGY = "Energy (~) is an estimate from data sheets and predicted use, unless you gave the watts."
 
 
 def told(explanation: ExplanationData) -> bool:

@@ -45,6 +45,7 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         steps=_steps(explanation),
         costs=costs.cells(explanation) if costs.told(explanation) else [],
         costs_title=costs.title(explanation),
+        costs_note=costs.ENERGY,
         made_of_svg=charts.made_of(explanation) if devices else "",
         made_of=_made_of(explanation),
         bounded=bounds_lines(explanation),

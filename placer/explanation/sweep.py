@@ -36,6 +36,11 @@ class Sweep:
         return self.over in ("steps", "repeats")
 
     @property
+    def objective(self) -> str:
+        """What the choices make small: time, cost or energy."""
+        return next((row.decision.objective for row in self.rows.values()), "time")
+
+    @property
     def title(self) -> str:
         """What its times are, and what they depend on."""
         unit = "of the job" if self.part else "of a step"
@@ -89,11 +94,12 @@ class Sweep:
     def turn(self, value: int) -> float | None:
         """About where the two choices take equal time between the value before ``value`` and ``value``; None: nowhere.
 
-        The logarithm of the two times' ratio is interpolated linearly over the logarithm of the value.
+        The logarithm of the two times' ratio is interpolated linearly over the logarithm of the value. None where time
+        is not what turns the choice.
         """
         values = list(self.rows)
         index = values.index(value)
-        if not index:
+        if not index or self.objective != "time":
             return None
         old, new = self.rows[values[index - 1]].decision.device, self.rows[value].decision.device
         gaps = []

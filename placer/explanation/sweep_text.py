@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Size of the plot in characters, and the marks of the devices in it.
 PLOT_WIDTH, PLOT_HEIGHT = 60, 12
 MARKS = "ox+#"
+#: What the chosen device is, by what was made small.
+_BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
 
 def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
@@ -33,7 +35,7 @@ def render(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
 
 
 def turns(sweep: Sweep) -> str:
-    """One sentence on which device is faster where."""
+    """One sentence on which device is chosen where."""
     (_, first), *later = sweep.verdicts()
     if not later:
         return f"{first} at every {sweep.axis}."
@@ -50,7 +52,7 @@ def _table(sweep: Sweep) -> Table:
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
-    table = new_table(sweep.title, [sweep.over, *columns, *(["faster", "sure"] if compared else [])])
+    table = new_table(sweep.title, [sweep.over, *columns, *([_BETTER[sweep.objective], "sure"] if compared else [])])
     known = {name: sweep.times(name) for name in sweep.devices}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     for index, (value, row) in enumerate(sweep.rows.items()):

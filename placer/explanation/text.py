@@ -38,7 +38,7 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
         parts += ["", compared, ""]
     parts += [*details, workload_line(explanation.workload), ""]
     if costs.told(explanation):
-        parts += [costs.table(explanation), ""]
+        parts += [costs.table(explanation), costs.ENERGY, ""]
     if (of_job := job_parts.table(explanation, width)) is not None:
         parts += [of_job, *filter(None, [job_parts.apart_line(explanation)]), ""]
     drawn = (

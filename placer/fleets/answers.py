@@ -13,6 +13,7 @@ from placer.decision import OBJECTIVES
 from placer.fleets.machine import Machine, machine_named
 from placer.fleets.pricing import compare
 from placer.fleets.result import Fleet
+from placer.jobs import check_arguments
 from placer.workload import Job, Workload, check_choice, make_workload
 
 
@@ -55,8 +56,7 @@ def fleet(
     given = (machines,) if isinstance(machines, (Machine, str)) else tuple(machines)
     what: Workload | Job
     if isinstance(model, Job):
-        if any(x is not None for x in (batch_shape, example, mode, loss, optimizer, steps, autocast, modules)):
-            raise ValueError("a Job says what to run: give batch_shape, mode, optimizer and the like to its parts")
+        check_arguments((batch_shape, example, mode, loss, optimizer, steps, autocast, modules), data, "keep")
         what = model
     else:
         what = make_workload(

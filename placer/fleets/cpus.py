@@ -25,7 +25,6 @@ SOCKET = 204.8e9
 VCPUS_PER_CORE = 2
 
 
-@cache
 def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
     """What is known of a cloud CPU with ``vcpus`` vCPUs and ``memory_gb`` GiB of memory (None: not known).
 
@@ -39,6 +38,14 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
     _check("vcpus", vcpus)
     if memory_gb is not None:
         _check("memory_gb", memory_gb)
+    return _class(float(vcpus), None if memory_gb is None else float(memory_gb))
+
+
+@cache
+def _class(vcpus: float, memory_gb: float | None) -> Profile:
+    if memory_gb is not None:
+        known = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
+        return replace(known, fingerprint={**known.fingerprint, "memory_bytes": int(memory_gb * 2**30)})
     server = profiles.load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
     cores = max(vcpus / VCPUS_PER_CORE, 1.0)
     threads = math.ceil(cores)
@@ -48,8 +55,6 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
         "cpu": called, "cores": math.ceil(vcpus), "threads": threads, "accelerators": [],
         "torch": server.fingerprint["torch"],
     }  # fmt: skip
-    if memory_gb is not None:
-        facts["memory_bytes"] = int(memory_gb * 2**30)
     note = f"{called}: a server's measurements, scaled by the number of cores; which CPU it is is not known"
     scaled = on_other_cpu(server, speeds, threads=threads)
     (fit,) = scaled.fits

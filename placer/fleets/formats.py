@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from placer.errors import PlacerError
-from placer.explanation import provenance_kind
+from placer.explanation import printable_values, provenance_kind
 from placer.fleets.data import FleetData, FleetRow
 from placer.fleets.lines import called, of_how_many, short_gpu
 from placer.units import format_duration, format_interval
@@ -48,7 +48,7 @@ def slurm(fleet: FleetData) -> str:
     """
     best = fleet.best
     if best is None:
-        raise PlacerError(f"no machine to ask Slurm for: {fleet.rows[0].machine}: {fleet.rows[0].verdict}")
+        raise PlacerError(f"no machine to ask Slurm for: {called(fleet.rows[0])}: {fleet.rows[0].verdict}")
     lines = [f"# placer: {_what(fleet)} on {best.device} of {called(best)}: {_told(fleet, best)}"]
     if best.device == "cpu":
         return "\n".join([*lines, "# No GPU is needed: no --gres."]) + "\n"
@@ -65,7 +65,7 @@ def gres_type(gpu: str) -> str:
 
 def target_name(workload: Mapping[str, object]) -> str:
     """The name of what runs."""
-    return str(workload.get("target", "model"))
+    return str(printable_values(workload.get("target", "model")))
 
 
 def _what(fleet: FleetData) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from placer.decision import MANY, without_maker
-from placer.explanation import kind_mark
+from placer.explanation import kind_mark, printable_values
 from placer.fleets.data import FleetData, FleetRow
 
 #: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
@@ -58,11 +58,14 @@ def cut(fleet: FleetData, found: Sequence[Line]) -> list[Line]:
 
 
 def called(row: FleetRow) -> str:
-    """A machine's name, with its GPU where the name does not tell it; that of a GPU without its maker."""
+    """A machine's name, with its GPU where the name does not tell it; that of a GPU without its maker.
+
+    What cannot be printed is replaced: a line end in a name must not begin a line of a batch script.
+    """
     if row.machine == row.gpu:
         return without_maker(row.machine)
-    gpu = short_gpu(row.gpu)
-    return f"{row.machine} ({gpu})" if gpu and gpu.lower() not in row.machine.lower() else row.machine
+    gpu, name = short_gpu(row.gpu), str(printable_values(row.machine))
+    return f"{name} ({gpu})" if gpu and gpu.lower() not in name.lower() else name
 
 
 def short_gpu(gpu: str) -> str:

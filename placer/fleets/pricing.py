@@ -9,7 +9,7 @@ from typing import Any
 
 from placer import profile as profiles
 from placer import tracing
-from placer.decision import Objective, Total, decide, described, lacks, total
+from placer.decision import Objective, Total, counted_seconds, decide, described, lacks, total
 from placer.errors import PlacerError, ProfileError
 from placer.explanation import DeviceRow, device_row
 from placer.fleets.data import FleetRow
@@ -104,7 +104,7 @@ def compare(
         if isinstance(totals, str):
             left_out.setdefault(totals, []).extend(machine.name for machine in members)
         else:
-            rows[kind, price] = _row(members[0], totals, known.count, objective)
+            rows[kind, price] = _row(members[0], totals, known.count, objective, target)
     notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
@@ -116,11 +116,17 @@ def compare(
     return Fleet(tuple(each), known.workload, objective, target, known.unit, known.count, notes)
 
 
-def _row(machine: Machine, totals: Mapping[str, Total], count: int | None, objective: str) -> FleetRow:
-    """A machine on the best of its devices: on one machine, that is the fastest, or the most sparing."""
+def _row(
+    machine: Machine, totals: Mapping[str, Total], count: int | None, objective: str, target: float | None
+) -> FleetRow:
+    """A machine on the best of its devices: the fastest, or the most sparing of those that reach the target."""
     price = () if machine.price is None else tuple((name, machine.price) for name in totals)
     wanted = Objective("energy" if objective == "energy" else "time", price=price)
-    best = decide(totals, count, wanted if all(t.watts is not None for t in totals.values()) else Objective())
+    best = decide(totals, count)
+    if objective == "energy" and all(each.watts is not None for each in totals.values()):
+        reach = {n: t for n, t in totals.items() if t.fits and (target is None or counted_seconds(t, count) <= target)}
+        if reach or target is None:
+            best = decide(reach or totals, count, wanted)
     devices: dict[str, DeviceRow] = {name: device_row(each, wanted) for name, each in totals.items()}
     return FleetRow(machine.name, machine.count, best.device, devices, machine.gpu, machine.note)
 

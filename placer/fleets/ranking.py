@@ -55,10 +55,16 @@ def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None
         by = f", bounded by {limit}" if limit else ""
         return f"{format_ratio(row.seconds / target)} the target{by}"
     if row is best:
-        if target is None:
-            return _BEST[objective] if objective != "cost" or row.dollars is not None else "no price is known"
-        return "cheapest that reaches the target" if row.dollars is not None else "reaches the target"
+        return _of_the_best(row, objective, target)
     return trade(_point(row, objective), _point(best, objective)) or ABOUT_THE_SAME
+
+
+def _of_the_best(row: FleetRow, objective: str, target: float | None) -> str:
+    aim = "cost" if target is not None and objective == "time" else objective  # as in ``_key``
+    known = {"time": True, "cost": row.dollars is not None, "energy": row.joules is not None}[aim]
+    if target is not None:
+        return f"{_BEST[aim]} that reaches the target" if known else "reaches the target"
+    return _BEST[aim] if known else f"no {'price' if aim == 'cost' else 'power'} is known"
 
 
 def _memory(row: FleetRow) -> str:

@@ -37,8 +37,9 @@ def headline(fleet: FleetData) -> str:
     best = fleet.best
     if best is None:
         first = fleet.rows[0]
-        why = "it fits nowhere" if not first.fits else "no machine reaches the target"
-        return f"{why}; closest: {first.device} of {called(first)}, {first.verdict}"
+        if not first.fits:
+            return f"it fits nowhere; {first.device} of {called(first)} {first.verdict.removeprefix('does not fit: ')}"
+        return f"no machine reaches the target; closest: {first.device} of {called(first)}, {first.verdict}"
     of = f"a {fleet.unit}" if fleet.count is None else f"for {of_how_many(fleet)}"
     took = f"{format_duration(best.seconds)} {of}"
     money = "" if best.dollars is None else f", {_money(fleet, best)}"

@@ -16,6 +16,8 @@ from placer.profile import Profile
 
 #: What makes another kind of machine. Threads are not among it: an engine sets them by the CPUs that a task asks for.
 _FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
+#: Bytes that a profile is unpacked to at most: it has a few MB.
+_LARGEST = 2**26
 #: Nodes that are remembered, the latest: those of a large cluster over some weeks.
 _NODES = 20_000
 
@@ -37,7 +39,8 @@ def folder() -> Path:
 
 
 def keep(kind: str, data: bytes, *, newest: bool = False) -> None:
-    """Keep a profile that a node sent (its file, compressed) under its kind: that which was measured for longest.
+    """Keep a profile that a node sent (its file, compressed) under its kind: that with the most devices, and of
+    these that which was measured for longest.
 
     ``newest``: this one, whatever there was.
 
@@ -45,15 +48,19 @@ def keep(kind: str, data: bytes, *, newest: bool = False) -> None:
     """
     arriving = folder() / f"{kind}.{os.getpid()}.arriving"
     try:
-        profiles.replace_file(arriving, zlib.decompress(data))
+        profiles.replace_file(arriving, zlib.decompressobj().decompress(data, _LARGEST))
         found = profiles.load(arriving)
         before = kept(kind)
-        if newest or before is None or found.seconds >= before.seconds:
+        if newest or before is None or _worth(found) >= _worth(before):
             profiles.save(found, folder() / f"{kind}.json")
     except (OSError, zlib.error) as error:
         raise ProfileError(f"cannot keep its profile in {folder()}: {error}") from error
     finally:
         arriving.unlink(missing_ok=True)
+
+
+def _worth(profile: Profile) -> tuple[int, float]:
+    return len(profile.devices()), profile.seconds
 
 
 def kept(kind: str) -> Profile | None:

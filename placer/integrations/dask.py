@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, wait
+from distributed import TimeoutError as Late
 
-from placer.errors import first_line
+from placer.errors import PlacerError, first_line
 from placer.fleets import Fleet, Traced
 from placer.integrations import collected, on_node
 from placer.integrations.cluster_choice import best_group, reason
@@ -23,6 +24,8 @@ from placer.integrations.cluster_nodes import Cluster, Node
 from placer.workload import Job, Workload, check_devices
 
 _ASKING = 120.0  # seconds in which a worker's host says what it is
+#: What Dask sets in its workers. Of these, torch takes MKL's.
+_LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,17 @@ def calibrate(
 
     Arguments and the answer are those of ``placer.integrations.ray.calibrate``, with workers in place of nodes.
     """
-    request = {"budget": budget, "devices": list(check_devices(devices) or ())}
+    checked = check_devices(devices)
+    request = {"budget": budget, "devices": checked and list(checked)}
     answers, failed = _ask(client, list(_workers(client)), {"measure": False}, _ASKING)
     found = {worker: collected.kind_of(answer["fingerprint"]) for worker, answer in answers.items()}
     while wanted := collected.to_measure({w: kind for w, kind in found.items() if w not in failed}):
         measured, refused = _ask(client, wanted, request, 3.0 * budget + _ASKING if timeout is None else timeout)
         for worker, answer in measured.items():
-            collected.keep(found[worker], answer["profile"])
+            try:
+                collected.keep(found[worker], answer["profile"])
+            except PlacerError as error:
+                refused[worker] = first_line(error)
         failed |= refused
     gpus = {worker: len(answer["fingerprint"]["accelerators"]) for worker, answer in answers.items()}
     nodes = []
@@ -77,12 +84,16 @@ def _ask(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The answers of workers, and why others gave none."""
     futures = {
-        worker: client.submit(on_node.ask, request, timeout, "", workers=[worker], pure=False, retries=0)
+        worker: client.submit(on_node.ask, request, timeout, _LIMITS, workers=[worker], pure=False, retries=0)
         for worker in workers
     }
-    end = time.monotonic() + timeout
-    while left := [f for w, f in futures.items() if not f.done() and w in _workers(client) and time.monotonic() < end]:
-        with suppress(TimeoutError):
+    allowed = timeout + on_node.STARTING
+    end = time.monotonic() + allowed
+    while (alive := _workers(client)) and time.monotonic() < end:
+        left = [future for worker, future in futures.items() if worker in alive and not future.done()]
+        if not left:
+            break
+        with suppress(Late):
             wait(left, timeout=1.0)
     answers = {w: f.result() for w, f in futures.items() if f.status == "finished"}
     failed = {w: str(answer["error"]) for w, answer in answers.items() if "error" in answer}
@@ -90,7 +101,7 @@ def _ask(
         if future.status == "error":
             failed[worker] = first_line(future.exception())
         elif worker not in answers:
-            failed[worker] = f"no answer within {timeout:g} s" if worker in _workers(client) else "the worker died"
+            failed[worker] = f"no answer within {allowed:g} s" if worker in alive else "the worker died"
             future.cancel()
     return {w: answer for w, answer in answers.items() if w not in failed}, failed
 

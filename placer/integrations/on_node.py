@@ -12,25 +12,30 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import placer
 from placer.errors import PlacerError, first_line
 
+#: Seconds to start a worker on a node, beyond those for its answer. Ray notices a dead node within 15 s.
+STARTING = 30.0
 #: Where an engine says which number of threads the node itself asks for: it may have set another one for the worker.
 OWN_THREADS = "PLACER_NODE_THREADS"
 _THREADS = "OMP_NUM_THREADS"
 
 
-def ask(request: dict[str, Any], timeout: float, threads: str | None = None) -> dict[str, Any]:
+def ask(request: dict[str, Any], timeout: float, limits: Sequence[str] = ()) -> dict[str, Any]:
     """Ask a new process of this node what ``report`` says, for at most ``timeout`` seconds.
 
-    ``threads`` is the node's own ``OMP_NUM_THREADS``, "" for none; None where ``PLACER_NODE_THREADS`` says it, if
-    anything does. The answer has ``"fingerprint"``, and where a profile was asked for ``"profile"``: its file,
-    compressed with zlib. Or it has ``"error"``, a sentence.
+    ``limits`` are variables by which the engine limits the threads of its workers: the process does not see them.
+    Where ``PLACER_NODE_THREADS`` is set, it is the node's own ``OMP_NUM_THREADS``, "" for none.
+
+    The answer has ``"fingerprint"``, and where a profile was asked for ``"profile"``: its file, compressed with zlib.
+    Or it has ``"error"``, a sentence.
     """
-    environment = dict(os.environ)
-    own = environment.pop(OWN_THREADS, None) if threads is None else threads
+    environment = {name: value for name, value in os.environ.items() if name not in limits}
+    own = environment.pop(OWN_THREADS, None)
     if own is not None:
         environment.pop(_THREADS, None)
         environment.update({_THREADS: own} if own else {})
@@ -45,6 +50,7 @@ def ask(request: dict[str, Any], timeout: float, threads: str | None = None) -> 
         except subprocess.TimeoutExpired:
             return {"error": f"it took longer than {timeout:g} s"}
         finally:
+            process.kill()  # one that hangs before it looks at its input is waited for else
             os.close(writing)
     try:
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])

@@ -74,11 +74,11 @@ def calibrate(
     else:
         failed = ask_nodes(asked, {"measure": False}, min(patience, _ASKING), take)
         known = {node.id: node for node in asked if node.id in found}
-        wanted = collected.to_measure(found, force)
-        while wanted:  # where the one node of a kind fails, the next one of that kind is asked
+        left, done = dict(found), set[str]()
+        while wanted := collected.to_measure(left, force):  # where a node fails, the next one of its kind is asked
             failed |= ask_nodes([known[node] for node in wanted], request, patience, take)
-            left = {node: kind for node, kind in found.items() if node not in failed}
-            wanted = [node for node in collected.to_measure(left) if node not in wanted]
+            done |= {found[node] for node in wanted if node not in failed}
+            left = {node: kind for node, kind in found.items() if node not in failed and kind not in done}
     collected.remember(found)
     known_now = nodes()  # Ray lists a node that died for some seconds more
     listed = tuple(replace(n, alive=n.alive and failed.get(n.id) != DIED) for n in known_now.nodes)

@@ -23,8 +23,6 @@ ENVIRONMENT = {
 }
 #: Why a node gave no answer, where Ray says that it is gone.
 DIED = "the node died, or left the cluster"
-#: Seconds to start a worker on a node, beyond what it is given for its answer. Ray notices a dead node within 15 s.
-STARTING = 30.0
 #: Seconds after which the clock is looked at while nothing arrives.
 _GLANCE = 1.0
 
@@ -45,7 +43,8 @@ def ask_nodes(
         for node in nodes
     }  # fmt: skip
     failed: dict[str, str] = {}
-    end = time.monotonic() + timeout + STARTING
+    allowed = timeout + on_node.STARTING
+    end = time.monotonic() + allowed
     try:
         while pending and (left := end - time.monotonic()) > 0:
             ready, _ = ray.wait(list(pending), timeout=min(left, _GLANCE))
@@ -56,7 +55,7 @@ def ask_nodes(
     finally:
         for reference, node in pending.items():
             ray.cancel(reference, force=True)
-            failed[node.id] = f"no answer within {timeout + STARTING:g} s"
+            failed[node.id] = f"no answer within {allowed:g} s"
     return failed
 
 

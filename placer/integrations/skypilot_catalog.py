@@ -6,6 +6,7 @@ Only the CSV files are read, which SkyPilot downloads: SkyPilot itself is not im
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import time
@@ -149,15 +150,20 @@ def _rows(cloud: str, path: Path, changed: int) -> tuple[Offer, ...]:
 
 def _offer(cloud: str, row: Mapping[str, str], date: str) -> Offer | None:
     """One row; None for one without a price."""
-    price = float(row["Price"] or 0.0)
-    if price <= 0.0:
+    price = _number(row["Price"])
+    if price is None:
         return None
-    count = float(row["AcceleratorCount"] or 0.0)
+    count = _number(row["AcceleratorCount"]) or 0.0
     return Offer(
         cloud=cloud, instance=row["InstanceType"], region=row["Region"], gpu=row["AcceleratorName"] if count else "",
-        count=count, vcpus=float(row["vCPUs"]) if row["vCPUs"] else None,
-        memory_gb=float(row["MemoryGiB"]) if row["MemoryGiB"] else None, price=price, date=date,
+        count=count, vcpus=_number(row["vCPUs"]), memory_gb=_number(row["MemoryGiB"]), price=price, date=date,
     )  # fmt: skip
+
+
+def _number(text: str) -> float | None:
+    """None for what is not said: an empty field, zero, or ``nan``. Raises ValueError for what is no number."""
+    number = float(text or 0.0)
+    return number if 0.0 < number < math.inf else None
 
 
 def _with_google_hosts(rows: Sequence[tuple[Offer, str]]) -> list[tuple[Offer, str]]:

@@ -69,6 +69,8 @@ def measure(step: Callable[[], Any], *, device: str, steps: int | None = None, s
     why = counters if isinstance(counters, str) else counters["cpu" if kind == "cpu" else "gpu"]
     if isinstance(why, str):
         raise PlacerError(f"not available: {why}")
+    if kind == "cuda" and index >= why:
+        raise PlacerError(f"not available: zeus reads {why} GPU{'s' * (why > 1)} here, and {device} is none of them")
     from zeus.exception import ZeusBaseError
     from zeus.monitor import ZeusMonitor
 

@@ -53,7 +53,7 @@ def explain_job(
         return known[id(part.workload)][1]
 
     found = priced(job, plan_of)
-    apart = found.apart() if objective.name == "time" else None
+    apart = found.apart()
     decision = apart_decision(found, apart) if job.apart and apart is not None else None
     return explained(found, decision, apart, tuple(_advice(found, asked)) if advice else ())
 
@@ -86,8 +86,7 @@ def choose_job(
 
         found = priced(job, plan_of)
         # Ranks agree on one device, not on one for each part.
-        together = ranks.distributed() or request.objective.name != "time"  # a machine with both is paid for either way
-        apart = found.apart(placeable=True) if job.apart and not together else None
+        apart = found.apart(placeable=True) if job.apart and not ranks.distributed() else None
         decision = found.decision if apart is None else apart_decision(found, apart)
         explain = partial(_explanation, found, apart)
         if any(news):

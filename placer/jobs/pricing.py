@@ -68,8 +68,11 @@ class PricedJob:
     def apart(self, *, placeable: bool = False) -> Apart | None:
         """The best way to share the parts out, where that saves at least ``LEAST_GAIN`` over the best single device.
 
-        Or where the job fits on no single device.
+        Or where the job fits on no single device. None where time is not the objective: a machine with both devices is
+        paid for either way.
         """
+        if self.plans[0].objective.name != "time":
+            return None
         best = best_apart(self.steps, self.job.repeats, placeable=placeable)
         if best is None:
             return None

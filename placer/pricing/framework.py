@@ -73,10 +73,12 @@ def framework_counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, f
       ``evicted_update`` the bytes it moves, in shares of a core's cache.
     """
     last, asked = _last_counts(trace), tuple(host_seconds)
-    if asked not in last:
-        last.clear()
-        last[asked] = _counts(trace, asked)
-    return dict(last[asked])
+    found = last.get(asked)
+    if found is None:
+        found = _counts(trace, asked)
+        last.clear()  # another thread may do the same meanwhile
+        last[asked] = found
+    return dict(found)
 
 
 @once_per_trace

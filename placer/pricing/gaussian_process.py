@@ -115,7 +115,8 @@ class Residual:
             found = lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
             _inverses[key] = found
             if len(_inverses) > _KEPT:
-                _inverses.pop(next(iter(_inverses)), None)
+                oldest, *_ = _inverses  # in one go: other threads change it too
+                _inverses.pop(oldest, None)
         return found
 
     def _noisy(self, most: int) -> Array:

@@ -99,8 +99,10 @@ def test_machines_of_one_profile_in_a_file_are_of_one_kind(tmp_path: Path, host:
     ("name,vcpus,price\nx,2,-1\n", "price of x must be dollars per hour above 0"),
     ("name,vcpus,count\nx,2,1.5\n", "count of x must be a whole number"),
     ("name,vcpus,count\nx,2,0\n", "count of x must be at least 1"),
+    ("name,vcpus,count\nx,2,1e999\n", "machine 1: cannot convert float infinity"),
     ("name\nx\n", "what is x?"),
     ("", "names no machine"),
+    (f"name,vcpus\n{'x' * 200_000},2\n", "is no list of machines: field larger than field limit"),
 ])  # fmt: skip
 def test_a_wrong_file_names_the_row(tmp_path: Path, host: Profile, text: str, says: str) -> None:
     path = tmp_path / "nodes.csv"
@@ -108,6 +110,25 @@ def test_a_wrong_file_names_the_row(tmp_path: Path, host: Profile, text: str, sa
     with pytest.raises(errors.PlacerError) as error:
         machines.of_file(str(path), host)
     assert says in str(error.value)
+
+
+def test_a_file_that_is_no_text_is_no_list(tmp_path: Path, host: Profile) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_bytes(b"name,vcpus\n\xff,2\n")
+    with pytest.raises(errors.PlacerError, match="is no list of machines: 'utf-8'"):
+        machines.of_file(str(path), host)
+
+
+def test_no_gpu_is_told_of_where_none_is_compared(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("name,profile\nn1,amd-epyc-2-core\n")
+    assert "beside the GPUs" not in run(*target, *EPYC, "--nodes", str(path)).stdout
+
+
+def test_a_quoted_field_may_hold_a_line_end(tmp_path: Path, host: Profile) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text('name,vcpus\n"a\nb",2\n')
+    assert [machine.name for machine in machines.of_file(str(path), host)] == ["a\nb"]
 
 
 def test_a_json_file_that_is_no_list(tmp_path: Path, host: Profile) -> None:

@@ -77,6 +77,15 @@ def test_a_price_is_found_by_device_machine_or_kind(make_prediction: Make) -> No
     assert price("cpu", cuda=1.0) is None
 
 
+def test_a_price_is_found_by_any_name_of_the_gpu_and_for_a_split_device(make_prediction: Make) -> None:
+    def price(name: str, **given: float) -> float | None:
+        return objective_of("cost", given).dollars_per_hour(make_prediction(name, 1e-3))
+
+    assert price("cuda@Tesla T4", T4=2.0, cuda=1.0) == price("cuda@Tesla T4+cpu", T4=2.0) == 2.0
+    assert price("cuda@Tesla T4", V100=2.0) is None
+    assert price("cuda:1+cpu", **{"cuda:1": 3.0, "cuda": 1.0}) == 3.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
@@ -102,6 +111,9 @@ def test_what_is_not_known_is_asked_for(two: dict[str, Prediction]) -> None:
         check_known(cost, ("cpu", "cuda"))
     with pytest.raises(PlacerError, match=r"no price is given for cuda: .*--price cuda=2\.50"):
         decide(two, None, cost)
+    there = {**two, "cuda": replace(two["cuda"], device="cuda@Tesla T4")}
+    with pytest.raises(PlacerError, match=r'--price "cuda@Tesla T4=2\.50"'):
+        decide(there, None, cost)
     unknown = {**two, "cuda": replace(two["cuda"], watts=None)}
     with pytest.raises(PlacerError, match=r"the power of cuda is not known: .*--watts cuda=250"):
         decide(unknown, None, objective_of("energy"))

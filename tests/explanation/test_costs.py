@@ -35,6 +35,7 @@ def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
 def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
     found = explained(objective="energy", steps=1000)
     assert "energy ~" in found.to_text()
+    assert "Energy (~) is an estimate" in found.to_text()
     assert all(row.watts for row in found.devices.values())
     told = explained(objective="energy", watts={"cpu": 1.0, "cuda": 1000.0})
     assert told.decision.device == "cpu"
@@ -67,5 +68,5 @@ def test_the_page_has_the_same_table_where_money_or_energy_was_asked_about() -> 
     page = explained(objective="cost", price={"cpu": 0.05, "cuda": 4.0}).to_html()
     assert "What a million steps cost" in page
     assert "× the money</td>" in page
-    assert "Energy is an estimate" in page
+    assert "Energy (~) is an estimate" in page
     assert "What a million steps cost" not in explained().to_html()

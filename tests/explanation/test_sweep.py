@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from placer.decision.decision import decide
+from placer.decision.objective import objective_of
 from placer.explanation import build
 from placer.explanation.sweep import Sweep
 from placer.explanation.sweep_text import render, turns
@@ -84,3 +85,19 @@ def test_over_steps_the_one_time_cost_counts(make_prediction: Callable[..., Pred
     assert turn is not None
     assert 512 < turn < 2048
     assert turns(swept) == "cpu first; cuda from 2,048 steps on."
+
+
+def test_by_money_the_choice_is_the_cheaper_and_the_curves_of_time_say_nothing_of_it(
+    make_prediction: Callable[..., Prediction],
+) -> None:
+    cost, rows = objective_of("cost", {"cpu": 1.0, "cuda": 2.0}), {}
+    for size in (8, 16, 64):
+        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1e-3)}
+        rows[size] = build(found, decide(found, None, cost), {}, {}, objective=cost)
+    sweep = Sweep("batch", rows)
+    assert sweep.crossovers() == [(8, "cpu"), (64, "cuda")]
+    assert sweep.turn(64) is None
+    text = render(sweep, width=100)
+    assert "cheaper" in text
+    assert "faster" not in text
+    assert "are level" not in text

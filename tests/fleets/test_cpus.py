@@ -99,3 +99,9 @@ def test_what_is_no_number_is_refused() -> None:
         cpu_class("8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="memory_gb"):
         cpu_class(8, 0)
+
+
+def test_amounts_of_memory_share_one_fit() -> None:
+    some, more = cpu_class(4, 8.0), cpu_class(4, 16.0)
+    assert some.fits is more.fits
+    assert [profile.fingerprint.get("memory_bytes") for profile in (some, more, cpu_class(4))] == [2**33, 2**34, None]

@@ -128,6 +128,43 @@ def test_a_target_is_told_with_what_it_is_compared_with(instances: list[Machine]
     assert easy.best.dollars == min(row.dollars for row in easy.rows if row.dollars is not None)
 
 
+def test_on_one_machine_a_device_that_reaches_the_target_comes_before_a_sparing_one() -> None:
+    machine = Machine("both", cpu_class(4), gpu="H100")
+
+    def device(target: float | None) -> tuple[str, bool | None]:
+        found = placer.fleet(NET, (16384, 84), mode="train", machines=machine, objective="energy", target=target)
+        return found.rows[0].device, found.rows[0].reaches
+
+    assert device(None) == ("cpu", None)
+    assert device(1.0) == ("cpu", True)
+    assert device(2e-3) == ("cuda", True)
+    assert device(1e-6) == ("cuda", False)  # the closest
+
+
+def test_what_fits_nowhere_is_told_with_what_it_needs(host: Profile) -> None:
+    found = placer.fleet(NET, (50_000_000, 84), mode="train", machines=[gpu_beside("T4", host)])
+    first = found.to_text().splitlines()[0]
+    assert re.fullmatch(r"it fits nowhere; cuda of T4 needs .* GB of .* GB", first)
+
+
+def test_a_name_begins_no_line_and_steers_no_terminal(host: Profile) -> None:
+    found = placer.fleet(NET, (64, 84), machines=Machine("a\n#SBATCH --evil\x1b[31m", host, gpu="T4", price=1.0))
+    assert [line for line in found.to_slurm().splitlines() if line.startswith("#SBATCH")] == (
+        ["#SBATCH --gres=gpu:t4:1"] if found.rows[0].device == "cuda" else []
+    )
+    assert all(line.startswith(("#", "feature.")) for line in found.to_nfd().splitlines())
+    assert "\x1b" not in found.to_text()
+    pytest.importorskip("jinja2")
+    pytest.importorskip("vl_convert")
+    assert "\x1b" not in found.to_html()
+
+
+def test_a_job_says_where_its_batches_live(host: Profile) -> None:
+    job = placer.Job([placer.Part("use", NET, (64, 84))])
+    with pytest.raises(ValueError, match="a Job says what to run"):
+        placer.fleet(job, machines=Machine("x", host), data="pinned")
+
+
 def test_energy_is_called_an_estimate(instances: list[Machine]) -> None:
     text = placer.fleet(NET, (4096, 84), mode="train", machines=instances, objective="energy").to_text()
     assert "energy ~" in text

@@ -91,3 +91,16 @@ def test_of_what_misses_the_target_the_closest_stands_first(objective: str) -> N
     rows = row("cheap", 0.9, price=0.1, watts=1.0), row("close", 0.2, price=9.0, watts=500.0)
     names, _ = order(*rows, objective=objective, target=0.1)
     assert names == ["close", "cheap"]
+
+
+def test_by_energy_what_takes_the_least_of_it_reaches_the_target_first() -> None:
+    rows = row("cheap", 0.010, price=0.1, watts=400.0), row("cool", 0.030, price=9.0, watts=50.0)
+    names, found = order(*rows, objective="energy", target=0.050)
+    assert names == ["cool", "cheap"]
+    assert found["cool"].verdict == "least energy that reaches the target"
+
+
+def test_without_any_power_the_order_by_energy_says_so() -> None:
+    names, found = order(row("slow", 0.030), row("fast", 0.010), objective="energy")
+    assert names == ["fast", "slow"]
+    assert found["fast"].verdict == "no power is known"

@@ -17,6 +17,7 @@ from placer.profile import Profile
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 
 from placer.integrations import dask as integration  # noqa: E402 - needs distributed
+from placer.integrations import on_node  # noqa: E402
 from placer.integrations.dask import calibrate, choose_worker  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -49,3 +50,29 @@ def test_workers_answer_with_the_profile_of_their_host_and_those_that_give_none_
     answers, failed = integration._ask(client, [gone, choice.workers[0]], {"measure": False}, 0.2)
     assert not answers
     assert failed == {gone: "the worker died", choice.workers[0]: "it took longer than 0.2 s"}
+
+
+def test_one_of_each_kind_is_asked_for_all_its_devices_and_one_whose_profile_is_damaged_is_named(
+    placer_home: Path, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[dict[str, Any]] = []
+    workers = {f"tcp://{n}": {"nthreads": 1, "name": n, "resources": {}} for n in "ab"}
+    monkeypatch.setattr(integration, "_workers", lambda _: workers)
+
+    def _ask(_: Any, asked: list[str], request: dict[str, Any], __: float) -> Any:
+        requests.append(request)
+        answer = {"fingerprint": {**handmade_profile.fingerprint, "accelerators": []}, "profile": b"damaged"}
+        return dict.fromkeys(asked, answer), {}
+
+    monkeypatch.setattr(integration, "_ask", _ask)
+    found = calibrate(None, budget=5)  # type: ignore[arg-type]
+    assert requests == [{"measure": False}, *[{"budget": 5, "devices": None}] * 2]
+    assert set(found.failed) == set(workers)
+    assert "cannot keep its profile" in found.failed["tcp://a"]
+
+
+def test_a_host_has_its_own_threads_whatever_dask_gives_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = machine.usable_cores() + 1
+    for name in integration._LIMITS:
+        monkeypatch.setenv(name, str(given))
+    assert on_node.ask({"measure": False}, 60, integration._LIMITS)["fingerprint"]["threads"] != given

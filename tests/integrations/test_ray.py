@@ -279,6 +279,41 @@ def test_the_process_on_a_node_ends_with_its_worker(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("profiles/*.json"))
 
 
+def test_a_process_that_hangs_on_a_node_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = tmp_path / "python"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")  # it never looks at its input
+    hangs.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    assert on_node.ask({}, 0.2) == {"error": "it took longer than 0.2 s"}
+
+
+def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    shipped = profile.shipped_folder() / f"{profile.shipped()[0]}.json"
+    facts, data = profile.load_cached(shipped).fingerprint, zlib.compress(shipped.read_bytes())
+    collected.keep(collected.kind_of(facts), data)
+    three = [Node(letter * 56, letter, "10.0.0.1", resources={"CPU": 4.0}) for letter in "abc"]
+    monkeypatch.setattr(integration, "_listed", lambda: three)
+    measured: list[str] = []
+
+    def ask_nodes(asked: Any, request: dict[str, Any], _: float, take: Any) -> dict[str, str]:
+        for node in asked:
+            if "measure" in request:
+                take(node, {"fingerprint": facts})
+                continue
+            measured.append(node.name)
+            if node.name != "a":
+                take(node, {"fingerprint": facts, "profile": data})
+        return {} if "measure" in request else {node.id: "busy" for node in asked if node.name == "a"}
+
+    monkeypatch.setattr(integration, "ask_nodes", ask_nodes)
+    found = calibrate(each="kind", force=True)
+    assert measured == ["a", "b"]
+    assert found.failed == {three[0].id: "busy"}
+
+
 # Simulated nodes: only Ray's description of them is made up.
 
 
@@ -387,12 +422,30 @@ def test_kinds_are_the_same_whatever_a_node_has_a_little_more_of(handmade_profil
         assert collected.kind_of(facts) != collected.kind_of({**facts, **other})
 
 
+def test_a_profile_with_more_devices_is_kept_before_one_that_took_longer(
+    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    cpu_alone = replace(handmade_profile, fits=(handmade_profile.fit("cpu"),), seconds=600.0)
+    both = replace(handmade_profile, seconds=60.0)
+    assert len(both.devices()) > len(cpu_alone.devices())
+    for sent in (cpu_alone, both, cpu_alone):
+        collected.keep("0" * 16, zlib.compress(profile.save(sent, tmp_path / "sent.json").read_bytes()))
+    kept = collected.kept("0" * 16)
+    assert kept is not None
+    assert kept.devices() == both.devices()
+
+
 def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     with pytest.raises(PlacerError):
         collected.keep("0" * 16, zlib.compress(b'{"schema": 4}'))
     with pytest.raises(PlacerError, match="cannot keep its profile"):
         collected.keep("0" * 16, b"\x80\x04K\x01.")  # a pickle
+    assert not [path for path in collected.folder().iterdir() if "0" * 16 in path.name]
+    bomb = zlib.compress(b" " * 2**27)
+    with pytest.raises(PlacerError):
+        collected.keep("0" * 16, bomb)
     assert not [path for path in collected.folder().iterdir() if "0" * 16 in path.name]
     (collected.folder() / "nodes.json").write_text("[]")
     assert collected.kinds() == {}

@@ -147,6 +147,14 @@ def test_without_a_catalog_it_says_how_to_get_one(tmp_path: Path, monkeypatch: p
         skypilot.prices()
 
 
+def test_rows_that_say_nothing_of_price_or_memory_are_no_error(home: Path) -> None:
+    odd = "m6i.4xlarge,,,16.0,0,,0.768,0.3,us-east-1,use1-az1\nm6i.xlarge,,,4.0,16.0,,nan,0.1,us-east-1,use1-az1\n"
+    catalog(home, aws=HEADER + AWS + odd)
+    by_name = named(skypilot.machines("aws"))
+    assert "memory_bytes" not in by_name["m6i.4xlarge"].profile.fingerprint
+    assert "m6i.xlarge" not in by_name
+
+
 @pytest.mark.parametrize("text", ["InstanceType,Price\nx,1\n", HEADER + AWS.replace("0.526", "cheap")])
 def test_a_catalog_that_cannot_be_read_is_named(home: Path, text: str) -> None:
     catalog(home, aws=text)

@@ -47,6 +47,12 @@ def test_a_device_that_zeus_does_not_measure_is_said() -> None:
         zeus.measure(list, device="mps")
 
 
+def test_a_gpu_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zeus, "_counters", lambda: {"gpu": 1, "cpu": "no CPU"})
+    with pytest.raises(PlacerError, match="not available: zeus reads 1 GPU here, and cuda:1 is none of them"):
+        zeus.measure(list, device="cuda:1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -90,7 +96,7 @@ def main():
     energy = zeus.measure(step, device="cpu", steps=40)
     found |= {"domains": dict(energy.domains), "joules": energy.joules_per_step, "watts": energy.watts,
               "seconds": energy.seconds_per_step, "steps": energy.steps}
-    found["timed"] = zeus.measure(step, device="cpu", seconds=0.05).steps
+    found["timed"] = zeus.measure(step, device="cpu", seconds=0.5).steps
     advancing = False
     for device in ("cpu", "cuda"):
         try:

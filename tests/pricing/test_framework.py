@@ -150,6 +150,16 @@ def test_each_answer_is_counted_for_the_seconds_that_are_asked_about() -> None:
     assert framework_counts(trace, [1e-3] * 5) == first
 
 
+def test_another_thread_may_ask_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            """What the other thread that clears it leaves."""
+
+    kept = Forgetful()
+    monkeypatch.setattr("placer.pricing.framework._last_counts", lambda _: kept)
+    assert framework_counts(trained(python_calls=14), [1e-3] * 5)["python_call"] == 14.0
+
+
 def test_what_is_counted_is_paid_for() -> None:
     counts = {"python_call": 14.0, "autograd_node": 6.0}
     assert framework_seconds(counts, {"python_call": 1e-6, "autograd_node": 1e-7, "host/x": 1.0}) == pytest.approx(
