@@ -192,6 +192,7 @@ def seconds(workloads: list[Workload], rounds: int = 15) -> list[float]:
     return best
 
 
+@pytest.mark.serial
 def test_a_larger_batch_takes_less_time_per_row(recorded: Profile) -> None:
     found = advice(net(), (16, 84), recorded, mode="train")["batch"]
     small, large = seconds([make_workload(net(), (n, 84), mode="train") for n in (16, 64)])
@@ -199,6 +200,7 @@ def test_a_larger_batch_takes_less_time_per_row(recorded: Profile) -> None:
     assert large / 64 < small / 16
 
 
+@pytest.mark.serial
 def test_another_activation_takes_less_time(recorded: Profile) -> None:
     found = advice(Activated(nn.functional.mish), (512, 16), recorded, mode="train")["op"]
     assert found.change == "silu in place of mish"

@@ -35,9 +35,11 @@ from placer.integrations import ray as integration
 from placer.integrations.ray import Cluster, Node, calibrate, choose_node, nodes
 from placer.integrations.ray_tasks import ENVIRONMENT
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
-)  # fmt: skip
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.serial,  # nodes calibrate themselves
+    pytest.mark.timeout(240),
+]
 SMALL = (nn.Linear(4, 4), (2, 4))
 LARGE = (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))), (512, 2048))
 #: Run by Python when it starts on a node: there is no placer for it, though this machine has one.

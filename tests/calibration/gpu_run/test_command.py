@@ -38,6 +38,7 @@ def test_a_part_that_fails_is_written_down_with_the_reason_and_the_next_one_runs
     assert ran["seconds"] > 0.0
 
 
+@pytest.mark.serial
 def test_a_part_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_with(monkeypatch, tmp_path, f"(sleep 3; touch {tmp_path}/alive) & sleep 60")
     monkeypatch.setattr(command, "seconds_of", lambda *_: 0.1)
@@ -49,6 +50,7 @@ def test_a_part_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeyp
     assert not (tmp_path / "alive").exists()
 
 
+@pytest.mark.serial
 def test_the_run_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_with(monkeypatch, tmp_path, "sleep 60")
     monkeypatch.setattr(command, "seconds_of", lambda position, left, parts: left - 0.1)

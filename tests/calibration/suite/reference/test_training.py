@@ -32,7 +32,9 @@ def test_every_system_that_trains_is_tried() -> None:
 
 
 @pytest.mark.usefixtures("calibrated")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.soak) if name.startswith("tabnet") else name for name in RUNS
+])
 def test_the_loss_falls_on_the_chosen_device(name: str) -> None:
     entry = next(entry for entry in ENTRIES if entry.name == name)
     rows, batch, steps, rate = RUNS[name]
