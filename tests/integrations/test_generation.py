@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from collector import no_collection
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -96,11 +97,12 @@ def functions(model: Any, new_tokens: int) -> int:
         count += event == "call"
 
     before = sys.getprofile()
-    sys.setprofile(listen)
-    try:
-        generated(model, new_tokens)
-    finally:
-        sys.setprofile(before)
+    with no_collection():
+        sys.setprofile(listen)
+        try:
+            generated(model, new_tokens)
+        finally:
+            sys.setprofile(before)
     return count
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from collector import no_collection
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -331,7 +332,7 @@ def functions_of_a_fit(training: int, validation: int, **options: Any) -> int:
         enable_model_summary=False, num_sanity_val_steps=0, **options,
     )  # fmt: skip
     counter = PythonCalls()
-    with counter.counting():
+    with no_collection(), counter.counting():
         trainer.fit(Bare(), Batches(training), Batches(validation))
     return counter.count
 

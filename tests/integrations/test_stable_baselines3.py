@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from collector import no_collection
 
 pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
 
@@ -137,11 +138,12 @@ def functions_entered(run: Callable[[], object]) -> int:
     def listen(frame: Any, event: str, argument: Any) -> None:
         entered[0] += event == "call"
 
-    sys.setprofile(listen)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
+    with no_collection():
+        sys.setprofile(listen)
+        try:
+            run()
+        finally:
+            sys.setprofile(None)
     return entered[0]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from collector import no_collection
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -212,20 +213,23 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 
 def functions(run: Any) -> int:
     counter = PythonCalls()
-    with counter.counting():
+    with no_collection(), counter.counting():
         run()
     return counter.count
 
 
 def of_trainer(folder: Path, batches: int, accumulate: int = 1, *, evaluates: bool = False) -> int:
-    """The functions that a Trainer enters in so many batches of training, or of evaluation."""
+    """The functions that a Trainer enters in so many batches of training, or of evaluation: the fewer of two runs."""
     arguments = transformers.TrainingArguments(
         str(folder), per_device_train_batch_size=1, per_device_eval_batch_size=1, num_train_epochs=1,
         logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
         gradient_accumulation_steps=accumulate,
     )  # fmt: skip
-    trainer = transformers.Trainer(Bare(), arguments, train_dataset=Rows(batches), eval_dataset=Rows(batches))
-    return functions(trainer.evaluate if evaluates else trainer.train)
+    counts = []
+    for _ in range(2):
+        trainer = transformers.Trainer(Bare(), arguments, train_dataset=Rows(batches), eval_dataset=Rows(batches))
+        counts.append(functions(trainer.evaluate if evaluates else trainer.train))
+    return min(counts)
 
 
 def test_the_loops_enter_as_many_functions_as_when_they_were_counted(tmp_path: Path) -> None:
