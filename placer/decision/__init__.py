@@ -22,7 +22,7 @@ from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.timed import TIE, counted_seconds, is_cpu
 from placer.decision.totals import Total, total
-from placer.decision.trade_offs import Point, pareto, trade
+from placer.decision.trade_offs import SAME, Point, pareto, trade
 
 __all__ = [
     "ABOUT_THE_SAME",
@@ -37,6 +37,7 @@ __all__ = [
     "Plan",
     "Point",
     "Request",
+    "SAME",
     "SURE",
     "TIE",
     "TIME",

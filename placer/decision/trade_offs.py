@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Differences below this share are none: predictions are not that exact.
-_SAME = 0.02
+SAME = 0.02
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def _betters(other: Point, point: Point) -> bool:
     pairs = [(theirs, own) for theirs, own in zip(other.values, point.values, strict=True) if own is not None]
-    if any(theirs is None or theirs > own * (1.0 + _SAME) for theirs, own in pairs):
+    if any(theirs is None or theirs > own * (1.0 + SAME) for theirs, own in pairs):
         return False
-    return any(theirs is not None and theirs < own * (1.0 - _SAME) for theirs, own in pairs)
+    return any(theirs is not None and theirs < own * (1.0 - SAME) for theirs, own in pairs)
 
 
 def trade(other: Point, chosen: Point) -> str:
@@ -46,14 +46,14 @@ def trade(other: Point, chosen: Point) -> str:
     for what, a, b in (("money", other.dollars, chosen.dollars), ("energy", other.joules, chosen.joules)):
         if a is None or b is None or not a or not b:
             continue
-        if a > b * (1.0 + _SAME):
+        if a > b * (1.0 + SAME):
             costs.append(f"{a / b:.1f}× the {what}" if a >= 1.095 * b else f"{a / b - 1.0:.0%} more {what}")
-        elif a < b * (1.0 - _SAME):
+        elif a < b * (1.0 - SAME):
             saves.append(f"{1.0 - a / b:.0%} less {what}")
-    if faster > _SAME:
+    if faster > SAME:
         gain = f"{faster:.0%} faster" if faster < 1.0 else f"{1.0 + faster:.1f}× as fast"
         saves.insert(0, gain)
-    elif faster < -_SAME:
+    elif faster < -SAME:
         costs.insert(0, f"{1.0 / (1.0 + faster):.1f}× the time" if faster < -0.087 else f"{-faster:.0%} more time")
     gains, prices = " and ".join(saves), " and ".join(costs)
     if gains and prices:

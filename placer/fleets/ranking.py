@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from placer.decision import ABOUT_THE_SAME, Point, pareto, trade
+from placer.decision import ABOUT_THE_SAME, SAME, Point, pareto, trade
 from placer.fleets.data import FleetRow
 from placer.units import format_bytes, format_ratio
 
@@ -24,6 +24,9 @@ def ranked(rows: Mapping[_Name, FleetRow], objective: str, target: float | None)
     """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is made small."""
     rows = {n: replace(row, reaches=None if target is None else row.seconds <= target) for n, row in rows.items()}
     order = sorted(rows, key=lambda name: _key(rows[name], objective, target))
+    if objective == "time" and target is None:
+        first = _cheapest_of_the_fastest(rows, order)
+        order = [first, *(name for name in order if name != first)]
     best = rows[order[0]]
     points = {name: _point(rows[name], objective) for name in order if rows[name].fits}
     front = pareto(list(points.values()))
@@ -33,6 +36,15 @@ def ranked(rows: Mapping[_Name, FleetRow], objective: str, target: float | None)
         )
         for name in order
     }
+
+
+def _cheapest_of_the_fastest(rows: Mapping[_Name, FleetRow], order: Sequence[_Name]) -> _Name:
+    """The first of the order, or a cheaper one whose time is the same, as far as predictions tell."""
+    first = rows[order[0]]
+    known = [(name, rows[name].dollars) for name in order if rows[name].fits == first.fits
+             and rows[name].seconds <= (1.0 + SAME) * first.seconds]  # fmt: skip
+    priced = [(dollars, number, name) for number, (name, dollars) in enumerate(known) if dollars is not None]
+    return min(priced)[2] if priced and first.dollars is not None else order[0]
 
 
 def _key(row: FleetRow, objective: str, target: float | None) -> tuple[bool, bool, float, float]:

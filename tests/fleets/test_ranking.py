@@ -37,6 +37,13 @@ def test_by_time_the_fastest_stands_first_and_near_ties_are_told_so() -> None:
     assert {row.reaches for row in found.values()} == {None}
 
 
+def test_of_machines_as_fast_as_each_other_the_cheapest_stands_first() -> None:
+    names, found = order(row("dear", 0.0100, price=3.0), row("cheap", 0.0101, price=0.5), row("slow", 0.030, price=0.1))
+    assert names == ["cheap", "dear", "slow"]
+    assert (found["cheap"].verdict, found["dear"].verdict) == ("fastest", "5.9× the money")
+    assert order(row("unpriced", 0.0100), row("cheap", 0.0101, price=0.5))[0] == ["unpriced", "cheap"]
+
+
 def test_by_cost_what_has_no_price_stands_last() -> None:
     names, found = order(row("unpriced", 0.001), row("dear", 0.010, price=10.0), row("cheap", 0.0117, price=1.0),
                          objective="cost")  # fmt: skip
