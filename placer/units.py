@@ -73,6 +73,11 @@ def format_dollars(dollars: float) -> str:
     return f"${dollars:.3g}"
 
 
+def format_count(count: int, noun: str) -> str:
+    """``1 step``, ``1,000 steps``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_ratio(ratio: float) -> str:
     """How many times: ``1.24×``, ``12.4×``, ``1,240×``."""
     return f"{three_digits(ratio)}×"

@@ -16,7 +16,6 @@ from placer.decision.plan_cache import plans
 from placer.decision.planning import decided, described
 from placer.decision.present import present_profile, say_estimated
 from placer.decision.real_times import with_race, with_seen
-from placer.decision.reason import point
 from placer.decision.request import Request, answered_before, check, understood, words
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
@@ -66,7 +65,6 @@ __all__ = [
     "pareto",
     "plan_for",
     "plans",
-    "point",
     "present_profile",
     "probability_faster",
     "profile_named",

@@ -11,7 +11,7 @@ from placer.decision.timed import Timed, counted_seconds
 from placer.errors import PlacerError, UnknownGPU
 from placer.pricing import SPLIT_SUFFIX
 from placer.profile import find_gpu
-from placer.units import format_dollars, format_joules, format_seconds
+from placer.units import format_count, format_dollars, format_joules, format_seconds
 from placer.workload import check_choice
 
 #: What may be made small.
@@ -68,7 +68,7 @@ class Objective:
         verb = "cost" if self.name == "cost" else "take"
         if steps is None:
             return f"a million steps {verb}" if self.name == "cost" else f"a step {verb}s"
-        return f"{steps:,} steps {verb}" if steps > 1 else f"1 step {verb}s"
+        return f"{format_count(steps, 'step')} {verb}{'s' if steps == 1 else ''}"
 
 
 #: The fastest device.

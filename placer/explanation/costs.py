@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from placer.decision import MANY, TIME, Point, trade
 from placer.explanation.data import ExplanationData
 from placer.explanation.provenance import headings
-from placer.explanation.rows import DeviceRow
 from placer.explanation.tables import new_table
-from placer.units import format_dollars, format_duration, format_joules
+from placer.units import format_count, format_dollars, format_duration, format_joules
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,10 +43,10 @@ def cells(explanation: ExplanationData) -> list[list[str]]:
     called = headings(explanation.devices)
     found = []
     for name, row in explanation.devices.items():
-        seconds = _seconds(row)
-        money = "-" if row.dollars_per_hour is None else format_dollars(row.dollars_per_hour * seconds / 3600.0)
-        energy = "-" if row.watts is None else format_joules(row.watts * seconds)
-        found.append([called[name], format_duration(seconds), money, energy, said(explanation, name)])
+        many = 1 if row.total_seconds is not None else MANY
+        money = "-" if row.dollars is None else format_dollars(many * row.dollars)
+        energy = "-" if row.joules is None else format_joules(many * row.joules)
+        found.append([called[name], format_duration(many * row.seconds), money, energy, said(explanation, name)])
     return found
 
 
@@ -56,24 +55,14 @@ def said(explanation: ExplanationData, name: str) -> str:
     chosen = explanation.decision.device
     if name == chosen or not explanation.devices[name].fits:
         return "the choice" if name == chosen else "does not fit"
-    found = {device: _point(device, row, explanation.decision.objective) for device, row in explanation.devices.items()}
-    return trade(found[name], found[chosen]) or "the same"
-
-
-def _point(name: str, row: DeviceRow, objective: str) -> Point:
-    seconds = _seconds(row)
-    return Point(
-        name, seconds, None if row.dollars_per_hour is None else row.dollars_per_hour * seconds / 3600.0,
-        None if row.watts is None or objective != "energy" else row.watts * seconds,
-    )  # fmt: skip
-
-
-def _seconds(row: DeviceRow) -> float:
-    return MANY * row.step_seconds if row.total_seconds is None else row.total_seconds
+    power = explanation.decision.objective == "energy"
+    other, best = (
+        Point(device, row.seconds, row.dollars, row.joules if power else None)
+        for device, row in ((device, explanation.devices[device]) for device in (name, chosen))
+    )
+    return trade(other, best) or "the same"
 
 
 def _run(explanation: ExplanationData) -> str:
-    steps, unit = explanation.workload.get("steps"), explanation.unit
-    if steps is None:
-        return f"a million {unit}s"
-    return f"{steps:,} {unit}{'s' if steps > 1 else ''}"
+    steps = explanation.workload.get("steps")
+    return f"a million {explanation.unit}s" if steps is None else format_count(steps, explanation.unit)

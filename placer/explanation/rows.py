@@ -35,6 +35,21 @@ class DeviceRow:
     watts: float | None = None
     dollars_per_hour: float | None = None
 
+    @property
+    def seconds(self) -> float:
+        """What counts: of all steps where it is known how many there are, else of one."""
+        return self.step_seconds if self.total_seconds is None else self.total_seconds
+
+    @property
+    def dollars(self) -> float | None:
+        """Of what counts; None without a price."""
+        return None if self.dollars_per_hour is None else self.dollars_per_hour * self.seconds / 3600.0
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return None if self.watts is None else self.watts * self.seconds
+
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "components": dict(self.components), "one_time": dict(self.one_time)}
 

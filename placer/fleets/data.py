@@ -11,7 +11,6 @@ from placer.explanation import DeviceRow
 
 #: History of the JSON format.
 SCHEMA = 1
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class FleetRow:
     @property
     def seconds(self) -> float:
         """What counts: of all where it is known how many there are, else of one."""
-        return self.row.step_seconds if self.row.total_seconds is None else self.row.total_seconds
+        return self.row.seconds
 
     @property
     def between(self) -> tuple[float, float]:
@@ -77,13 +76,12 @@ class FleetRow:
     @property
     def dollars(self) -> float | None:
         """Of what counts; None without a price."""
-        price = self.row.dollars_per_hour
-        return None if price is None else price * self.seconds / _HOUR
+        return self.row.dollars
 
     @property
     def joules(self) -> float | None:
         """Of what counts, an estimate; None where it is not known."""
-        return None if self.row.watts is None else self.row.watts * self.seconds
+        return self.row.joules
 
     @property
     def fits(self) -> bool:

@@ -10,6 +10,7 @@ from itertools import groupby
 from placer.decision import MANY, without_maker
 from placer.explanation import kind_mark, printable_values
 from placer.fleets.data import FleetData, FleetRow
+from placer.units import format_count
 
 #: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
 SHOWN = 20
@@ -80,6 +81,4 @@ def many(fleet: FleetData) -> int:
 
 def of_how_many(fleet: FleetData) -> str:
     """``1,000 steps``, or ``a million steps`` of a long run."""
-    if fleet.count is None:
-        return f"a million {fleet.unit}s"
-    return f"{fleet.count:,} {fleet.unit}{'s' if fleet.count > 1 else ''}"
+    return f"a million {fleet.unit}s" if fleet.count is None else format_count(fleet.count, fleet.unit)

@@ -8,7 +8,7 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.fleets import Fleet, Traced, compare
 from placer.integrations.cluster_nodes import Cluster, Group, Node
-from placer.units import format_duration
+from placer.units import format_count, format_duration
 from placer.workload import Job, Workload, make_workload
 
 NODE_ID = "ray.io/node-id"
@@ -43,7 +43,7 @@ def best_group(
 def reason(fleet: Fleet, nodes: int, free: int | None) -> str:
     """Why the first kind, beside the next one."""
     best, *others = fleet.rows
-    unit = f"a {fleet.unit}" if fleet.count is None else f"{fleet.count:,} {fleet.unit}{'s' * (fleet.count > 1)}"
+    unit = f"a {fleet.unit}" if fleet.count is None else format_count(fleet.count, fleet.unit)
     told = f"{best.device} of {best.machine} takes {format_duration(best.seconds)} for {unit}"
     told += "" if best.provenance == "calibrated" else f", an estimate ({best.provenance})"
     told += f": {best.verdict}" if others else ""

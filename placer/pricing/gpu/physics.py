@@ -95,7 +95,7 @@ def _about(sheet: DataSheet) -> tuple[float, ...]:
 def _log(values: Array, most: float, shift: float | None = None) -> Array:
     """log2, cut at ``most`` either way; with a ``shift``, counted from there and not cut."""
     found = np.log2(np.maximum(values, 1e-12))
-    return found - shift if shift is not None else np.minimum(np.maximum(found, -most), most)
+    return found - shift if shift is not None else np.clip(found, -most, most)
 
 
 def _waves(c: dict[str, Array], sheet: DataSheet) -> list[Array]:
