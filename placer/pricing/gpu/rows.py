@@ -7,7 +7,6 @@ model is fitted to with the same function, so that fitting and pricing describe 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from placer.pricing.families import FAMILIES
@@ -42,7 +41,6 @@ class Row(NamedTuple):
     columns: tuple[float, ...]
 
 
-@lru_cache(maxsize=1024)
 def rows_of(work: Work) -> tuple[Row, ...]:
     """The rows of one op; none for a view, which launches no kernel."""
     dtype = work.dtype.partition("+")[0]
