@@ -20,8 +20,9 @@ BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
+MUTS := $(VENV)/.installed-mutants
 
-.PHONY: help venv demo docs test soak lint types check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
+.PHONY: help venv demo docs test soak mutants lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages ablation clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -44,6 +45,10 @@ $(DOCS): pyproject.toml constraints.txt | $(PY)
 	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@ $(BASE)
 
+$(MUTS): pyproject.toml constraints.txt | $(DEV)
+	$(PIP) --no-build-isolation --editable '.[mutants]'
+	@touch $@
+
 venv: $(DEV) ## the development environment, in .venv
 
 demo: export PLACER_HOME := $(CURDIR)/.demo
@@ -57,7 +62,15 @@ demo: .demo/calibrated ## calibrate this machine quickly, then ask where a T4 wo
 	$(PY) -m placer calibrate --quick
 	@touch $@
 
-test: lint types check-tests ## what CI runs: lint, types of the built wheel, tests
+# mypy uses one core. On another, what the tests import is imported once: nothing that was installed is compiled yet, and
+# both processes of the tests would compile all of it.
+test: lint ## what CI runs: lint, types of the built wheel, tests
+	$(MAKE) --no-print-directory --jobs 2 types compiled
+	$(MAKE) --no-print-directory check-tests
+
+# A file that cannot be imported is told by check-tests, which says why.
+compiled: $(DEV)
+	-$(PY) -m pytest --collect-only -qq > /dev/null
 
 lint: $(DEV) ## ruff
 	$(PY) -m ruff check .
@@ -68,21 +81,27 @@ types: wheel ## mypy, strict, on the built wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
 
-# Two processes share the files of tests. What is marked `serial` needs the machine to itself, and comes after them.
-# A part of the tests (PYTEST_ARGS) is sooner done by one process.
+# Two processes share the files of tests. What is marked `serial` needs the machine to itself, and comes after them; files of
+# nothing else are not even imported before. A part of the tests (PYTEST_ARGS) is sooner done by one process.
+# OMP_WAIT_POLICY: threads that wait would spin on the core that the other process needs, and all take several times as long.
 SERIAL = $(shell grep -rlE --include='test_*.py' '\bmark\.serial\b' tests)
+ALONE  = $(shell grep -lE '^(pytestmark = |    )pytest\.mark\.serial' $(SERIAL))
 
 check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
 ifdef PYTEST_ARGS
 	$(PY) -m pytest $(PYTEST_ARGS)
 else
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak and not serial"
+	OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak and not serial" $(addprefix --ignore=,$(ALONE))
 	$(PY) -m pytest -m "serial and not soak" $(SERIAL)
 endif
 
 # Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 tests/soak $(PYTEST_ARGS)
+
+# Not part of `make test`: it says how good the tests are, not whether the code is right.
+mutants: $(MUTS) ## change pricing, decision and placement in 260 places: how many changes do their tests notice?
+	$(PY) tests/mutants $(MUTANTS_ARGS)
 
 # Strict: a broken link, or a name that the API reference cannot find, fails.
 docs: export NO_MKDOCS_2_WARNING := 1
@@ -108,6 +127,10 @@ published-packages: $(NETS) ## torchvision, timm and transformers, which build t
 published: $(NETS) ## fit what ships about GPUs nobody here owns: make published DATA=../shared/gpu-data
 	@test -n "$(DATA)" || { echo "make published: name the folder of published measurements, DATA=../shared/gpu-data"; exit 1; }
 	$(PY) -m placer.calibration.published $(DATA)
+
+ablation: export OMP_NUM_THREADS := 1
+ablation: $(NETS) ## what each mechanism of pricing is worth: make ablation DATA=../shared/gpu-data
+	$(PY) -m placer.calibration.ablation calibration/records $(if $(DATA),--published $(DATA))
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

@@ -24,8 +24,9 @@ from placer.profile import DeviceFit, Profile, Sample
 KEPT_SAMPLES = 400
 #: Share of the steps that must have run at one speed for only these to be learnt from.
 LEAST_USUAL = 0.15
-#: Inter-quartile spreads above which a machine is called noisy, and very noisy.
-NOISY, VERY_NOISY = 0.12, 0.30
+#: Inter-quartile spreads above which a machine is called noisy, and very noisy; and the share of steps at another speed
+#: than its usual one above which it is called so too.
+NOISY, VERY_NOISY, CONTENDED = 0.12, 0.30, 0.25
 #: What to tell of an accelerator whose kernels the event recorder does not show.
 WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed by waiting for it, which is coarser"
 
@@ -94,8 +95,8 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         fits=tuple(fits),
         noise=noise,
         warnings=(
-            *noise_warnings(noise["median_spread"]), *contradicted, *broken_devices(journal), *lacking,
-            *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
+            *noise_warnings(noise["median_spread"], noise["left_out"]), *contradicted, *broken_devices(journal),
+            *lacking, *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
         ),
         complete=not interrupted,
         seconds=sum(journal.seconds.values()),
@@ -134,12 +135,20 @@ def at_one_speed(
     return list(observations), statistics.median(o.reading for o in observations)
 
 
-def noise_warnings(spread: float) -> tuple[str, ...]:
-    """What to tell about repeated steps of this inter-quartile spread; empty where it is small."""
-    seen = f"repeated steps spread by {spread:.0%}"
-    if spread > VERY_NOISY:
-        advice = "predictions are guesses: stop other programs and run placer calibrate again"
-        return (f"very noisy: {seen} (above {VERY_NOISY:.0%}); {advice}",)
+def noise_warnings(spread: float, left_out: float = 0.0) -> tuple[str, ...]:
+    """What to tell of a contended machine, in one line: empty where it was quiet.
+
+    ``spread`` is the inter-quartile spread of repeated steps, ``left_out`` the share of the steps that ran at another
+    speed than the machine's usual one.
+    """
+    very = spread > VERY_NOISY
+    seen = []
     if spread > NOISY:
-        return (f"noisy: {seen} (above {NOISY:.0%}); for sharper intervals run placer calibrate when idle",)
-    return ()
+        seen.append(f"repeated steps spread by {spread:.0%} (above {VERY_NOISY if very else NOISY:.0%})")
+    if left_out > CONTENDED:
+        seen.append(f"{left_out:.0%} of the steps (above {CONTENDED:.0%}) ran at another speed and are left out")
+    if not seen:
+        return ()
+    advice = "predictions are guesses:" if very else "for sharper intervals"
+    todo = "stop other programs and run placer calibrate again"
+    return (f"{'very ' * very}noisy: {' and '.join(seen)}; {advice} {todo}",)

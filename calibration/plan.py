@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import numpy as np
+
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
 from placer.calibration.measuring.observation import StepObservation
@@ -36,28 +38,11 @@ PATIENCE = 4
 
 
 @dataclass
-class _Spread:
-    """The standard deviation of numbers that come one by one (Welford, 1962)."""
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        off = value - self.mean
-        self.mean += off / self.count
-        self.squares += off * (value - self.mean)
-
-    @property
-    def deviation(self) -> float:
-        return math.sqrt(self.squares / self.count) if self.count else 0.0
-
-
-@dataclass
 class _Family:
     weight: float
-    residuals: _Spread = field(default_factory=_Spread)
+    #: Logarithms of measured seconds over the roofline's, and their standard deviation; 1 while they are few.
+    residuals: list[float] = field(default_factory=list)
+    varies: float = 1.0
     spent: float = 0.0
     probes: int = 0
     failed: int = 0
@@ -67,15 +52,9 @@ class Planner:
     """Draws probes for one device, family by family, where the residual varies most per second spent."""
 
     def __init__(
-        self,
-        rates: Mapping[str, float],
-        *,
-        seed: int,
-        longest_step: float,
-        rarely: float | None = None,
-        short: float = 0.0,
-        memory: float | None = None,
-    ) -> None:
+        self, rates: Mapping[str, float], *, seed: int, longest_step: float, rarely: float | None = None,
+        short: float = 0.0, memory: float | None = None,
+    ) -> None:  # fmt: skip
         """``longest_step``: seconds a probe's step may take; ``rarely``: the same of a few probes (None: of all).
 
         ``short`` is the share of the blocks that are made for shorter steps. ``memory``: free bytes of an accelerator;
@@ -110,7 +89,9 @@ class Planner:
         for op in observation.ops:
             own = op.family in (family, "convolution_backward", "softmax", "fourier")
             if op.seconds and (own or family == "network"):
-                state.residuals.add(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
+                state.residuals.append(math.log(op.seconds / roofline_seconds(op.work(), self._roofline)))
+        if len(state.residuals) > 3:
+            state.varies = float(np.std(state.residuals))
 
     def _need(self, name: str) -> float:
         state = self._families[name]
@@ -118,14 +99,8 @@ class Planner:
             return 1e6 * state.weight - state.probes
         # A failure is quick: counted by time alone, a family that cannot run here would be drawn for ever.
         hope = 0.5 ** max(state.failed - PATIENCE, 0)
-        varies = state.residuals.deviation if state.residuals.count > 3 else 1.0
         # Each family's error falls like 1 / sqrt(time): the next second is worth its weight over time spent.
-        return hope * state.weight * (0.5 + min(varies, 1.5)) / state.spent
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Probes drawn so far, by family."""
-        return {name: state.probes for name, state in self._families.items()}
+        return hope * state.weight * (0.5 + min(state.varies, 1.5)) / state.spent
 
 
 def _within(memory: float | None, limit: Limit, rates: Mapping[str, float]) -> Limit:

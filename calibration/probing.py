@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
 from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import MOST_LOST, Bench
+from placer.calibration.measuring.bench import MOST_LOST, WAITING, Bench
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
@@ -91,8 +91,8 @@ class Probing:
         if enough(self.journal, *self._key):
             self.shown.note(f"{self.bench.device}: the recorder shows no kernels any more; what it showed is kept")
             return False
-        self.bench.give_up_recorder()
-        self.journal.use_timer(*self._key, self.bench.timer)
+        self.bench.timer, self.bench.lost = WAITING, 0
+        self.journal.use_timer(*self._key, WAITING)
         return True
 
 

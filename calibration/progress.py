@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from placer.explanation import load_rich
@@ -39,13 +39,9 @@ class Progress:
         """A bar on a terminal; one line per stage where stderr is not one."""
         return _Bar() if sys.stderr.isatty() else _Lines()
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def showing(self) -> AbstractContextManager[object]:
+        """What is told in the body is shown."""
+        return nullcontext()
 
     def begin(self, seconds: float) -> None:
         """The calibration begins. It takes ``seconds``, all stages together."""
@@ -93,11 +89,9 @@ class Course:
         self._spent, self._since = spent, self._clock()
 
     def passed(self) -> float:
-        """Seconds of the whole that are gone."""
         return self._before + min(self._spent + self._clock() - self._since, self._stage)
 
     def left(self) -> str:
-        """The time left of the whole, in words."""
         seconds = max(self.total - self.passed(), 0.0)
         return f"{seconds:.0f} s left" if seconds < _MINUTES else f"{seconds / 60:.0f} min left"
 
@@ -138,14 +132,8 @@ class _Bar(Progress):
         )  # fmt: skip
         self._task: Any = None
 
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def showing(self) -> AbstractContextManager[object]:
+        return self._bar
 
     def begin(self, seconds: float) -> None:
         self._course.total = seconds

@@ -57,42 +57,35 @@ def calibrate(
     shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else silent())
     fingerprint = machine.fingerprint()
     wanted = one_of_each(wanted, fingerprint["accelerators"])
-    existing = _finished(target_path, fingerprint, wanted, budget)
+    existing = finished(target_path, fingerprint, wanted, budget)
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
     with locked(target_path):
-        return _calibrate(target_path, fingerprint, targets(wanted, quick), budget, shown, clock, unaided)
-
-
-def _calibrate(
-    target_path: Path, fingerprint: dict[str, object], wanted: Sequence[Target], budget: float, shown: Progress,
-    clock: Clock, unaided: bool,
-) -> Profile:  # fmt: skip
-    journal = Journal(target_path.with_suffix(".journal"), fingerprint)
-    interrupted = False
-    if journal.put_aside is not None:
-        what = "an interrupted calibration with other settings, or of another version of placer,"
-        shown.note(f"{what} is kept in {journal.put_aside}")
-    with shown:
-        shown.begin(budget)
-        try:
-            measure_all(wanted, budget * (1 - FIT_SHARE), journal, shown, clock)
-        except KeyboardInterrupt:
-            interrupted = True
-            shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
-        if not journal.observations:
-            why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
-            raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
-        if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
-            fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
-        shown.finish("fitting the cost model", budget * FIT_SHARE)
-        result = build(journal, fingerprint, interrupted, unaided)
-    profile.save(result, target_path)
-    shown.note(f"profile written to {target_path}")
-    if not interrupted:
-        journal.close()
-    return result
+        journal = Journal(target_path.with_suffix(".journal"), fingerprint)
+        if journal.put_aside is not None:
+            what = "an interrupted calibration with other settings, or of another version of placer,"
+            shown.note(f"{what} is kept in {journal.put_aside}")
+        interrupted = False
+        with shown.showing():
+            shown.begin(budget)
+            try:
+                measure_all(targets(wanted, quick), budget * (1 - FIT_SHARE), journal, shown, clock)
+            except KeyboardInterrupt:
+                interrupted = True
+                shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
+            if not journal.observations:
+                why = "".join(f"; {sentence}" for sentence in broken_devices(journal))
+                raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
+            if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
+                fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
+            shown.finish("fitting the cost model", budget * FIT_SHARE)
+            result = build(journal, fingerprint, interrupted, unaided)
+        profile.save(result, target_path)
+        shown.note(f"profile written to {target_path}")
+        if not interrupted:
+            journal.close()
+        return result
 
 
 def measure_all(
@@ -148,7 +141,9 @@ def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(devices))
 
 
-def _finished(path: Path, fingerprint: dict[str, object], devices: Sequence[str], budget: float) -> Profile | None:
+def finished(
+    path: Path, fingerprint: dict[str, object], devices: Sequence[str], budget: float = 0.0
+) -> Profile | None:
     """The profile at ``path`` if it is this machine's, complete and at least as thorough as asked for."""
     try:
         found = profile.load(path)

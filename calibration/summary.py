@@ -20,8 +20,6 @@ from placer.workload import make_workload
 _WIDTH, _INDENT = 80, 17
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
-#: Share of steps left out above which the short sheet says so.
-NOTABLE_LEFT_OUT = 0.2
 #: Relative error above which a certainty is told as a factor.
 LARGE_ERROR = 0.5
 #: Layers of the network whose training step shows what the framework adds.
@@ -70,7 +68,6 @@ def _title(fit: DeviceFit, profile: Profile) -> str:
 
 
 def _sheet(fit: DeviceFit) -> Iterator[Row]:
-    """The lines of the short data sheet."""
     rates = fit.rates
     yield "arithmetic", _arithmetic(fit)
     yield "memory", f"{_giga(rates['bytes_per_second'])}B/s, read and written"
@@ -135,7 +132,6 @@ def _certainty(fit: DeviceFit) -> str:
 
 
 def _details(fit: DeviceFit) -> Iterator[Row]:
-    """What the short sheet leaves out."""
     rates = fit.rates
     if "launch_seconds" in rates:
         yield "empty kernel", format_seconds(rates["dispatch_seconds"])
@@ -182,9 +178,8 @@ def _notes(profile: Profile, everything: bool) -> Iterator[str]:
     if lost > 0.0:
         yield f"lost: the profiler did not show the kernels of {lost:.1%} of the launches; their steps are left out"
     left_out = profile.noise.get("left_out", 0.0)
-    if left_out > (0.0 if everything else NOTABLE_LEFT_OUT):
-        advice = "" if everything else "; for surer predictions run placer calibrate when it is idle"
-        yield f"left out: {left_out:.1%} of the steps, since the machine's speed had changed meanwhile{advice}"
+    if everything and left_out > 0.0:
+        yield f"left out: {left_out:.1%} of the steps, since the machine's speed had changed meanwhile"
     yield from (f"warning: {warning}" for warning in profile.warnings)
     if not profile.complete:
         yield "not complete: run placer calibrate again to go on where it stopped"

@@ -15,8 +15,8 @@ from placer import machine
 from placer.calibration.measuring.bench import RECORDER, WAITING, Bench
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.kernel_recorder import KernelRecorder, try_recorder
-from placer.calibration.measuring.rates import kernel_gap, measure_rates, recount_fresh_pages
+from placer.calibration.measuring.kernel_recorder import UNSEEN, KernelRecorder, try_recorder
+from placer.calibration.measuring.rates import measure_rates, recount_fresh_pages
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner
@@ -58,12 +58,11 @@ def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
     threads = torch.get_num_threads()
     others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
-    shares: list[tuple[str, int, float]] = []
+    wanted: list[Target] = []
     for device in devices:
-        shares.append((device, threads, 1.0))
-        if device == "cpu":
-            shares += [(device, count, OTHER_THREADS) for count in others]
-    return shared_out([Target(device, count, share) for device, count, share in shares])
+        wanted.append(Target(device, threads, 1.0))
+        wanted += [Target(device, count, OTHER_THREADS) for count in others if device == "cpu"]
+    return shared_out(wanted)
 
 
 def shared_out(some: Sequence[Target]) -> list[Target]:
@@ -101,7 +100,8 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
         recorder = try_recorder(target.device, clock)
         if recorder.sees:
             rates = journal.rates[target.key]
-            gap = kernel_gap(rates, recorder.kernel_seconds)
+            # From a kernel's end to the start of the next one in the queue.
+            gap = max(rates["dispatch_seconds"] - recorder.kernel_seconds, 0.0)
             journal.add_rates(*target.key, {**rates, "kernel_gap_seconds": gap}, 0.0)
         journal.use_timer(*target.key, RECORDER if recorder.sees else WAITING)
         return recorder
@@ -130,7 +130,7 @@ def measure(
             clocks = None if target.device == "cpu" else ClockWatch(target.device, clock)
         bench = Bench(
             target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe,
-            kernels=recorder, clocks=clocks,
+            kernels=recorder or UNSEEN, clocks=clocks,
         )  # fmt: skip
         Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
         if target.device == "cpu":

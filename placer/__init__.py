@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from placer.collector import without_collection
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -101,7 +103,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module 'placer' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "placer.errors")), name)
+    with without_collection():
+        value = getattr(importlib.import_module(_HOMES.get(name, "placer.errors")), name)
     # A submodule may carry a public name's own name (placer.explain is the function): set it last, so that it wins.
     globals()[name] = value
     return value

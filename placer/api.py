@@ -10,6 +10,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from torch import nn
 
 from placer import decision as deciding
 from placer.answer import Mover, Placement, explanation_of, placement_of, record
+from placer.collector import without_collection
 from placer.decision import Plan, ranks
 from placer.errors import PlacerError
 from placer.explanation import Explanation
@@ -118,10 +120,12 @@ def choose(
     if forced is not None:
         return mover.forced(forced)
     try:
-        started = time.perf_counter()
-        plan, is_news = deciding.plan_for(request)
-        if is_news:
-            record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
+        # Steps that are timed make garbage, as they will in training.
+        with without_collection() if measure == "never" else nullcontext():
+            started = time.perf_counter()
+            plan, is_news = deciding.plan_for(request)
+            if is_news:
+                record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
     except PlacerError as error:
         if strict():
             raise

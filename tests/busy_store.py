@@ -1,6 +1,6 @@
-"""Run as a program: for some seconds, saves and reads one profile together with other processes like this.
+"""For some seconds, saves and reads one profile together with other processes like this.
 
-Arguments: the profile, the files with the contents it may have, seconds. Prints counts of writes and reads.
+Arguments of the program: the profile, files with the contents it may have, seconds. Prints counts of both.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from placer import profile as profiles
 from placer.decision import history
 
 
-def main(target: str, *rest: str) -> None:
-    *sources, seconds = rest
-    path = Path(target)
+def keep_busy(path: Path, sources: Sequence[str], seconds: float) -> tuple[int, int]:
+    """Returns the numbers of writes and reads."""
     known = [profiles.load(source) for source in sources]
     allowed = {profile.created: profile for profile in known}
-    end = time.monotonic() + float(seconds)
+    end = time.monotonic() + seconds
     writes = reads = 0
     while time.monotonic() < end:
         if random.random() < 0.3:
@@ -31,7 +31,12 @@ def main(target: str, *rest: str) -> None:
         history.record({"number": reads, "padding": "x" * random.randrange(400)})
         assert all("number" in entry and "time" in entry for entry in history.last(5))
         reads += 1
-    print(writes, reads)
+    return writes, reads
+
+
+def main(target: str, *rest: str) -> None:
+    *sources, seconds = rest
+    print(*keep_busy(Path(target), sources, float(seconds)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,39 @@ import torch
 
 from placer import decision as deciding
 from placer import machine, profile
+from placer.machine import speed
+from placer.pricing import estimate, speeds
+from placer.pricing.other_cpu import CpuSpeeds
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _measured_once() -> Iterator[None]:
+    """An estimate measures this CPU for half a second where its data folder is new, as it is in every test."""
+    measured = cache(lambda threads: speed.measure_speeds())
+
+    def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
+        with pytest.MonkeyPatch.context() as patch:
+            if machine.measure_speeds is speed.measure_speeds:  # no test has one of its own
+                patch.setattr(machine, "measure_speeds", lambda: measured(threads))
+            return speeds.cpu_speeds(facts, nearest, threads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate, "cpu_speeds", cpu_speeds)
+        yield
+
+
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("placer-homes")
+
+
 @pytest.fixture(autouse=True)
-def placer_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def placer_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of the test's own: no test reads or writes the user's profiles and history."""
-    home = tmp_path_factory.mktemp("placer-home")
+    home = Path(tempfile.mkdtemp(dir=_homes))  # pytest's own counts all folders there are, for each new one
     monkeypatch.setenv("PLACER_HOME", str(home))
     for name in ("PLACER_DEVICE", "PLACER_STRICT"):
         monkeypatch.delenv(name, raising=False)

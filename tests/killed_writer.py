@@ -1,7 +1,4 @@
-"""Run as a program: replaces a file, and kills itself before its N-th file operation (0: never).
-
-Arguments: the file, a file with the new content, N. Prints how many operations there were.
-"""
+"""A process that replaces a file, and kills itself before one of its file operations."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import builtins
 import io
 import os
 import signal
-import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,16 +71,24 @@ class Pieces:
         return len(data)
 
 
-def main(target: str, source: str, nth: str) -> None:
-    data = Path(source).read_bytes()
-    killer = Killer(int(nth))
-    for name in OPERATIONS:
-        setattr(os, name, killer.watched(getattr(os, name)))
-    # os.fdopen, pathlib and shutil open files by it as well.
-    io.open = builtins.open = killer.in_pieces(killer.watched(io.open))  # type: ignore[assignment]
-    replace_file(Path(target), data)
-    print(killer.count)
+def replaced(target: Path, data: bytes, nth: int) -> int:
+    """Let a child replace a file, and kill it before its N-th operation (0: never).
 
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    Returns the number of operations that there were, or, negative, the signal that ended it.
+    """
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    count = 0
+    try:
+        killer = Killer(nth)
+        for name in OPERATIONS:
+            setattr(os, name, killer.watched(getattr(os, name)))
+        # os.fdopen, pathlib and shutil open files by it as well.
+        io.open = builtins.open = killer.in_pieces(killer.watched(io.open))  # type: ignore[assignment]
+        replace_file(target, data)
+        count = killer.count
+    except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+        traceback.print_exc()
+    finally:
+        os._exit(count)

@@ -6,9 +6,6 @@ import copy
 import dataclasses
 import gc
 import inspect
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -496,22 +493,3 @@ def test_unsure_does_not_measure_what_is_clear(
     monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
     assert not choose(model, (8, 84), measure="unsure", move=False).reason.endswith("(measured)")
     assert choose(model, (8, 84), measure="always", move=False).reason.endswith("(measured)")
-
-
-# The CPU never costs a context, and the package stays light.
-
-
-def test_choosing_the_cpu_creates_no_context_and_imports_no_scikit_learn(
-    handmade_profile: Profile, tmp_path: Path
-) -> None:
-    path = profile.save(handmade_profile, tmp_path / "p.json")
-    program = (
-        "import sys, warnings, torch, placer\n"
-        f"p = placer.choose(torch.nn.Linear(4, 2), (3, 4), devices=['cpu'], profile={str(path)!r})\n"
-        "assert p.device == 'cpu'\n"
-        "assert not torch.cuda.is_initialized()\n"
-        "heavy = {'sklearn', 'rich', 'transformers', 'jinja2', 'click', 'placer.calibration'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=100)

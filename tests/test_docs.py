@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -41,6 +42,11 @@ MEASURES = ("calibrate", "validate", "run")
 
 def blocks(page: Path, *languages: str) -> list[str]:
     return [body for language, body in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages]
+
+
+def everywhere(*languages: str) -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        yield from ((page, body) for body in blocks(page, *languages))
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -83,8 +89,8 @@ FRAMEWORKS = pytest.mark.filterwarnings(
     "ignore:Best weights from best epoch",
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",  # files of Ray
 )  # fmt: skip
-#: Ray would join the cluster of another test; the step of TabNet runs for real, for five seconds at most.
-ALONE = ("ray.md", "pytorch_tabnet.md", "reference-systems.md")
+#: Ray would join the cluster of another test.
+ALONE = ("ray.md",)
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=[
         *([FRAMEWORKS] if page.parent.name == "integrations" else []),
@@ -151,6 +157,7 @@ def test_every_page_is_in_the_site() -> None:
     assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[3:]}
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them from headings."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -158,10 +165,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+LINKS = [
+    (page, link)
+    for page in PAGES
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8")))
+]
+
+
+def test_links_lead_somewhere() -> None:
+    for page, link in LINKS:
         if link.startswith("https://"):
             continue
         path, _, anchor = link.partition("#")
@@ -175,22 +187,20 @@ def test_the_record_is_there() -> None:
     assert RECORD.is_file(), f"the documents quote {REGENERATE.RECORD}: commit it, then run docs/regenerate.py"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_figure_in_an_output_names_its_record(page: Path) -> None:
-    for body in blocks(page, "console", "text", ""):
+def test_every_figure_in_an_output_names_its_record() -> None:
+    created = json.loads(RECORD.read_text(encoding="utf-8"))["created"] if RECORD.is_file() else ""
+    for page, body in everywhere("console", "text", ""):
         if not FIGURE.search(body):
             continue
         command, _, output = body.partition("\n")
         assert REGENERATE.RECORD in command, f"{page.name}: where do these figures come from?\n{body}"
         # What names its machine says which calibration it was: a record that was replaced needs new figures.
-        if RECORD.is_file() and re.search(r"^(Machine|created):", output, re.MULTILINE):
-            created = json.loads(RECORD.read_text(encoding="utf-8"))["created"]
+        if re.search(r"^(Machine|created):", output, re.MULTILINE):
             assert created in output, f"{page.name} shows an older record: run docs/regenerate.py"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_that_names_the_record_shows_output(page: Path) -> None:
-    for body in blocks(page, "console"):
+def test_every_block_that_names_the_record_shows_output() -> None:
+    for page, body in everywhere("console"):
         if REGENERATE.RECORD in body.partition("\n")[0]:
             assert body.count("\n") > 3, f"{page.name} has an empty block: run docs/regenerate.py"
 

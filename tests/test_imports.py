@@ -31,11 +31,11 @@ ORDER = (
     ("tracing",),
     ("profile", "workload"),
     ("machine",),
-    ("errors", "nest", "units"),
+    ("collector", "errors", "nest", "units"),
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
-    ("gpu_run",),
+    ("gpu_run", "ablation"),
     ("make_reference",),
     ("runner",),
     ("target",),

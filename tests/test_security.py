@@ -7,6 +7,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,18 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_file_holds_what_executes_data(path: Path) -> None:
+@cache
+def named_in(path: Path) -> tuple[str, frozenset[str], frozenset[str]]:
+    """A source's path from the root, what it imports, and what it calls."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = set(imported(tree))
-    assert not FORBIDDEN_MODULES & names
-    assert FORBIDDEN_CALLS & set(called(tree)) == ALLOWED_CALLS.get(path.relative_to(ROOT).as_posix(), set())
-    assert not FORBIDDEN_CALLS & names  # ``from torch import load`` would be called ``load``
+    return path.relative_to(ROOT).as_posix(), frozenset(imported(tree)), frozenset(called(tree))
+
+
+def test_no_file_holds_what_executes_data() -> None:
+    for name, imports, calls in map(named_in, SOURCES):
+        assert not FORBIDDEN_MODULES & imports, name
+        assert FORBIDDEN_CALLS & calls == ALLOWED_CALLS.get(name, set()), name
+        assert not FORBIDDEN_CALLS & imports, name  # ``from torch import load`` would be called ``load``
 
 
 def test_the_check_sees_what_it_forbids() -> None:
@@ -82,12 +88,7 @@ def test_the_check_sees_what_it_forbids() -> None:
 
 
 def test_code_is_imported_by_name_in_few_places() -> None:
-    found = {
-        str(path.relative_to(ROOT))
-        for path in SOURCES
-        if IMPORTING_CALLS & set(called(ast.parse(path.read_text(encoding="utf-8"))))
-    }
-    assert found == IMPORTERS
+    assert {name for name, _, calls in map(named_in, SOURCES) if IMPORTING_CALLS & calls} == IMPORTERS
 
 
 def test_the_documents_say_that_a_target_is_run() -> None:
@@ -97,11 +98,7 @@ def test_the_documents_say_that_a_target_is_run() -> None:
 
 
 def test_exported_programs_are_loaded_where_the_user_names_one_only() -> None:
-    asking = [
-        path.relative_to(ROOT).as_posix()
-        for path in SOURCES
-        if LOADERS_OF_PROGRAMS & set(imported(ast.parse(path.read_text(encoding="utf-8"))))
-    ]
+    asking = [name for name, imports, _ in map(named_in, SOURCES) if LOADERS_OF_PROGRAMS & imports]
     assert asking == ["placer/cli/work.py", "placer/workload/__init__.py"]
 
 

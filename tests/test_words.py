@@ -17,8 +17,8 @@ PRIVATE = {
     "displaced": "evicted",
     "restless": "contended",
 }
-#: What was tried keeps the words of its day; old profiles, and the folder of old measurement sessions, their names.
-ALLOWED = {"docs/findings.md", "placer/profile/former_names.py", "calibration/make_reference.py"}
+#: What was tried keeps the words of its day, and the folder of old measurement sessions its name.
+ALLOWED = {"docs/findings.md", "calibration/make_reference.py"}
 #: Where people read, by folder and suffix.
 READ = {"placer": (".py", ".json", ".js", ".css", ".j2"), "calibration": (".py", ".json"), "docs": (".md", ".py")}
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from placer.calibration.fitting.comparison import Comparison
 from placer.calibration.fitting.expectation import Expectation
 from placer.calibration.measuring.observation import OpObservation, StepObservation
-from placer.pricing import BACKWARD, FORWARD, LEARNT, LONG_FORWARD, UPDATE, CostModel
+from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, CostModel
 from placer.profile import DeviceFit
 
 Array = NDArray[np.float64]
@@ -71,13 +71,9 @@ def fit_framework(
 
 
 def counts_to_fit(observations: Iterable[StepObservation], elsewhere: Mapping[str, float]) -> list[str]:
-    """The counts that are not zero in some step, or have a cost ``elsewhere``: the others cannot be fitted.
-
-    An older profile has costs of counts that new ones are not fitted by; without them its other costs would be too low.
-    """
+    """The counts that are not zero in some step, or have a cost ``elsewhere``: the others cannot be fitted."""
     counted = {name for step in observations for name, count in step.counts.items() if count}
-    before = [name for name in LONG_FORWARD if name in elsewhere]
-    return [*(name for name in LEARNT if name in counted or name in elsewhere), *before]
+    return [name for name in LEARNT if name in counted or name in elsewhere]
 
 
 def step_weight(step: StepObservation) -> float:
@@ -134,7 +130,7 @@ def _beyond_ops(step: StepObservation, model: CostModel) -> list[tuple[Sequence[
         beyond["update"] -= _priced([op for op in step.ops if op.family == "optimizer"], model)
     phases: list[tuple[Sequence[str], float]] = []
     untimed: list[str] = []
-    for phase, names in (("forward", (*FORWARD, *LONG_FORWARD)), ("backward", BACKWARD), ("update", UPDATE)):
+    for phase, names in (("forward", FORWARD), ("backward", BACKWARD), ("update", UPDATE)):
         if phase in beyond:
             phases.append((names, beyond[phase]))
         else:

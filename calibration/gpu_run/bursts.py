@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from placer import machine
 from placer.calibration.gpu_run.job import Job
@@ -20,8 +20,9 @@ MEMORY_SHARE = 0.4
 #: Seconds of a call after which a series of growing sizes ends.
 LONG_CALL = 0.05
 
-#: Makes the operands of a question and returns the call that is timed.
-Maker = Callable[[], Callable[[], object]]
+#: What is timed, and what makes its operands first.
+Call = Callable[[], object]
+Maker = Callable[[], Call]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Burst:
     calls: int
 
 
-def burst(call: Callable[[], object], device: str, *, seconds: float = BURST) -> Burst:
+def burst(call: Call, device: str, *, seconds: float = BURST) -> Burst:
     """Time ``call`` in bursts of about ``seconds``; it is run twice before."""
 
     def timed(calls: int) -> tuple[float, float]:
@@ -75,18 +76,15 @@ class Rates:
         if needs > MEMORY_SHARE * free:
             self._lines.fail(question, f"needs {needs:.3g} bytes, {free:.3g} are free")
             return False
-        error = None
         try:
             found = burst(make(), self.job.device)
         except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
             error = cause(raised)
-        if error is not None:
-            # Outside of the except clause, whose traceback holds the operands.
-            self._lines.fail(question, error)
-            release(self.job.device)
-            check(self.job.device)
-            return False
-        self._lines.add(
-            question, seconds=found.seconds, median=found.median, issue_seconds=found.issue_seconds, calls=found.calls
-        )
-        return found.seconds < LONG_CALL
+        else:
+            self._lines.add(question, **asdict(found))
+            return found.seconds < LONG_CALL
+        # Outside of the except clause, whose traceback holds the operands.
+        self._lines.fail(question, error)
+        release(self.job.device)
+        check(self.job.device)
+        return False

@@ -12,9 +12,8 @@ from placer.calibration.build import build
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.progress import silent
-from placer.calibration.runner import measure_all
+from placer.calibration.runner import finished, measure_all
 from placer.calibration.target import Target
-from placer.errors import ProfileError
 
 #: Where the profile is kept, in the folder of a record.
 PROFILE = "profile.json"
@@ -28,7 +27,7 @@ def run(job: Job) -> None:
     """Measure, fit and save the profile, unless there is one. What an earlier run measured counts."""
     path = job.folder / PROFILE
     facts = machine.fingerprint()
-    if _is_there(job, facts):
+    if finished(path, facts, (job.device,)):
         job.say(f"{path} is there: nothing is left to measure")
         return
     threads, measuring = torch.get_num_threads(), DEVICE + CPU
@@ -37,12 +36,3 @@ def run(job: Job) -> None:
     end = job.clock() + (measuring + SLACK) * job.left
     measure_all(targets, measuring * job.left, journal, silent(), job.clock, deadline=end)
     profile.save(build(journal, facts, interrupted=False, unaided=False), path)
-
-
-def _is_there(job: Job, facts: dict[str, object]) -> bool:
-    """Whether there is a complete profile of this machine that has the device."""
-    try:
-        found = profile.load(job.folder / PROFILE)
-    except ProfileError:
-        return False
-    return job.device in found.devices() and found.complete and not profile.stale_fields(found, facts)

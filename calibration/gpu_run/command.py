@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -18,9 +15,8 @@ from placer import machine
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines
 from placer.calibration.gpu_run.parts import GRACE, PARTS, SECONDS, STARTING, Part, seconds_of
-
-#: Characters of what a part printed last that are kept where it failed.
-TAIL = 4000
+from placer.calibration.measuring.watchdog import HungError, run_limited
+from placer.errors import CalibrationError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +73,7 @@ def run_parts(job: Job, parts: Sequence[Part] = PARTS) -> bool:
         if error is None:
             log.add({"part": part.name}, seconds=took)
         else:
-            job.say(f"{part.name} did not end in order: {error.splitlines()[-1]}")
+            job.say(f"{part.name} did not end in order: {error}")
             log.fail({"part": part.name}, f"after {took:.0f} s: {error}")
             good = False
     return good
@@ -91,22 +87,11 @@ def _run(part: Part, job: Job, seconds: float) -> str | None:
         *(text for name in job.only for text in ("--only", name)),
     ]  # fmt: skip
     job.folder.mkdir(parents=True, exist_ok=True)
-    said = job.folder / f"{part.name}.log"
     limit = min(STARTING + seconds + GRACE, job.left)
-    with said.open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        code = process.wait(limit)
-    except BaseException as error:
-        # With the processes that it started.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        # What hangs in a driver does not end even then.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+        run_limited(command, seconds=limit, log=job.folder / f"{part.name}.log")
+    except HungError:
         return f"it was ended after {limit:.0f} s"
-    if code == 0:
-        return None
-    return f"exit code {code}: {said.read_bytes()[-TAIL:].decode(errors='replace').strip()}"
+    except CalibrationError as error:
+        return str(error)
+    return None

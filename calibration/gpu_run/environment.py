@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import platform
-import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import placer
 from placer import machine
-from placer.calibration.gpu_run.cupti import cupti_version
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.measuring.watchdog import run_limited
 from placer.errors import CalibrationError
@@ -46,24 +46,20 @@ def run(job: Job) -> None:
     }
     _write(job, facts)
     try:
-        said = run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0))
-        _write(job, {**facts, "device": {job.device: json.loads(said)}})
+        known = json.loads(run_limited([sys.executable, "-c", _CONTEXT, job.device], seconds=max(job.left, 1.0)))
     except CalibrationError as error:  # a device that hangs costs this number, not the run
-        _write(job, {**facts, "device": {job.device: {"error": str(error)}}})
+        known = {"error": str(error)}
+    _write(job, {**facts, "device": {job.device: known}})
     _list_devices(job)
 
 
 def _list_devices(job: Job) -> None:
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        job.say("nvidia-smi: not here")
-        return
     try:
-        listed = run_limited([smi, "-q"], seconds=_SMI_SECONDS)
-    except (CalibrationError, OSError) as error:  # a driver that hangs costs this list, not the run
+        listed = run_limited(["nvidia-smi", "-q"], seconds=_SMI_SECONDS)
+    except (CalibrationError, OSError) as error:  # it is not here; or a driver that hangs costs this list, not the run
         job.say(f"nvidia-smi: {error}")
-        return
-    replace_file(job.folder / "nvidia-smi.txt", listed.encode())
+    else:
+        replace_file(job.folder / "nvidia-smi.txt", listed.encode())
 
 
 def torch_facts(kind: str) -> dict[str, Any]:
@@ -77,6 +73,25 @@ def torch_facts(kind: str) -> dict[str, Any]:
         "cupti": cupti_version() if kind == "cuda" else None,
         "architectures": torch.cuda.get_arch_list() if kind == "cuda" else [],
     }
+
+
+def cupti_version() -> int | None:
+    """The version of CUPTI, the library that torch's recorder sees kernels through; None where it is not loaded here.
+
+    As it tells it: 13.0 says 130000, or 28 and so on before 12.0.
+    """
+    try:
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = ctypes.c_uint32()
+    for path in sorted({line.split(maxsplit=5)[5] for line in mapped.splitlines() if "libcupti" in line}):
+        try:
+            if ctypes.CDLL(path).cuptiGetVersion(ctypes.byref(found)) == 0:
+                return found.value
+        except (OSError, AttributeError):
+            continue
+    return None
 
 
 def _version(package: str) -> str:

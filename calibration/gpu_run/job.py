@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from placer.calibration.gpu_run.lines import Lines
+from placer.calibration.measuring.health import BrokenDeviceError, cause
+from placer.calibration.measuring.watchdog import time_limit
+
+#: Seconds more that a piece of the work may take: it looks at the time between two measurements only.
+SLACK = 2.0
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,6 @@ class Job:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, 0 after it."""
         return max(self.deadline - self.clock(), 0.0)
 
     @property
@@ -31,17 +38,22 @@ class Job:
 
     @property
     def index(self) -> int:
-        """The device's index."""
         return int(self.device.partition(":")[2] or 0)
 
-    def within(self, seconds: float) -> Job:
-        """The same for a piece of the work that may take ``seconds``."""
-        return replace(self, deadline=min(self.deadline, self.clock() + seconds))
+    @contextlib.contextmanager
+    def piece(self, seconds: float, lines: Lines, name: str) -> Iterator[Job]:
+        """The job for a piece of the work that may take ``seconds``. One that fails is written down, and the next runs.
 
-    def wants(self, network: str) -> bool:
-        """Whether a network is among those to run."""
-        return not self.only or network in self.only
+        Raises BrokenDeviceError where the device runs nothing any more.
+        """
+        limited = replace(self, deadline=min(self.deadline, self.clock() + seconds))
+        try:
+            with time_limit(limited.left + SLACK, name):
+                yield limited
+        except BrokenDeviceError:
+            raise
+        except Exception as error:  # noqa: BLE001  one piece that fails must not cost the others
+            lines.fail({"what": name}, cause(error))
 
     def say(self, text: str) -> None:
-        """Tell who watches."""
         print(text, file=sys.stderr, flush=True)

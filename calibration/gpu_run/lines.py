@@ -25,12 +25,10 @@ class Lines:
         return _key(question) in self._known
 
     def add(self, question: Question, **found: Any) -> None:
-        """Append what was found, at once."""
         self._append({"of": dict(question), **found})
         self._known.add(_key(question))
 
     def fail(self, question: Question, error: str) -> None:
-        """Append why nothing was found."""
         self._append({"of": dict(question), "error": error})
 
     def _append(self, line: Mapping[str, Any]) -> None:

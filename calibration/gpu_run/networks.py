@@ -22,5 +22,4 @@ def in_bfloat16(job: Job) -> list[Entry]:
 
 
 def _wanted(job: Job, some: list[Entry]) -> list[Entry]:
-    """Each once."""
-    return list({entry.name: entry for entry in some if job.wants(entry.name)}.values())
+    return list({entry.name: entry for entry in some if entry.name in (job.only or [entry.name])}.values())

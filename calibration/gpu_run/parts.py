@@ -15,14 +15,16 @@ GRACE = 5.0
 
 @dataclass(frozen=True)
 class Part:
-    """A module of this package with a function ``run(job)``, its share of the time and what it brings.
+    """A piece of work of its own: its share of the time and what it brings.
 
-    What the parts before did not use is shared among those that come.
+    What the parts before did not use is shared among those that come. ``work`` is the function of this package that
+    takes the job, as ``module.function``; where it is empty, ``run`` of the module of that name.
     """
 
     name: str
     seconds: float
     brings: str
+    work: str = ""
 
 
 PARTS = (
@@ -30,9 +32,9 @@ PARTS = (
     Part("recorder_truth", 45.0, "kernels that torch's recorder loses, and what it costs"),
     Part("device_rates", 60.0, "rates by dtype, backend and size"),
     Part("calibrating", 165.0, "a calibration, its raw observations kept"),
-    Part("cells_on_device", 80.0, "networks on the device, predicted and measured"),
-    Part("cells_on_cpu", 25.0, "the same on the CPU"),
-    Part("cells_in_bfloat16", 25.0, "networks in bfloat16 on the device"),
+    Part("cells_on_device", 80.0, "networks on the device, predicted and measured", "cells.on_device"),
+    Part("cells_on_cpu", 25.0, "the same on the CPU", "cells.on_cpu"),
+    Part("cells_in_bfloat16", 25.0, "networks in bfloat16 on the device", "cells.in_bfloat16"),
     Part("recorded_steps", 30.0, "the ops of one step of each network, with their kernels"),
     Part("choose_cost", 5.0, "what a first and a repeated choose() cost"),
     Part("failures", 5.0, "probes that failed, by family and error"),

@@ -13,13 +13,14 @@ from placer.calibration.gpu_run import networks
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, Question
 from placer.calibration.measuring.clocks import WARM, keep_busy
-from placer.calibration.measuring.health import cause, release
+from placer.calibration.measuring.failures import KernelsLostError
+from placer.calibration.measuring.health import cause, release, synchronizer
 from placer.calibration.measuring.recording import Recorded, kind_shown, record
 from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.stopwatch import Stopwatch
 from placer.calibration.suite import Entry
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.record import Cell
-from placer.placement import synchronize
 
 #: Steps before one is recorded, and recorded steps, of which the last that lost the fewest kernels is kept.
 WARM_UP, RECORDED = 2, 2
@@ -37,28 +38,24 @@ def run(job: Job) -> None:
         question = {"network": entry.name, "batch": cell.batch, "mode": cell.mode, "device": job.device}
         if question not in lines:
             _one(job, lines, question, entry, cell)
+            release(job.device)
 
 
 def _one(job: Job, lines: Lines, question: Question, entry: Entry, cell: Cell) -> None:
-    error = None
     try:
         whole = _recorded(job.device, _step(job.device, entry, cell))
+        if whole.lost:
+            raise KernelsLostError(f"the recorder lost the kernels of {whole.lost} of {whole.launches} launches")
         ops = [
             [event.name, event.kernels, round(event.device_seconds * 1e6, 3), round((event.end - event.start) * 1e6, 3)]
             for event in whole.events
         ]
-        if whole.lost:
-            error = f"the recorder lost the kernels of {whole.lost} of {whole.launches} launches"
-        else:
-            lines.add(
-                question, seconds=whole.seconds, kernels_shown=kind_shown() == job.kind, launches=whole.launches,
-                lost=whole.lost, fields=["op", "kernels", "device_us", "host_us"], ops=ops,
-            )  # fmt: skip
-    except Exception as raised:  # noqa: BLE001  one network that fails must not cost the others
-        error = cause(raised)
-    if error is not None:
-        lines.fail(question, error)
-    release(job.device)
+        lines.add(
+            question, seconds=whole.seconds, kernels_shown=kind_shown() == job.kind, launches=whole.launches, lost=0,
+            fields=["op", "kernels", "device_us", "host_us"], ops=ops,
+        )  # fmt: skip
+    except Exception as error:  # noqa: BLE001  one network that fails must not cost the others
+        lines.fail(question, cause(error))
 
 
 def _step(device: str, entry: Entry, cell: Cell) -> Step:
@@ -72,13 +69,8 @@ def _step(device: str, entry: Entry, cell: Cell) -> Step:
 
 
 def _recorded(device: str, step: Step) -> Recorded:
-    def timed() -> float:
-        start = time.perf_counter()
-        step()
-        synchronize(device)
-        return time.perf_counter() - start
-
     if torch.device(device).type == "cuda":
         keep_busy(device, WARM, time.perf_counter)
+    timed = Stopwatch(step, synchronizer(device), time.perf_counter, None).seconds
     runs = [run for run, _ in record(timed, RECORDED, accelerated=True)]
     return min(reversed(runs), key=lambda run: run.lost)

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.failures import (
-    HUNG,
-    KERNELS_LOST,
-    NO_NUMBER,
-    NOT_MATCHED,
-    TOO_LARGE,
-    Failure,
-    KernelsLostError,
-)
+from placer.calibration.measuring import failures
+from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.health import DEVICE_ERRORS, cause, check, release
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
@@ -24,17 +15,8 @@ from placer.errors import PlacerError, TimerError, is_out_of_memory
 HANG_SECONDS = 30.0
 
 
-class Measuring(Protocol):
-    """What ``attempt`` needs of a ``Bench``."""
-
-    device: str
-    threads: int
-
-    def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None: ...
-
-
 def attempt(
-    bench: Measuring, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS
+    bench: Bench, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS
 ) -> StepObservation | None:
     """Measure one probe in about ``seconds``; None where nothing can be learnt from it here.
 
@@ -44,30 +26,27 @@ def attempt(
     """
     journal.starting(bench.device, bench.threads, probe.family, probe.name)
     observation = None
-    reason = NOT_MATCHED
+    reason = failures.NOT_MATCHED
     try:
         with time_limit(limit, f"probe {probe.name} on {bench.device}"):
             observation = bench.measure(probe, seconds=seconds)
     except TimerError:
         raise
     except HungError:
-        reason = HUNG
-    except KernelsLostError:
-        reason = KERNELS_LOST
+        reason = failures.HUNG
+    except failures.KernelsLostError:
+        reason = failures.KERNELS_LOST
     except (*DEVICE_ERRORS, PlacerError) as error:
-        reason = TOO_LARGE if _short_of_memory(error) else cause(error)
+        out_of_memory = isinstance(error, (MemoryError, RuntimeError)) and is_out_of_memory(error)
+        reason = failures.TOO_LARGE if out_of_memory else cause(error)
     if observation is not None:
         if observation.is_finite():
             return observation
-        reason = NO_NUMBER
+        reason = failures.NO_NUMBER
     # Outside of the except clause: until it is left, the error's traceback holds the tensors.
-    journal.add_failure(Failure(bench.device, bench.threads, probe.family, probe.name, reason))
-    if reason in (HUNG, TOO_LARGE) or bench.device != "cpu":
+    journal.add_failure(failures.Failure(bench.device, bench.threads, probe.family, probe.name, reason))
+    if reason in (failures.HUNG, failures.TOO_LARGE) or bench.device != "cpu":
         release(bench.device)
     if bench.device != "cpu":
         check(bench.device)
     return None
-
-
-def _short_of_memory(error: BaseException) -> bool:
-    return isinstance(error, (MemoryError, RuntimeError)) and is_out_of_memory(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,16 +15,16 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.device_timing import time_step_waiting
 from placer.calibration.measuring.failures import KernelsLostError
+from placer.calibration.measuring.health import synchronizer
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.kernel_recorder import KernelRecorder
+from placer.calibration.measuring.kernel_recorder import UNSEEN, KernelRecorder
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.observe import observe
 from placer.calibration.measuring.recording_cost import recorder_cost
 from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import make_optimizer, probe_step
 from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
-from placer.calibration.measuring.timing import Clock
-from placer.calibration.measuring.waiting import synchronizer
+from placer.calibration.measuring.timing import Clock, run_for
 from placer.machine import malloc
 from placer.pricing import describe_step, fault_seconds
 from placer.tracing import Trace, trace
@@ -43,43 +44,35 @@ RECORDER, WAITING = "recorder", "waiting"
 MOST_LOST = 5
 
 
+@dataclass(eq=False)
 class Bench:
     """Measures probes on one device at one number of threads.
 
     ``rates`` are the device's: on an accelerator they say what a launch and a wait take. With a ``speed_probe``, what
     was timed at another speed than the machine's usual one is left out. ``kernels``: whether the recorder sees the
-    kernels of an accelerator; without it, its ops are timed by waiting. ``lost`` counts the last probes in a row whose
-    launches it saw and whose kernels it did not. With ``clocks``, an accelerator that idled is warmed up first.
+    kernels of an accelerator; without it, its ops are timed by waiting. With ``clocks``, an accelerator that idled is
+    warmed up first. ``lost`` counts the last probes in a row whose launches the recorder saw and whose kernels it did
+    not.
     """
 
-    def __init__(
-        self,
-        device: str,
-        threads: int,
-        *,
-        rates: Mapping[str, float] | None = None,
-        clock: Clock = time.perf_counter,
-        speed_probe: SpeedProbe | None = None,
-        kernels: KernelRecorder | None = None,
-        clocks: ClockWatch | None = None,
-    ) -> None:
-        self.device = device
-        self.threads = threads
-        self._rates = rates or {}
-        self._clock = clock
-        self._speed_probe = speed_probe
-        self._clocks = clocks
-        kernels = kernels or KernelRecorder(sees=False)
-        self._per_launch = kernels.per_launch
-        self.timer = RECORDER if device == "cpu" or kernels.sees else WAITING
-        self.lost = 0
+    device: str
+    threads: int
+    rates: Mapping[str, float] = field(default_factory=dict)
+    clock: Clock = time.perf_counter
+    speed_probe: SpeedProbe | None = None
+    kernels: KernelRecorder = UNSEEN
+    clocks: ClockWatch | None = None
+    lost: int = 0
+
+    def __post_init__(self) -> None:
+        self.timer = RECORDER if self.device == "cpu" or self.kernels.sees else WAITING
 
     @cached_property
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds on this device."""
         try:
             return recorder_cost(
-                self.device, synchronize=synchronizer(self.device), clock=self._clock, speed_probe=self._speed_probe
+                self.device, synchronize=synchronizer(self.device), clock=self.clock, speed_probe=self.speed_probe
             )  # fmt: skip
         except KernelsLostError:
             self.lost = MOST_LOST  # it would fail every probe alike
@@ -96,43 +89,35 @@ class Bench:
             module = probe.build()
             args = probe.example()
         module.train(probe.mode == "train")
+        fused = make_optimizer(module, str(probe.optimizer), fused=True) if probe.fused else None
         workload = Workload(
-            target=module,
-            modules=(module,),
-            args=args,
-            kwargs={},
-            mode=probe.mode,
-            loss=probe.loss,
-            optimizer=make_optimizer(module, str(probe.optimizer), fused=True) if probe.fused else probe.optimizer,
-            data="device",
-        )
+            target=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=probe.loss,
+            optimizer=fused or probe.optimizer, data="device",
+        )  # fmt: skip
         traced = trace(workload).on(self.device)
         module.to(self.device)
         args = tuple(_moved(a, self.device) for a in args)
-        step = probe_step(module, args, probe, self._clock)
-        if self._clocks is not None:
-            self._clocks.warm()
-        warm_up(step, self._clock)
+        step = probe_step(module, args, probe, self.clock)
+        if self.clocks is not None:
+            self.clocks.warm()
+        run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
         timing = self._time(step, traced, seconds)
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
             recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
-            fresh_seconds=self._fresh(traced), per_launch=self._per_launch,
+            fresh_seconds=fault_seconds(traced, malloc.state(), self.rates) if self.device == "cpu" else {},
+            per_launch=self.kernels.per_launch,
         )  # fmt: skip
-
-    def _fresh(self, traced: Trace) -> dict[int, float]:
-        """Seconds that calls of ``traced`` spend on fresh pages in this process, by call number."""
-        return fault_seconds(traced, malloc.state(), self._rates) if self.device == "cpu" else {}
 
     def _time(self, step: Callable[[], object], traced: Trace, seconds: float) -> StepTiming | None:
         synchronize = synchronizer(self.device)
         if self.timer == RECORDER:
             try:
                 timing = time_step(
-                    step, traced, synchronize=synchronize, seconds=seconds, clock=self._clock,
-                    speed_probe=self._speed_probe, ended=self._clocks.note if self._clocks is not None else None,
+                    step, traced, synchronize=synchronize, seconds=seconds, clock=self.clock,
+                    speed_probe=self.speed_probe, ended=self.clocks.note if self.clocks is not None else None,
                 )  # fmt: skip
             except KernelsLostError:
                 self.lost += 1
@@ -141,18 +126,14 @@ class Bench:
                 self._check_kernels(timing, traced)
             return timing
         assert synchronize is not None
-        overhead = self._rates.get("launch_seconds", 0.0) + self._rates.get("sync_seconds", 0.0)
+        overhead = self.rates.get("launch_seconds", 0.0) + self.rates.get("sync_seconds", 0.0)
         waited = time_step_waiting(
             step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
-            clock=self._clock,
+            clock=self.clock,
         )  # fmt: skip
-        if self._clocks is not None:
-            self._clocks.note()
+        if self.clocks is not None:
+            self.clocks.note()
         return waited
-
-    def give_up_recorder(self) -> None:
-        """Time the ops of an accelerator by waiting from now on."""
-        self.timer, self.lost = WAITING, 0
 
     def _check_kernels(self, timing: StepTiming, traced: Trace) -> None:
         """Raise KernelsLostError where ops were issued that launch kernels, and the recorder reports none."""
@@ -161,15 +142,6 @@ class Bench:
         elif timing.ops and any(work.family != "view" for work in describe_step(traced)):
             self.lost += 1
             raise KernelsLostError("no kernel of this probe was reported")
-
-
-def warm_up(step: Callable[[], object], clock: Clock) -> None:
-    """Run ``step`` for ``WARM_UP`` seconds of ``clock``, at least once."""
-    start = clock()
-    for _ in range(MOST_WARM_UP):
-        step()
-        if clock() - start >= WARM_UP:
-            break
 
 
 def _moved(value: Any, device: str) -> Any:

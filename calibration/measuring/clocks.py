@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from typing import cast
 
 import torch
 
 from placer import machine
+from placer.calibration.measuring.health import synchronizer
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.measuring.waiting import synchronizer
 
 #: Seconds of work that bring any clock back, and of idling that do no harm.
 WARM, HARMLESS = 0.15, 2e-3
@@ -52,8 +51,7 @@ class ClockWatch:
         self._device = device
         self._clock = clock
         kind, index = machine.split_device(device)
-        known = (lambda: machine.gpu_clocks(index)) if kind == "cuda" else (lambda: None)
-        self._read = read or cast("Callable[[], Mapping[str, float] | None]", known)
+        self._read = read or (lambda: machine.gpu_clocks(index) if kind == "cuda" else None)
         self._busy_until = clock()
         self._seen: list[float] = []
         self._noted: Mapping[str, float] | None = None

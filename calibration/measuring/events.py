@@ -73,7 +73,6 @@ class Assigned:
     stray: list[RawEvent] = field(default_factory=list)
 
     def device(self) -> list[RawEvent]:
-        """All the device's work."""
         return [*self.stray, *(event for work in self.work.values() for event in work)]
 
     @cached_property
@@ -102,7 +101,6 @@ class Assigned:
         return launched, lost
 
     def _starting(self, begin: int, end: int) -> list[RawEvent]:
-        """The host events that start between two moments."""
         return self.host[bisect_left(self._starts, begin) : bisect_left(self._starts, end)]
 
     @cached_property

@@ -1,9 +1,11 @@
-"""Tells an accelerator that no longer works from a probe that cannot run on it, and gives its memory back."""
+"""Waits for a device, tells one that no longer works from a probe that cannot run on it, and gives its memory back."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -23,6 +25,11 @@ _LENGTH = 200
 
 class BrokenDeviceError(CalibrationError):
     """The device runs nothing any more in this process."""
+
+
+def synchronizer(device: str) -> Callable[[], None] | None:
+    """A function that waits for the device's queue; None on the CPU, which has none."""
+    return None if device == "cpu" else partial(synchronize, device)
 
 
 def check(device: str) -> None:

@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from placer.calibration.measuring.matching import match
-from placer.calibration.measuring.phases import typical
 from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.step_timing import OpTiming, StepTiming
+from placer.calibration.measuring.step_timing import OpTiming, StepTiming, typical
 from placer.calibration.measuring.stopwatch import LEAST_RECORDED, LONG_STEP, Stopwatch
 from placer.tracing import Trace
 
@@ -27,15 +26,10 @@ MOST_ROUNDS, MOST_RECORDED = 20, 6
 
 
 def time_step(
-    step: Callable[[], object],
-    trace: Trace,
-    *,
-    synchronize: Callable[[], None] | None = None,
-    seconds: float = 0.1,
-    clock: Callable[[], float] = time.perf_counter,
-    speed_probe: SpeedProbe | None = None,
+    step: Callable[[], object], trace: Trace, *, synchronize: Callable[[], None] | None = None, seconds: float = 0.1,
+    clock: Callable[[], float] = time.perf_counter, speed_probe: SpeedProbe | None = None,
     ended: Callable[[], None] | None = None,
-) -> StepTiming:
+) -> StepTiming:  # fmt: skip
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
     Repetitions are few: another shape teaches more than another repetition of this one. With a ``speed_probe``, steps
@@ -56,17 +50,14 @@ def time_step(
     timings = [_one_of(repetitions, quiet) for repetitions in zip(*matched, strict=True)]
     found = [t for t in timings if t is not None]
     between = [run.seconds - _total(ops) for (run, _), ops in zip(recorded, matched, strict=True)]
+    step_seconds = quarter if quiet else median
     return StepTiming(
-        seconds=quarter if quiet else median,
-        spread=(whole[len(whole) * 3 // 4] - quarter) / median,
+        seconds=step_seconds, spread=(whole[len(whole) * 3 // 4] - quarter) / median,
         recorded_seconds=_total(found) + (min(between) if quiet else statistics.median(between)),
-        events=round(statistics.median(len(run.events) for run, _ in recorded)),
-        ops=tuple(found),
-        matched=len(found) / max(len(timings), 1),
-        reading=reading,
-        lengthened=median / quarter if quiet else 1.0,
-        phases=typical([run.phases for run, _ in around if run.phases is not None], quarter if quiet else median),
-    )
+        events=round(statistics.median(len(run.events) for run, _ in recorded)), ops=tuple(found),
+        matched=len(found) / max(len(timings), 1), reading=reading, lengthened=median / step_seconds,
+        phases=typical([run.phases for run, _ in around if run.phases is not None], step_seconds),
+    )  # fmt: skip
 
 
 def _one_of(repetitions: Sequence[OpTiming | None], quiet: bool) -> OpTiming | None:

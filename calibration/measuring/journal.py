@@ -61,8 +61,6 @@ class Journal:
         if not self._read(head):
             if existing:
                 raise CalibrationError(self._refusal())
-            self.observations, self.failures, self.rates, self.seconds = [], [], {}, {}
-            self.broken, self.timers = {}, {}
             self._write(json.dumps(head) + "\n", mode="w")
         if self._running is not None:
             self.add_failure(self._running)
@@ -92,7 +90,6 @@ class Journal:
         return found
 
     def _refusal(self) -> str:
-        """Why the file is not read as this machine's journal."""
         found = self._head_found()
         if found is not None and found["version"] != _VERSION:
             return (
@@ -108,23 +105,15 @@ class Journal:
 
     def _read(self, head: Mapping[str, Any]) -> bool:
         """Take every sound line of the file; False where it is not a journal with this head."""
+        if self._head_found() != head or self.path.stat().st_size > _MAX_BYTES:
+            return False
         try:
-            if self.path.stat().st_size > _MAX_BYTES:
-                return False
             content = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return False
-        lines = content.splitlines()
-        try:
-            if not lines or json.loads(lines[0]) != head:
-                return False
-        except (ValueError, RecursionError):
-            return False
-        for line in lines[1:]:
-            try:
+        for line in content.splitlines()[1:]:
+            with suppress(KeyError, TypeError, ValueError, RecursionError):
                 self._take(json.loads(line))
-            except (KeyError, TypeError, ValueError, RecursionError):
-                continue
         if not content.endswith("\n"):  # the next line must not be joined to one that a crash cut short
             self._write("\n")
         return True
@@ -178,7 +167,6 @@ class Journal:
             self._append({"timer": timer, "device": device, "threads": threads})
 
     def add_rates(self, device: str, threads: int, rates: Mapping[str, float], took: float) -> None:
-        """Keep the rates of one device, which took ``took`` seconds."""
         self._append({"device": device, "threads": threads, "rates": dict(rates), "took": took})
 
     def add(self, observation: StepObservation, took: float, clocks: Mapping[str, float] | None = None) -> None:

@@ -17,9 +17,9 @@ from itertools import chain
 
 import torch
 
+from placer.calibration.measuring.health import synchronizer
 from placer.calibration.measuring.recording import Recorded, kind_shown, record
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.measuring.waiting import synchronizer
 
 #: Kernels of the chain, fewer than a queue holds; times it is issued before and after the session, and within it.
 CHAIN, ROUNDS, RECORDED = 64, 60, 3
@@ -42,6 +42,10 @@ class KernelRecorder:
     kernel_seconds: float = 0.0
 
 
+#: That of a device whose kernels the recorder does not show.
+UNSEEN = KernelRecorder(sees=False)
+
+
 def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorder:
     """Issue, record and issue again a chain of known kernels on an accelerator.
 
@@ -49,7 +53,7 @@ def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorde
     """
     kind = torch.device(device).type
     if kind != kind_shown():
-        return KernelRecorder(sees=False)
+        return UNSEEN
     synchronize = synchronizer(device)
     assert synchronize is not None
     tiny = torch.ones(8, device=device)

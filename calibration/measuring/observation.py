@@ -62,7 +62,6 @@ class StepObservation:
         return all(map(math.isfinite, times))
 
     def to_json(self) -> dict[str, Any]:
-        """The same in plain containers."""
         return asdict(self)
 
     @classmethod

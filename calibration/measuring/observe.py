@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
 from placer.calibration.measuring.observation import OpObservation, StepObservation
@@ -15,17 +16,9 @@ LEAST_OWN = 0.25
 
 
 def observe(
-    trace: Trace,
-    timing: StepTiming,
-    *,
-    device: str,
-    threads: int,
-    family: str,
-    name: str,
-    recorder: RecorderCost,
-    fresh_seconds: Mapping[int, float] | None = None,
-    per_launch: float = 0.0,
-) -> StepObservation:
+    trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, recorder: RecorderCost,
+    fresh_seconds: Mapping[int, float] | None = None, per_launch: float = 0.0,
+) -> StepObservation:  # fmt: skip
     """Group a step's timings by what a price depends on, without what ``recorder`` added.
 
     ``fresh_seconds``: what calls of the trace spent on fresh pages, by number. It is no part of an op: pricing adds it
@@ -34,7 +27,7 @@ def observe(
     """
     fresh = fresh_seconds or {}
     groups: dict[Work, list[tuple[float, float, float]]] = {}
-    missing: dict[Work, int] = {}
+    missing: Counter[Work] = Counter()
     found = {id(op.call): op for op in timing.ops}
     scale = timing.lengthened * timing.undisturbed_share(recorder)
     if device == "cpu":
@@ -44,7 +37,7 @@ def observe(
     for position, (call, work) in enumerate(zip(trace.calls, describe_step(trace), strict=True)):
         op = found.get(id(call))
         if op is None:
-            missing[work] = missing.get(work, 0) + 1
+            missing[work] += 1
             incomplete.add(call.phase)
             on_host.append(0.0)
             continue
@@ -53,8 +46,8 @@ def observe(
         on_host.append(host)
         own = max(host - fresh.get(position, 0.0), LEAST_OWN * host)
         groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own, op.kernels))
-    ops = [_measured(work, times) for work, times in groups.items()]
-    ops += [_unmeasured(work, count) for work, count in missing.items()]
+    ops = [_observed(work, times, len(times)) for work, times in groups.items()]
+    ops += [_observed(work, (), count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
         seconds=max(
@@ -96,13 +89,12 @@ def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete
     return gaps
 
 
-def _features(work: Work) -> tuple[float, ...]:
+def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: int) -> OpObservation:
+    """``times``: (device seconds, host seconds, kernels) of each call; empty where all ``count`` calls were missed."""
     assert len(work.sizes) + len(work.flags) == len(feature_names(work.family))
-    return (work.flops, work.bytes, *work.sizes, *work.flags)
-
-
-def _measured(work: Work, times: Sequence[tuple[float, float, float]]) -> OpObservation:
-    """``times``: (seconds on the device, seconds on the host, kernels) of each call."""
+    features = (work.flops, work.bytes, *work.sizes, *work.flags)
+    if not times:
+        return OpObservation(work.family, work.op, work.dtype, features, None, 0.0, 0.0, count)
     seconds = sorted(t[0] for t in times)
     median = statistics.median(seconds)
     spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
@@ -110,8 +102,4 @@ def _measured(work: Work, times: Sequence[tuple[float, float, float]]) -> OpObse
     # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
     mean = statistics.fmean(seconds)
     kernels = statistics.fmean(t[2] for t in times)
-    return OpObservation(work.family, work.op, work.dtype, _features(work), mean, host, spread, len(times), kernels)
-
-
-def _unmeasured(work: Work, count: int) -> OpObservation:
-    return OpObservation(work.family, work.op, work.dtype, _features(work), None, 0.0, 0.0, count)
+    return OpObservation(work.family, work.op, work.dtype, features, mean, host, spread, count, kernels)

@@ -81,9 +81,7 @@ def record(
         if shown is not None:
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = watched(speed_probe, marked, rounds, before=before)
-    assert recorder.profiler is not None
-    assert recorder.profiler.kineto_results is not None
-    steps = read_steps(recorder.profiler.kineto_results.events())
+    steps = read_steps(raw_events(recorder))
     # Where the recorder lost the marks, nothing was recorded.
     events = itertools.chain(steps, itertools.repeat(([], 0, 0)))
     found = [(Recorded(seconds, *step), reading) for (seconds, reading), step in zip(runs, events, strict=False)]
@@ -147,6 +145,14 @@ def recorder_of(activities: Iterable[ProfilerActivity]) -> Iterator[profile]:
         # One that did not start as a whole may still record, and would refuse the next session.
         with nullcontext() if started else suppress(Exception):
             recorder.stop()
+
+
+def raw_events(recorder: profile) -> Sequence[Any]:
+    """The recorder's own events of a session that has ended."""
+    assert recorder.profiler is not None
+    assert recorder.profiler.kineto_results is not None
+    events: Sequence[Any] = recorder.profiler.kineto_results.events()
+    return events
 
 
 def read_event(event: Any) -> RawEvent | None:

@@ -28,12 +28,9 @@ MOST_PER_EVENT = 5e-6
 
 
 def recorder_cost(
-    device: str,
-    *,
-    synchronize: Callable[[], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    device: str, *, synchronize: Callable[[], None] | None = None, clock: Callable[[], float] = time.perf_counter,
     speed_probe: SpeedProbe | None = None,
-) -> RecorderCost:
+) -> RecorderCost:  # fmt: skip
     """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
 
     An error here is taken off the ops and charged to what lies between them, so one disturbed moment must not decide:

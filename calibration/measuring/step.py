@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placer.calibration.benchmarks.losses import default_loss
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.phases import Ends
+from placer.calibration.measuring.step_timing import Ends
 from placer.calibration.measuring.timing import Clock
 from placer.nest import map_nest, tensors
 from placer.placement import move

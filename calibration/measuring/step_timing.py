@@ -1,10 +1,16 @@
-"""What was timed of one step and of the ops in it, and what recording them added."""
+"""What was timed of one step, of its phases and of the ops in it, and what recording them added.
+
+A training step's phases are told apart by reading the clock where one ends and the next begins, which takes 50
+nanoseconds. What a phase takes beyond its ops is charged to what goes on in it: Python around modules in forward,
+autograd's engine in backward, the optimizer's loop in the update.
+"""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.calibration.measuring.phases import Phases
 from placer.tracing import OpCall
 
 #: What recording an event costs, in costs of the average one. An event nested in an op costs less than any other: ops
@@ -20,10 +26,49 @@ MOST_DRIFT, DRIFT = 1.5, 0.1
 #: step may differ from the average. An event of an op in a loop costs half of one between large ops, which evict the
 #: recorder's code.
 RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
-
-
 #: A step whose kernels take less than this share of it waited for the host.
 HOST_BOUND = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds of each phase. Forward includes the loss; the update begins with clearing the old gradients."""
+
+    forward: float
+    backward: float
+    update: float
+
+    def scaled(self, factor: float) -> Phases:
+        return Phases(factor * self.forward, factor * self.backward, factor * self.update)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
+
+    A training step that returns these is timed phase by phase.
+    """
+
+    cleared: float
+    forward: float
+    backward: float
+
+    def phases(self, start: float, end: float) -> Phases:
+        """The phases of a step that ran from ``start`` to ``end`` by the same clock."""
+        update = self.cleared - start + end - self.backward
+        return Phases(self.forward - self.cleared, self.backward - self.forward, update)
+
+
+def typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
+    """The median phases, scaled to a step of ``seconds``; None where none were seen."""
+    if not seen:
+        return None
+    middle = Phases(
+        statistics.median(phases.forward for phases in seen),
+        statistics.median(phases.backward for phases in seen),
+        statistics.median(phases.update for phases in seen),
+    )
+    return middle.scaled(seconds / max(middle.forward + middle.backward + middle.update, 1e-9))
 
 
 @dataclass(frozen=True, slots=True)

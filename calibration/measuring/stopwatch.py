@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from placer.calibration.measuring.phases import Ends, Phases
 from placer.calibration.measuring.recording import Recorded, record, whole
 from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
+from placer.calibration.measuring.step_timing import Ends, Phases
 
 #: Seconds from which on a step is long: it repeats itself well enough to be timed less often.
 LONG_STEP = 0.02
@@ -39,7 +39,6 @@ class Stopwatch:
     once: float = 0.0
 
     def seconds(self) -> float:
-        """Run one undisturbed step; returns its seconds."""
         return self.run().seconds
 
     def run(self) -> Whole:

@@ -10,9 +10,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 from placer.errors import CalibrationError
+
+#: Seconds that a killed process may take to end.
+KILLED = 5.0
 
 
 class HungError(CalibrationError):
@@ -50,13 +54,17 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(theirs - (time.monotonic() - started), 1e-3), interval)
 
 
-def run_limited(command: Sequence[str], *, seconds: float) -> str:
+def run_limited(command: Sequence[str], *, seconds: float, log: Path | None = None) -> str:
     """Standard output of a command. After ``seconds`` of real time, it and its children are killed.
 
-    Raises HungError where it takes longer, and CalibrationError (with the last line it wrote) where it fails.
+    ``log``: where all that it says is kept. Raises HungError where it takes longer, and CalibrationError (with the last
+    line it wrote) where it fails.
     """
     # Files, not pipes: a grandchild that lives on would keep a pipe open, and its reader waiting.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with (
+        tempfile.TemporaryFile() if log is None else log.open("w+b") as output,
+        tempfile.TemporaryFile() if log is None else contextlib.nullcontext(output) as errors,
+    ):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
         )
@@ -81,4 +89,5 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # what hangs in a driver does not end even then
+        process.wait(KILLED)

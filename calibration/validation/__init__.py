@@ -2,11 +2,11 @@
 
 The modules, from the top down:
 
-- ``command`` is ``placer validate``; ``run`` measures a suite, ``resuming`` goes on with an earlier run, ``replaying``
-  predicts the cells of a record anew;
+- ``command`` is ``placer validate``; ``run`` measures a suite, ``replaying`` predicts the cells of an earlier run anew;
 - ``report`` says in tables (``table``, ``reference_rows``) what the scores are: of predictions (``scoring``,
-  ``grouping``) and of decisions (``decision_scoring``, ``decision_rules``, ``scenarios``);
-- ``what_if_rows`` holds the reference systems on GPUs that are not here (``reference_gpus``) against their accounts;
+  ``grouping``) and of decisions (``decision_scoring``);
+- ``what_if_rows`` holds the reference systems on GPUs that are not here against their accounts, ``accounts`` all
+  accounts, ``published_steps`` and ``compiled_speed_ups`` what others measured, ``jobs`` whole jobs that run here;
 - ``predictions`` and ``measurements`` fill the ``cells`` of one network, ``isolated`` measures a baseline;
 - ``record`` keeps cells on disk, and reads what it kept with ``json_fields``.
 

@@ -7,21 +7,45 @@ Nothing is run. What was reported is read from the collection of accounts; what 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
-from placer.calibration.suite.accounts import Account, accounts
+from placer.calibration.suite.accounts import Account, Host, Part, Point, Side, accounts
 from placer.calibration.validation import table
-from placer.calibration.validation.accounts_pricing import PricedPoint, price_point
+from placer.calibration.validation.elsewhere import priced_elsewhere
+from placer.calibration.validation.grouping import group_by
+from placer.decision import Decision, Total, decide, total
 from placer.errors import PlacerError
+from placer.pricing import Prediction, gpu_profile, on_other_cpu
+from placer.profile import Profile, find_gpu, load
+from placer.tracing import trace
+from placer.workload import make_workload
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
 CLEAR = 1.3
 
 COLUMNS = ("account", "point", "hardware", "reported", "predicted", "90 % interval", "won", "placer says", "verdict")
 Verdict = Literal["right", "wrong", "tie", "near"]
+
+
+@dataclass(frozen=True)
+class PricedPoint:
+    """A point of an account with what is predicted: ``ratio`` is the speed-up by the GPU, ``low`` to ``high`` 90 %."""
+
+    account: Account
+    point: Point
+    hardware: str
+    cpu: Total
+    gpu: Total
+    ratio: float
+    low: float
+    high: float
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -33,7 +57,6 @@ class Judged:
 
     @property
     def won(self) -> str:
-        """Who won, as reported."""
         return "GPU" if self.reported > 1.0 else "CPU"
 
     @property
@@ -51,9 +74,8 @@ class Judged:
 
 
 def validate_accounts(
-    collection: str | Path, *, output: Path | None = None, say: Callable[[str], Any] = lambda _: None,
-    stream: TextIO | None = None,
-) -> int:  # fmt: skip
+    collection: str | Path, *, output: Path | None = None, say: Callable[[str], Any] = lambda _: None
+) -> int:
     """Price every account that is rebuilt, print the table and the summary; returns the exit code.
 
     ``output`` gets both as Markdown. The exit code is 1 if not one point can be priced. Raises PlacerError if
@@ -61,8 +83,8 @@ def validate_accounts(
     """
     reported = read_reported(Path(collection))
     judged = list(judge(accounts(), reported, say))
-    table.present(_table(judged), summary(judged), stream)
-    table.write_lines(markdown(judged), output)
+    found = table.Table("Published accounts", COLUMNS, tuple(map(row, judged)))
+    table.report(found, list(summary(judged)), (0, 1, 2, 6, 7, 8), output)
     return 0 if judged else 1
 
 
@@ -97,6 +119,52 @@ def judge(
             yield Judged(priced, reported[account.id, point.at])
 
 
+def price_point(account: Account, point: Point) -> PricedPoint:
+    """Trace and price every part of a point. Raises PlacerError where a part cannot be traced or priced."""
+    host = point.cpu or account.cpu
+    sheet = find_gpu(point.gpu or account.gpu)
+    hosts: dict[Side, Host] = {"cpu": host, "gpu": point.gpu_host or host}
+    times: dict[Side, list[tuple[float, Prediction]]] = {"cpu": [], "gpu": []}
+    for part in point.parts:
+        for side, prediction in _predictions(part, hosts, sheet.name).items():
+            times[side].append((part.count, prediction))
+    cpu = total("cpu", hosts["cpu"].cores, times["cpu"])
+    gpu = total("cuda", hosts["gpu"].cores, times["gpu"])
+    spread = math.exp(0.5 * math.hypot(math.log(cpu.high / cpu.low), math.log(gpu.high / gpu.low)))
+    ratio = cpu.step_seconds / gpu.step_seconds
+    decision = decide({"cpu": cpu, "cuda": gpu}, None)
+    hardware = f"{host.name}, {sheet.name.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+    return PricedPoint(account, point, hardware, cpu, gpu, ratio, ratio / spread, ratio * spread, decision)
+
+
+@cache
+def host_profile(host: Host) -> Profile:
+    """The shipped profile that an account's CPU is scaled from, scaled."""
+    measured = load(host.profile)
+    speeds = host.speeds(measured.fit("cpu", host.cores).rates)
+    return on_other_cpu(measured, speeds, threads=host.cores)
+
+
+@cache
+def _gpu_profile(name: str, host: Host) -> Profile:
+    return gpu_profile(name, host_profile(host))
+
+
+def _predictions(part: Part, hosts: Mapping[Side, Host], gpu: str) -> dict[Side, Prediction]:
+    """A prediction per side that counts this part; a part on the host is priced on the CPU of either side."""
+    workload = make_workload(
+        part.model(), example=part.example(), mode=part.mode, loss=part.loss,
+        optimizer=part.optimizer if part.mode == "train" else None, data=part.data,
+    )  # fmt: skip
+    traced = trace(workload)
+    found: dict[Side, Prediction] = {}
+    for side in part.counted:
+        host = hosts[side]
+        profile = _gpu_profile(gpu, host) if side == "gpu" and not part.on_host else host_profile(host)
+        found[side] = priced_elsewhere(traced, profile, profile.devices()[0], host.cores, part.data)
+    return found
+
+
 def row(judged: Judged) -> tuple[str, ...]:
     """A point under ``COLUMNS``. An asterisk marks hardware of which a part is a stand-in."""
     priced = judged.priced
@@ -107,34 +175,19 @@ def row(judged: Judged) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def markdown(judged: Sequence[Judged]) -> Iterator[str]:
-    """The table and the summary for a page."""
-    return table.markdown(_table(judged), summary(judged), "|---|---|---|--:|--:|--:|---|---|---|")
-
-
-def _table(judged: Sequence[Judged]) -> table.Table:
-    return table.Table("Published accounts", COLUMNS, tuple(map(row, judged)))
-
-
 def summary(judged: Sequence[Judged]) -> Iterator[str]:
     """How many clear points, and how many accounts with a clear point, are decided right."""
     clear = [j for j in judged if j.verdict != "near"]
-    by_account: dict[str, list[Judged]] = {}
-    for j in clear:
-        by_account.setdefault(j.priced.account.id, []).append(j)
+    count = Counter(j.verdict for j in clear)
+    by_account = group_by(clear, lambda j: j.priced.account.id)
     right = sum(all(j.verdict == "right" for j in group) for group in by_account.values())
     yield (
-        f"points with a margin of {CLEAR:g}x or more: {_count(clear, 'right')} of {len(clear)} right"
-        f"{_share(_count(clear, 'right'), len(clear))}, {_count(clear, 'tie')} called a tie, "
-        f"{_count(clear, 'wrong')} wrong"
+        f"points with a margin of {CLEAR:g}x or more: {count['right']} of {len(clear)} right"
+        f"{_share(count['right'], len(clear))}, {count['tie']} called a tie, {count['wrong']} wrong"
     )
-    count = len(by_account)
-    yield f"accounts with such a point: all of them right in {right} of {count}{_share(right, count)}"
+    whole = len(by_account)
+    yield f"accounts with such a point: all of them right in {right} of {whole}{_share(right, whole)}"
     yield f"points below that margin: {len(judged) - len(clear)}"
-
-
-def _count(judged: Sequence[Judged], verdict: Verdict) -> int:
-    return sum(j.verdict == verdict for j in judged)
 
 
 def _share(part: int, whole: int) -> str:

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from placer.calibration.published import (
-    CompiledPair,
-    catalog_gpu,
-    read_compiled_pairs,
-    spread_pairs,
-    trace_step,
-)
+from placer.calibration.published import CompiledPair, catalog_gpu, read_compiled_pairs, spread_pairs, trace_step
+from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.published_steps import as_published, buildable, reading
-from placer.calibration.validation.table import write_lines
+from placer.calibration.validation.table import markdown_by_group, write_lines
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu
 from placer.tracing import Trace
 
-#: Pairs that are priced where no number is given: more than there are.
-DEFAULT_PAIRS = 1000
 #: A predicted speed-up counts as right within this factor of the published one.
 RIGHT = 1.3
 
@@ -57,18 +50,16 @@ class SpeedUp:
 
     @property
     def published(self) -> float:
-        """The speed-up as published."""
         return self.eager / self.compiled
 
     @property
     def predicted(self) -> float:
-        """The speed-up as predicted."""
         return self.predicted_eager / self.predicted_compiled
 
 
 def validate_compiled(
     data: str | Path, *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
-    say: Callable[[str], Any] = lambda _: None, stream: TextIO | None = None,
+    say: Callable[[str], Any] = lambda _: None,
 ) -> int:  # fmt: skip
     """Price up to ``steps`` pairs (None: all that differ in network, GPU or torch), print the tables, write a record.
 
@@ -77,9 +68,9 @@ def validate_compiled(
     """
     with reading(data):
         pairs = read_compiled_pairs(Path(data))
-    found = list(speed_ups(spread_pairs(pairs, steps or DEFAULT_PAIRS), profile, say))
+    found = list(speed_ups(spread_pairs(pairs, steps or len(pairs)), profile, say))
     write_lines((json.dumps(asdict(pair)) for pair in found), output)
-    print("\n".join(tables(found)), file=stream)
+    print("\n".join(tables(found)))
     return 0 if found else 1
 
 
@@ -109,25 +100,18 @@ def tables(found: Sequence[SpeedUp]) -> Iterator[str]:
     """The result as Markdown: both halves of the networks, then the half that was not looked at by what differs."""
     yield f"{len(found)} published steps, eager and compiled; no two alike in network, GPU and torch, no price fitted."
     apart = [pair for pair in found if not pair.looked_at]
-    halves = {"looked at": [p for p in found if p.looked_at], "not looked at": apart}
-    yield from _table("Networks", halves)
-    for title, name in (("GPU", "gpu"), ("Mode", "mode"), ("Torch", "torch"), ("Family", "family")):
-        groups: dict[str, list[SpeedUp]] = defaultdict(list)
-        for pair in apart:
-            groups[getattr(pair, name)].append(pair)
-        yield from _table(f"{title} (not looked at)", dict(sorted(groups.items())))
+    yield from _table("Networks", {"looked at": [pair for pair in found if pair.looked_at], "not looked at": apart})
+    for key in ("gpu", "mode", "torch", "family"):
+        title = "GPU" if key == "gpu" else key.capitalize()
+        yield from _table(f"{title} (not looked at)", dict(sorted(group_by(apart, attrgetter(key)).items())))
 
 
-def _table(title: str, groups: dict[str, list[SpeedUp]]) -> Iterator[str]:
-    yield ""
-    yield (
-        f"| {title} | pairs | published speed-up | predicted | predicted / published: median | 5–95 % "
-        f"| within {RIGHT}x | compiled step: median error | in interval |"
-    )
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for name, group in groups.items():
-        if group:
-            yield f"| {name} | {len(group)} | " + " | ".join(_figures(group)) + " |"
+def _table(title: str, groups: Mapping[str, Sequence[SpeedUp]]) -> Iterator[str]:
+    columns = (
+        title, "pairs", "published speed-up", "predicted", "predicted / published: median", "5–95 %",
+        f"within {RIGHT}x", "compiled step: median error", "in interval",
+    )  # fmt: skip
+    return markdown_by_group(columns, groups, _figures)
 
 
 def _figures(group: Sequence[SpeedUp]) -> Iterator[str]:

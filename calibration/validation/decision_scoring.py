@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from placer.calibration.validation.decision_rules import (
-    Rule,
-    always,
-    by_baseline,
-    by_flops,
-    by_time,
-    fixed_threads,
-    flops_of,
-    tuned_threads,
-)
+from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.record import Cell, thread_count
-from placer.calibration.validation.scenarios import Scenario, scenarios, thread_scenarios
-from placer.decision import TIE
+from placer.decision import TIE, best_count
+
+#: The cells of one network, batch and mode among which a choice is made, by the name of the place. A place is a device
+#: (all cells with the same number of threads), or a device with a number of threads.
+Scenario = Mapping[str, Cell]
+#: Gives the name of the place that is chosen.
+Rule = Callable[[Scenario], str]
 
 
 @dataclass(frozen=True)
@@ -40,59 +37,64 @@ class DecisionScore:
     confusion: Mapping[tuple[str, str], int]
 
 
-def decisions(cells: Iterable[Cell], tie: float = TIE) -> list[DecisionScore]:
+def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     """The decision table: placer first, then each baseline, then each device always. Empty below two devices."""
     asked = scenarios(cells)
-    if not asked:
-        return []
-    devices = list(dict.fromkeys(device for scenario in asked for device in scenario))
-    rules: dict[str, Rule] = {"placer": by_time(lambda cell: cell.predicted)}
-    for name in dict.fromkeys(name for scenario in asked for cell in scenario.values() for name in cell.baselines):
-        rules[name] = by_baseline(name)
+    rules = _by_times(by_time(lambda cell: cell.predicted), asked)
     threshold = flop_threshold(asked)
     if threshold is not None:
         rules["best FLOP threshold"] = by_flops(threshold)
-    for device in devices:
+    for device in _devices(asked):
         rules[f"always {device}"] = always(device)
-    return [decide_by(name, rule, asked, tie) for name, rule in rules.items()]
+    return [decide_by(name, rule, asked) for name, rule in rules.items()] if asked else []
 
 
-def thread_decisions(cells: Iterable[Cell], tie: float = TIE) -> list[DecisionScore]:
+def thread_decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
     """The table for (device, threads) places: what ``threads="tune"`` picks, then each baseline, then fixed rules.
 
     Empty where the CPU was not measured with two numbers of threads.
     """
     asked = thread_scenarios(cells)
-    if not asked:
-        return []
-    rules: dict[str, Rule] = {"placer": tuned_threads}
-    for name in dict.fromkeys(name for scenario in asked for cell in scenario.values() for name in cell.baselines):
-        rules[name] = by_baseline(name)
-    devices = list(dict.fromkeys(cell.device for scenario in asked for cell in scenario.values()))
+    rules = _by_times(tuned_threads, asked)
+    devices = _devices(asked)
     for device in devices:
         on = f"{device} with " if len(devices) > 1 else ""
         fewest = min(cell.threads for scenario in asked for cell in scenario.values() if cell.device == device)
-        rules[f"always {on}all threads"] = fixed_threads(device, max)
-        rules[f"always {on}{thread_count(fewest)}"] = fixed_threads(device, min)
-    return [decide_by(name, rule, asked, tie) for name, rule in rules.items()]
+        rules[f"always {on}all threads"] = always(device)
+        rules[f"always {on}{thread_count(fewest)}"] = always(device, min)
+    return [decide_by(name, rule, asked) for name, rule in rules.items()] if asked else []
 
 
-def decide_by(name: str, rule: Rule, asked: Sequence[Scenario], tie: float = TIE) -> DecisionScore:
+def _by_times(placer: Rule, asked: Sequence[Scenario]) -> dict[str, Rule]:
+    """placer's rule, and the choice of the place with the least time by each baseline."""
+    names = dict.fromkeys(name for scenario in asked for cell in scenario.values() for name in cell.baselines)
+    return {"placer": placer, **{name: by_time(partial(_baseline, name)) for name in names}}
+
+
+def _baseline(name: str, cell: Cell) -> float | None:
+    return cell.baselines.get(name)
+
+
+def _devices(asked: Sequence[Scenario]) -> list[str]:
+    return list(dict.fromkeys(cell.device for scenario in asked for cell in scenario.values()))
+
+
+def decide_by(name: str, rule: Rule, asked: Sequence[Scenario]) -> DecisionScore:
     """Score one rule over scenarios (at least one)."""
     logs, wrong, worst, where = 0.0, 0, -1.0, ""
-    confusion: dict[tuple[str, str], int] = defaultdict(int)
+    confusion: Counter[tuple[str, str]] = Counter()
     for scenario in asked:
         best = min(scenario, key=lambda device: _measured(scenario[device]))
         chosen = rule(scenario)
         ratio = _measured(scenario[chosen]) / _measured(scenario[best])
         confusion[best, chosen] += 1
         logs += math.log(ratio)
-        wrong += ratio > 1.0 + tie
+        wrong += ratio > 1.0 + TIE
         if ratio - 1.0 > worst:
             worst = ratio - 1.0
             cell = scenario[chosen]
             where = f"{cell.network}, batch {cell.batch}, {cell.mode}: {chosen} instead of {best}" if worst else ""
-    return DecisionScore(name, len(asked), wrong, math.exp(logs / len(asked)) - 1.0, worst, where, dict(confusion))
+    return DecisionScore(name, len(asked), wrong, math.exp(logs / len(asked)) - 1.0, worst, where, confusion)
 
 
 def flop_threshold(asked: Sequence[Scenario]) -> float | None:
@@ -111,3 +113,85 @@ def flop_threshold(asked: Sequence[Scenario]) -> float | None:
 def _measured(cell: Cell) -> float:
     assert cell.measured is not None  # scenarios() keeps no other
     return cell.measured
+
+
+def scenarios(cells: Iterable[Cell]) -> list[Scenario]:
+    """The cells that answer "which device?": same network, batch, mode and threads, measured on two devices or more."""
+    measured = [cell for cell in cells if cell.measured is not None]
+    groups = group_by(measured, lambda cell: (cell.network, cell.batch, cell.mode, cell.threads)).values()
+    found = [{cell.device: cell for cell in group} for group in groups]
+    return [scenario for scenario in found if len(scenario) > 1]
+
+
+def thread_scenarios(cells: Iterable[Cell]) -> list[Scenario]:
+    """The cells that answer "with how many threads?": same network, batch and mode, measured with two counts or more.
+
+    Places with more threads come first, as that is how a process starts.
+    """
+    measured = [cell for cell in cells if cell.measured is not None]
+    found: list[Scenario] = []
+    for group in group_by(measured, lambda cell: (cell.network, cell.batch, cell.mode)).values():
+        if len({cell.threads for cell in group if cell.device == "cpu"}) > 1:
+            several = len({cell.device for cell in group}) > 1
+            ordered = sorted(group, key=lambda cell: -cell.threads)
+            found.append({f"{cell.device}, " * several + thread_count(cell.threads): cell for cell in ordered})
+    return found
+
+
+def by_time(seconds: Callable[[Cell], float | None]) -> Rule:
+    """The place with the least of these times; the conventional one where one of them is unknown."""
+
+    def rule(scenario: Scenario) -> str:
+        times = _known(scenario, seconds)
+        return min(times, key=times.__getitem__) if times else conventional(scenario)
+
+    return rule
+
+
+def tuned_threads(scenario: Scenario) -> str:
+    """As ``choose`` does in a process that has all threads: the best count of each device, then the best device."""
+    times = _known(scenario, lambda cell: cell.predicted)
+    if not times:
+        return conventional(scenario)
+    picked: dict[str, float] = {}
+    for device in dict.fromkeys(cell.device for cell in scenario.values()):
+        names = {cell.threads: name for name, cell in scenario.items() if cell.device == device}
+        count = best_count({threads: times[name] for threads, name in names.items()}, max(names))
+        picked[names[count]] = times[names[count]]
+    return min(picked, key=picked.__getitem__)
+
+
+def _known(scenario: Scenario, seconds: Callable[[Cell], float | None]) -> dict[str, float]:
+    """The time of every place; empty where one of them is unknown."""
+    times = {name: time for name, cell in scenario.items() if (time := seconds(cell)) is not None}
+    return times if len(times) == len(scenario) else {}
+
+
+def by_flops(limit: float) -> Rule:
+    """The CPU below so many FLOPs per step, the accelerator from there on."""
+
+    def rule(scenario: Scenario) -> str:
+        flops = flops_of(scenario)
+        return conventional(scenario) if flops is None or flops >= limit or "cpu" not in scenario else "cpu"
+
+    return rule
+
+
+def flops_of(scenario: Scenario) -> float | None:
+    """FLOPs of a step."""
+    return next((cell.flops for cell in scenario.values() if cell.flops is not None), None)
+
+
+def always(device: str, pick: Callable[[Iterable[int]], int] = max) -> Rule:
+    """This device wherever there is a choice of it, with the number of threads that ``pick`` takes."""
+
+    def rule(scenario: Scenario) -> str:
+        names = {cell.threads: name for name, cell in scenario.items() if cell.device == device}
+        return names[pick(names)] if names else conventional(scenario)
+
+    return rule
+
+
+def conventional(scenario: Scenario) -> str:
+    """An accelerator if there is one, else what comes first: what ``choose`` does where it cannot price."""
+    return next((name for name, cell in scenario.items() if cell.device != "cpu"), next(iter(scenario)))

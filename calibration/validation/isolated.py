@@ -27,7 +27,7 @@ class _EachOpHot(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as in ``waiting.WaitAfterEachOp``: hiding the class from the compiler imports it, for seconds
+        return False  # hiding the class from the compiler imports it, for seconds
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import placer
 from placer.calibration.suite.jobs import JOBS, RealJob, build
@@ -37,26 +37,24 @@ class JobRow:
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured time."""
         return self.predicted.step_seconds / self.measured
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds what was measured."""
         return self.predicted.low <= self.measured <= self.predicted.high
 
 
 def validate_jobs(
     *, profile: Profile | None = None, output: Path | None = None, say: Callable[[str], Any] = lambda _: None,
-    names: Sequence[str] = JOBS, runs: int = RUNS, stream: TextIO | None = None,
+    names: Sequence[str] = JOBS, runs: int = RUNS,
 ) -> int:  # fmt: skip
     """Predict and run every job whose library is installed, print the table; returns the exit code.
 
     ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
     """
     rows = list(measure(names, profile, runs, say))
-    table.present(_table(rows), summary(rows), stream)
-    table.write_lines(markdown(rows), output)
+    found = table.Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows)))
+    table.report(found, list(summary(rows)), (0, 1), output)
     return 0 if rows else 1
 
 
@@ -84,15 +82,6 @@ def cells(row: JobRow) -> tuple[str, ...]:
         row.job.name, parts, format_seconds(row.predicted.step_seconds), f"{low} to {high}",
         format_seconds(row.measured), f"{row.ratio:.2f}",
     )  # fmt: skip
-
-
-def markdown(rows: Sequence[JobRow]) -> Iterator[str]:
-    """The table and the summary for a page."""
-    return table.markdown(_table(rows), summary(rows), "|---|---|--:|--:|--:|--:|")
-
-
-def _table(rows: Sequence[JobRow]) -> table.Table:
-    return table.Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows)))
 
 
 def summary(rows: Sequence[JobRow]) -> Iterator[str]:

@@ -16,7 +16,6 @@ class JsonFields:
         self._prefix = "" if outermost else f"{where}."
 
     def __getitem__(self, name: str) -> Any:
-        """The value as it is."""
         return self._values[name]
 
     def place(self, name: str) -> str:
@@ -24,20 +23,16 @@ class JsonFields:
         return f"{self._prefix}{name}"
 
     def text(self, name: str) -> str:
-        """A line of text."""
         return json_values.text(self[name], self.place(name))
 
     def optional_text(self, name: str) -> str | None:
-        """A line of text, or null."""
         return None if self[name] is None else self.text(name)
 
     def texts_by_name(self, name: str) -> dict[str, str]:
-        """An object of lines of text."""
         found = json_values.json_object(self[name], self.place(name), None)
         return {key: json_values.text(value, f"{self.place(name)}.{key}") for key, value in found.items()}
 
     def boolean(self, name: str) -> bool:
-        """True or false."""
         if type(self[name]) is not bool:
             raise json_values.UnfitError(f"{self.place(name)}: expected true or false")
         return bool(self[name])

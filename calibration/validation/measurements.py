@@ -6,9 +6,8 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from placer.calibration.measuring.health import release
+from placer.calibration.measuring.health import release, synchronizer
 from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
 from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
@@ -17,8 +16,6 @@ from placer.calibration.suite import Entry
 from placer.calibration.validation.cells import build_model, cell_workload, one_line
 from placer.calibration.validation.isolated import isolated_seconds
 from placer.calibration.validation.record import Cell
-from placer.placement import synchronize
-from placer.workload import Data
 
 #: A visit counts if its share of steps at the machine's usual speed is at least this much of the largest of any visit.
 LEAST_SHARE = 0.5
@@ -26,14 +23,13 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, where batches live if a network does not say, clock and speed probe.
+    """How to measure: rounds, seconds per cell, clock and speed probe.
 
     ``isolated``: the baseline of ops timed alone is measured on the CPU too.
     """
 
     rounds: int = 5
     seconds: float = 1.5
-    data: Data = "host"
     clock: Clock = time.perf_counter
     speed_probe: SpeedProbe | None = None
     isolated: bool = True
@@ -57,16 +53,11 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
 def _measured(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
     model = build_model(entry).to(device)
     optimizer = make_optimizer(model, entry.optimizer) if any(cell.mode == "train" for cell in cells) else None
-    data = entry.data or effort.data
-    steps = [Step(cell_workload(entry, model, cell, data), device, optimizer) for cell in cells]
+    steps = [Step(cell_workload(entry, model, cell, entry.data or "host"), device, optimizer) for cell in cells]
     results = measure_interleaved(
-        steps,
-        synchronize=None if device == "cpu" else partial(synchronize, device),
-        clock=effort.clock,
-        rounds=effort.rounds,
-        seconds=effort.seconds,
+        steps, synchronize=synchronizer(device), clock=effort.clock, rounds=effort.rounds, seconds=effort.seconds,
         speed_probe=effort.speed_probe,
-    )
+    )  # fmt: skip
     done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
     if device != "cpu" or not effort.isolated:
         return done

@@ -16,10 +16,10 @@ from placer.tracing import Trace, trace
 from placer.workload import Data, Workload
 
 
-def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile, data: Data) -> list[Cell]:
+def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
     """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
     traces: dict[tuple[int, str], tuple[Trace | str, float]] = {}
-    data = entry.data or data
+    data = entry.data or "host"
     try:
         model = build_model(entry)
     except Exception as error:  # noqa: BLE001  third-party constructors raise anything; the cell shows it
@@ -41,10 +41,12 @@ def _traced(workload: Workload) -> tuple[Trace | str, float]:
     started = time.perf_counter()
     try:
         return trace(workload), time.perf_counter() - started
-    except PlacerError as error:
-        return one_line(error), 0.0
     except Exception as error:  # noqa: BLE001  a defect of the tracer is a finding: it must not hide others
-        return f"defect: {one_line(error)}", 0.0
+        return _reason(error), 0.0
+
+
+def _reason(error: Exception) -> str:
+    return one_line(error) if isinstance(error, PlacerError) else f"defect: {one_line(error)}"
 
 
 def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, data: Data) -> Cell:
@@ -53,22 +55,13 @@ def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, d
         prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
         seconds = time.perf_counter() - started
         flops, baselines = _baselines(traced, profile.fit(cell.device, cell.threads))
-    except PlacerError as error:
-        return unpredicted(cell, one_line(error))
     except Exception as error:  # noqa: BLE001  as for the tracer: a defect in pricing is shown, cell by cell
-        return unpredicted(cell, f"defect: {one_line(error)}")
+        return unpredicted(cell, _reason(error))
     return replace(
-        cell,
-        predicted=prediction.step_seconds,
-        low=prediction.low,
-        high=prediction.high,
-        coverage=prediction.coverage,
-        flops=flops,
-        one_time_seconds=prediction.one_time_seconds,
-        decision_seconds=trace_seconds + seconds,
-        prediction_error=None,
-        baselines={**cell.baselines, **baselines},
-    )
+        cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
+        flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=trace_seconds + seconds,
+        prediction_error=None, baselines={**cell.baselines, **baselines},
+    )  # fmt: skip
 
 
 def _baselines(traced: Trace, fit: DeviceFit) -> tuple[float, dict[str, float]]:

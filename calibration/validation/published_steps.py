@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,9 +32,9 @@ from placer.calibration.published import (
     read_steps,
     trace_step,
 )
-from placer.calibration.validation.precision_ratios import precision_ratios
+from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.priced_step import PricedStep
-from placer.calibration.validation.table import write_lines
+from placer.calibration.validation.table import markdown, markdown_by_group, write_lines
 from placer.errors import PlacerError, TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
@@ -43,11 +46,17 @@ Built = TypeVar("Built")
 
 #: Steps that are priced where no number is given: each takes a third of a second to trace.
 DEFAULT_STEPS = 600
+HALF = ("amp-float16", "amp-bfloat16", "float16", "bfloat16")
+FULL = ("float32", "tf32")
+#: Batches of two steps that are compared sample by sample differ by this factor at the most.
+BATCH_FACTOR = 2.0
+#: A predicted ratio is counted as right within this share of the published one.
+RIGHT = 0.25
 
 
 def validate_published(
     data: str | Path, *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
-    say: Callable[[str], Any] = lambda _: None, stream: TextIO | None = None,
+    say: Callable[[str], Any] = lambda _: None,
 ) -> int:  # fmt: skip
     """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
 
@@ -58,7 +67,7 @@ def validate_published(
         published = read_steps(Path(data))[0]
     priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
     write_lines((json.dumps(vars(p)) for p in priced), output)
-    print("\n".join(tables(priced)), file=stream)
+    print("\n".join(tables(priced)))
     return 0 if priced else 1
 
 
@@ -76,15 +85,9 @@ def reading(data: str | Path) -> Iterator[None]:
 
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
     """At most so many of the steps that are not alike: of every GPU, dtype and mode in turn."""
-    groups: dict[tuple[str, ...], list[PublishedStep]] = defaultdict(list)
-    for step in chosen_steps(steps):
-        groups[step.gpu, step.dtype, step.mode, step.source].append(step)
-    chosen: list[PublishedStep] = []
-    for turn in range(max(map(len, groups.values()), default=0)):
-        chosen += [group[turn] for group in groups.values() if turn < len(group)]
-        if len(chosen) >= most:
-            break
-    return chosen[:most]
+    groups = group_by(chosen_steps(steps), lambda step: (step.gpu, step.dtype, step.mode, step.source))
+    turns = zip_longest(*groups.values())
+    return list(islice((step for turn in turns for step in turn if step is not None), most))
 
 
 def price_steps(
@@ -154,35 +157,26 @@ def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     """The result as Markdown: whole, held out, and by what steps differ in."""
     yield f"{len(priced)} published steps; every 5th network ({FOLDS} folds) and three GPUs are in no fit."
     bound = [p for p in priced if p.device_bound]
-    host = [p for p in priced if not p.device_bound]
-    by_sheet = [p for p in bound if p.provenance == "data sheet"]
     yield from _table("Steps", {
         "device-bound": bound,
         "device-bound, networks held out": [p for p in bound if p.held_out == "network"],
         "device-bound, GPUs held out": [p for p in bound if p.held_out == "GPU"],
-        "device-bound, data sheet only": by_sheet,
-        "host-bound (host not known)": host,
+        "device-bound, data sheet only": [p for p in bound if p.provenance == "data sheet"],
+        "host-bound (host not known)": [p for p in priced if not p.device_bound],
     })  # fmt: skip
     for key in ("gpu", "family", "mode", "dtype", "source"):
-        groups: dict[str, list[PricedStep]] = defaultdict(list)
-        for p in bound:
-            groups[getattr(p, key)].append(p)
         title = "GPU" if key == "gpu" else key.capitalize()
-        yield from _table(f"{title} (device-bound)", dict(sorted(groups.items())))
-    sizes: dict[str, list[PricedStep]] = defaultdict(list)
-    for p in bound:
-        sizes[f"{4 ** int(math.log(max(p.batch, 1), 4))} and more"].append(p)
-    yield from _table("Batch (device-bound)", dict(sorted(sizes.items(), key=lambda item: int(item[0].split()[0]))))
+        yield from _table(f"{title} (device-bound)", dict(sorted(group_by(bound, attrgetter(key)).items())))
+    sizes = sorted(group_by(bound, lambda p: 4 ** int(math.log(max(p.batch, 1), 4))).items())
+    yield from _table("Batch (device-bound)", {f"{size} and more": group for size, group in sizes})
     yield from precision_ratios(priced)
 
 
-def _table(title: str, groups: dict[str, list[PricedStep]]) -> Iterator[str]:
-    yield ""
-    yield f"| {title} | steps | median error | p90 | bias | in interval | roofline | FLOPs / peak | nearest GPU |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for name, group in groups.items():
-        if group:
-            yield f"| {name} | {len(group)} | " + " | ".join(_figures(group)) + " |"
+def _table(title: str, groups: Mapping[str, Sequence[PricedStep]]) -> Iterator[str]:
+    columns = (
+        title, "steps", "median error", "p90", "bias", "in interval", "roofline", "FLOPs / peak", "nearest GPU",
+    )  # fmt: skip
+    return markdown_by_group(columns, groups, _figures)
 
 
 def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
@@ -201,14 +195,64 @@ def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
 
 def _nearest(group: Sequence[PricedStep]) -> list[float]:
     """Errors of the same step measured on the GPU whose peak is nearest, scaled by the ratio of the peaks."""
-    alike: dict[tuple[object, ...], list[PricedStep]] = defaultdict(list)
-    for p in group:
-        alike[p.network, p.mode, p.dtype, p.batch].append(p)
     found = []
-    for steps in alike.values():
+    for steps in group_by(group, lambda p: (p.network, p.mode, p.dtype, p.batch)).values():
         for p in steps:
             others = [q for q in steps if q.gpu != p.gpu]
             if others:
                 near = min(others, key=lambda q: abs(math.log(q.peak / p.peak)))
                 found.append(abs(near.measured * p.peak / near.peak / p.measured - 1.0))
     return found
+
+
+@dataclass(frozen=True)
+class PrecisionRatio:
+    """The time of a sample in half precision over that of a sample in float32 or TF32, same card and network."""
+
+    half: PricedStep
+    full: PricedStep
+
+    @property
+    def published(self) -> float:
+        return self.half.measured / self.half.batch / (self.full.measured / self.full.batch)
+
+    @property
+    def predicted(self) -> float:
+        return self.half.predicted / self.half.batch / (self.full.predicted / self.full.batch)
+
+
+def pairs(priced: Sequence[PricedStep]) -> Iterator[PrecisionRatio]:
+    """Each device-bound step in half precision with the step of the nearest batch in float32 and in TF32."""
+    bound = [step for step in priced if step.device_bound and step.batch > 0]
+    for steps in group_by(bound, lambda step: (step.source, step.gpu, step.network, step.mode)).values():
+        for half in steps:
+            for dtype in FULL:
+                full = [s for s in steps if s.dtype == dtype and _factor(s, half) <= BATCH_FACTOR]
+                if half.dtype in HALF and full:
+                    yield PrecisionRatio(half, min(full, key=lambda s: _factor(s, half)))
+
+
+def _factor(one: PricedStep, other: PricedStep) -> float:
+    return max(one.batch, other.batch) / min(one.batch, other.batch)
+
+
+def precision_ratios(priced: Sequence[PricedStep]) -> Iterator[str]:
+    """A Markdown table by precisions and GPU; nothing where no two steps can be compared."""
+    groups = group_by(pairs(priced), lambda pair: (f"{pair.half.dtype} / {pair.full.dtype}", pair.half.gpu))
+    columns = (
+        "Half precision (device-bound)", "GPU", "pairs", "published", "predicted", "median error",
+        f"within {RIGHT:.0%}",
+    )  # fmt: skip
+    if groups:
+        rows = [(*name, *_ratio_figures(group)) for name, group in sorted(groups.items())]
+        yield from ("", *markdown(columns, rows, (0, 1)))
+
+
+def _ratio_figures(group: Sequence[PrecisionRatio]) -> tuple[str, ...]:
+    published = np.array([pair.published for pair in group])
+    predicted = np.array([pair.predicted for pair in group])
+    error = np.abs(predicted / published - 1.0)
+    return (
+        str(len(group)), f"{np.median(published):.2f}", f"{np.median(predicted):.2f}", f"{np.median(error):.0%}",
+        f"{np.mean(error <= RIGHT):.0%}",
+    )  # fmt: skip

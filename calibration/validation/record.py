@@ -12,12 +12,7 @@ from placer.calibration.validation.json_fields import JsonFields
 from placer.errors import CalibrationError
 from placer.profile import json_values, replace_file
 
-#: History of the format.
-#:
-#: 1 (placer 0.1): created, fingerprint, profile, skipped, cells.
-#: 2 (placer 0.1): cells know the median of every visit; in format 1 there was one visit.
-#: 3 (placer 0.1): cells know the predicted one-time cost.
-#: 4 (placer 0.1): cells know the share of steps at the machine's usual speed of every visit, and the medians of all.
+#: The format. Earlier ones were never in a release, and are not read.
 SCHEMA = 4
 _MAX_BYTES = 64 * 2**20
 
@@ -120,30 +115,13 @@ def load(path: Path) -> Report:
     except (ValueError, RecursionError) as error:
         raise CalibrationError(f"{path} is not a validation record (not JSON)") from error
     schema = document.get("schema") if isinstance(document, dict) else None
-    if type(schema) is int and schema > SCHEMA:
-        raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: upgrade placer")
+    if type(schema) is int and schema != SCHEMA:
+        what = "upgrade placer" if schema > SCHEMA else "measure again"
+        raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
     try:
-        return _report(document if schema == SCHEMA else _current(document))
+        return _report(document)
     except json_values.UnfitError as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
-
-
-def _current(document: Any) -> Any:
-    """A record of an earlier format as one of today's. What is no record is left as it is: ``_report`` refuses it."""
-    cells = document.get("cells") if isinstance(document, dict) else None
-    if not isinstance(cells, list) or document.get("schema") not in range(1, SCHEMA):
-        return document
-    current = [_current_cell(c, document["schema"]) if isinstance(c, dict) else c for c in cells]
-    return {**document, "schema": SCHEMA, "cells": current}
-
-
-def _current_cell(cell: dict[str, Any], schema: int) -> dict[str, Any]:
-    if schema == 1:
-        cell = {**cell, "visits": [] if cell.get("measured") is None else [cell["measured"]]}
-    visits = cell.get("visits")
-    if isinstance(visits, list):  # nothing was left out
-        cell = {"usual": [1.0] * len(visits), "anyhow": visits, **cell}
-    return {"one_time_seconds": None, **cell}
 
 
 def _report(document: Any) -> Report:

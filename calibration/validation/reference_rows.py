@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference
@@ -26,78 +26,58 @@ def reference_rows(cells: Sequence[Cell]) -> dict[str, tuple[Row, ...]]:
     Times are seconds of a step. The choice is the one ``choose`` takes for as many steps as the account ran. It is
     right if no device would have finished earlier by more than a tie, by measured steps and predicted one-time costs.
     """
-    known = {entry.name: entry for entry in ENTRIES}
-    mine = [cell for cell in cells if cell.network in known]
+    names = {entry.name for entry in ENTRIES}
+    mine = [cell for cell in cells if cell.network in names]
     accelerators = list(dict.fromkeys(cell.device for cell in mine if cell.device != "cpu"))
     tables: dict[str, tuple[Row, ...]] = {}
     for threads in dict.fromkeys(cell.threads for cell in mine):
         found = {(cell.network, cell.batch, cell.device): cell for cell in mine if cell.threads == threads}
         for accelerator in accelerators or [""]:
             beside = f" and {accelerator}" if accelerator else ""
-            title = f"Reference systems on the CPU with {thread_count(threads)}{beside}"
-            tables[title] = tuple(
-                _row(
-                    entry, case, found.get((entry.name, case.batch, "cpu")),
-                    found.get((entry.name, case.batch, accelerator)),
-                )
-                for entry in ENTRIES
-                for case in entry.cases
-                if any((entry.name, case.batch, device) in found for device in ("cpu", accelerator))
-            )  # fmt: skip
+            rows: list[Row] = []
+            for entry in ENTRIES:
+                for case in entry.cases:
+                    cpu, gpu = (found.get((entry.name, case.batch, device)) for device in ("cpu", accelerator))
+                    if cpu or gpu:
+                        rows.append(_row(entry, case, cpu, gpu))
+            tables[f"Reference systems on the CPU with {thread_count(threads)}{beside}"] = tuple(rows)
     return tables
 
 
 def _row(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) -> Row:
     steps = entry.steps(case)
     there = [cell for cell in (cpu, gpu) if cell is not None]
-    predicted = {cell.device: _total(cell, cell.predicted, steps) for cell in there}
-    measured = {cell.device: _total(cell, cell.measured, steps) for cell in there}
-    choice = _fastest(predicted)
+    predicted = _run_seconds(there, [cell.predicted for cell in there], steps)
+    measured = _run_seconds(there, [cell.measured for cell in there], steps)
+    choice = min(predicted, key=predicted.__getitem__) if predicted else "-"
+    verdict = "-"
+    if predicted and len(measured) > 1:
+        verdict = "right" if measured[choice] <= min(measured.values()) * (1.0 + TIE) else "wrong"
     return (
-        entry.system,
-        entry.variant,
-        f"{case.batch:,}",
-        "-" if case.rows is None else f"{case.rows:,}",
-        *_times(cpu),
-        *_times(gpu),
-        choice or "-",
-        _verdict(choice, measured),
-        _repaid(entry, case, cpu, gpu),
-        case.reported,
-    )
+        entry.system, entry.variant, f"{case.batch:,}", "-" if case.rows is None else f"{case.rows:,}",
+        *_times(cpu), *_times(gpu), choice, verdict, _repaid(entry, case, cpu, gpu), case.reported,
+    )  # fmt: skip
 
 
 def _times(cell: Cell | None) -> tuple[str, str]:
-    if cell is None:
-        return NOT_PREDICTED, NOT_MEASURED
+    predicted, measured = (None, None) if cell is None else (cell.predicted, cell.measured)
     return (
-        NOT_PREDICTED if cell.predicted is None else format_seconds(cell.predicted),
-        NOT_MEASURED if cell.measured is None else format_seconds(cell.measured),
+        NOT_PREDICTED if predicted is None else format_seconds(predicted),
+        NOT_MEASURED if measured is None else format_seconds(measured),
     )
 
 
-def _total(cell: Cell, step_seconds: float | None, steps: int | None) -> float | None:
-    """Seconds of the account's run; of one step where the run is a long one."""
-    if step_seconds is None or steps is None:
-        return step_seconds
-    return (cell.one_time_seconds or 0.0) + steps * step_seconds
+def _run_seconds(cells: Sequence[Cell], seconds: Sequence[float | None], steps: int | None) -> dict[str, float]:
+    """Seconds of the account's run by device, given those of a step; of one step where the run is a long one.
 
-
-def _fastest(totals: Mapping[str, float | None]) -> str | None:
-    """None where a device is without a time: ``choose`` would fall back to the conventional rule."""
-    known = {device: total for device, total in totals.items() if total is not None}
-    return min(known, key=known.__getitem__) if known and len(known) == len(totals) else None
-
-
-def _verdict(choice: str | None, measured: Mapping[str, float | None]) -> str:
-    """A judgement needs a choice, and a measurement on each of two devices."""
-    best = _fastest(measured)
-    if choice is None or best is None or len(measured) < 2:
-        return "-"
-    chosen_total, best_total = measured[choice], measured[best]
-    assert chosen_total is not None
-    assert best_total is not None
-    return "right" if chosen_total <= best_total * (1.0 + TIE) else "wrong"
+    Empty where a device is without a time: ``choose`` would fall back to the conventional rule.
+    """
+    known = {
+        cell.device: step if steps is None else (cell.one_time_seconds or 0.0) + steps * step
+        for cell, step in zip(cells, seconds, strict=True)
+        if step is not None
+    }
+    return known if len(known) == len(cells) else {}
 
 
 def _repaid(entry: Reference, case: Case, cpu: Cell | None, gpu: Cell | None) -> str:

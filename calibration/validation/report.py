@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from placer.calibration.validation.decision_scoring import DecisionScore, decisions, thread_decisions
+from placer.calibration.validation.decision_scoring import decisions, thread_decisions
 from placer.calibration.validation.grouping import batch_band, group_by, time_band
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference_rows import COLUMNS, reference_rows
-from placer.calibration.validation.scoring import (
-    Score,
-    all_steps_score,
-    baseline_scores,
-    error_of,
-    repeatability_score,
-    score,
-)
-from placer.calibration.validation.table import Table, draw, plain
+from placer.calibration.validation.scoring import Score, all_steps_score, baseline_scores, repeatability_score, score
+from placer.calibration.validation.table import Table, show
 from placer.units import format_seconds
 
 #: How many of the worst predictions are listed.
@@ -28,14 +22,7 @@ WORST = 10
 
 def render(report: Report, stream: TextIO, what_if: Sequence[Table | str] = ()) -> None:
     """Print every table and note of the report; ``what_if`` stands beside those of the reference systems."""
-    rich = stream.isatty()
-    for item in contents(report, what_if):
-        if isinstance(item, str):
-            stream.write(f"{item}\n")
-        elif rich:
-            draw(item, stream)
-        else:
-            stream.write(plain(item) + "\n")
+    show(contents(report, what_if), stream)
 
 
 def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Table | str]:
@@ -110,18 +97,15 @@ def _score_row(found: Score) -> tuple[str, ...]:
 
 
 def _worst(cells: Sequence[Cell]) -> Table:
-    ranked = sorted(
-        (cell for cell in cells if error_of(cell) is not None),
-        # By factor, so that half and double are equally bad.
-        key=lambda cell: -abs(math.log((cell.predicted or 1.0) / (cell.measured or 1.0))),
-    )
+    pairs = [(cell.predicted, cell.measured, cell) for cell in cells if cell.predicted and cell.measured]
+    # By factor, so that half and double are equally bad.
+    ranked = sorted(pairs, key=lambda pair: -abs(math.log(pair[0] / pair[1])))
     rows = tuple(
         (
-            cell.title, format_seconds(cell.predicted or 0.0), format_seconds(cell.measured or 0.0),
-            f"{(cell.predicted or 0.0) / (cell.measured or 1.0):.2f}", _percent(cell.coverage or 0.0),
-            f"{cell.repeatability or 1.0:.2f}",
+            cell.title, format_seconds(predicted), format_seconds(measured), f"{predicted / measured:.2f}",
+            _percent(cell.coverage or 0.0), f"{cell.repeatability or 1.0:.2f}",
         )
-        for cell in ranked[:WORST]
+        for predicted, measured, cell in ranked[:WORST]
     )  # fmt: skip
     columns = ("cell", "predicted", "measured", "ratio", "coverage", "repeatability")
     return Table(f"The {len(rows)} worst predictions", columns, rows)
@@ -134,8 +118,14 @@ def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
         yield Table(
             f"Decisions on the {question} over {table[0].scenarios} scenarios",
             ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"),
-            tuple(_decision_row(row) for row in table),
-        )
+            tuple(
+                (
+                    row.rule, f"{row.wrong} ({_percent(row.wrong / row.scenarios)})", _percent(row.mean_regret),
+                    _percent(row.worst_regret), row.worst or "-",
+                )
+                for row in table
+            ),
+        )  # fmt: skip
         confusion = table[0].confusion
         places = sorted({place for pair in confusion for place in pair})
         yield Table(
@@ -145,11 +135,6 @@ def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
         )
 
 
-def _decision_row(row: DecisionScore) -> tuple[str, ...]:
-    share = f"{row.wrong} ({_percent(row.wrong / row.scenarios)})"
-    return row.rule, share, _percent(row.mean_regret), _percent(row.worst_regret), row.worst or "-"
-
-
 def _left_out(report: Report) -> Iterator[Table]:
     """Nothing is dropped silently: skipped networks, steps that failed, steps without a prediction."""
     if report.skipped:
@@ -157,12 +142,11 @@ def _left_out(report: Report) -> Iterator[Table]:
     failed = tuple((cell.title, cell.error or "") for cell in report.cells if cell.measured is None)
     if failed:
         yield Table("Not measured", ("cell", "why"), failed)
-    reasons: dict[tuple[str, str], int] = {}
-    for cell in report.cells:
-        if cell.predicted is None:
-            expected = "" if cell.traceable else "as expected: "
-            reason = cell.network, expected + (cell.prediction_error or "")
-            reasons[reason] = reasons.get(reason, 0) + 1
+    reasons = Counter(
+        (cell.network, ("" if cell.traceable else "as expected: ") + (cell.prediction_error or ""))
+        for cell in report.cells
+        if cell.predicted is None
+    )
     if reasons:
         rows = tuple((network, str(count), why) for (network, why), count in reasons.items())
         yield Table("Not predicted", ("network", "cells", "why"), rows)

@@ -22,11 +22,10 @@ from placer.calibration.validation.cells import cells_of
 from placer.calibration.validation.measurements import Effort, measured_cells
 from placer.calibration.validation.predictions import predicted_cells
 from placer.calibration.validation.record import Cell, Key, Report
-from placer.calibration.validation.replaying import Progress
-from placer.calibration.validation.resuming import resumed
+from placer.calibration.validation.replaying import Progress, resumed
 from placer.profile import Profile
 from placer.units import format_seconds
-from placer.workload import Data, same_randomness
+from placer.workload import same_randomness
 
 #: Visits more, for cells that on no visit had the machine at its usual speed for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
@@ -35,34 +34,11 @@ MORE_VISITS, MOSTLY = 3, 0.5
 SECONDS_PER_CELL = 0.5
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What all cells of one validation share."""
-
-    profile: Profile
-    places: tuple[tuple[str, int], ...]
-    effort: Effort
-    progress: Progress
-    #: By number of cores that take part; empty where time is not the machine's own.
-    speed_probes: Mapping[int, SpeedProbe]
-
-
 def validate(
-    networks: Sequence[Entry],
-    profile: Profile,
-    devices: Sequence[str],
-    *,
-    threads: Sequence[int] | None = None,
-    data: Data = "host",
-    progress: Progress | None = None,
-    clock: Clock = time.perf_counter,
-    output: Path | None = None,
-    rounds: int = 5,
-    time_limit_per_cell: float = SECONDS_PER_CELL,
-    visits: int = 1,
-    deadline: float = math.inf,
-    isolated: bool = True,
-) -> Report:
+    networks: Sequence[Entry], profile: Profile, devices: Sequence[str], *, threads: Sequence[int] | None = None,
+    progress: Progress = lambda _: None, clock: Clock = time.perf_counter, output: Path | None = None, rounds: int = 5,
+    time_limit_per_cell: float = SECONDS_PER_CELL, visits: int = 1, deadline: float = math.inf, isolated: bool = True,
+) -> Report:  # fmt: skip
     """Predict and measure every cell: network x batch x mode x device x number of CPU threads.
 
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
@@ -74,82 +50,88 @@ def validate(
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
-    counts = tuple(threads) if threads else (torch.get_num_threads(),)
-    places = tuple((device, count) for device in devices for count in counts)
-    cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
-    run = _Run(
-        profile=profile,
-        places=places,
-        effort=Effort(rounds, time_limit_per_cell, data, clock, isolated=isolated),
-        progress=progress or (lambda _: None),
-        speed_probes={count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores},
-    )
-    report = resumed(output, profile)
     before = torch.get_num_threads()
+    places = [(device, count) for device in devices for count in threads or (before,)]
+    cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
+    speed_probes = {count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores}
+    effort = Effort(rounds, time_limit_per_cell, clock, isolated=isolated)
+    run = _Run(networks, profile, places, effort, speed_probes, progress, output, deadline, resumed(output, profile))
     try:
         with same_randomness(devices):
             for visit in range(visits):
-                report = _visit(report, networks, visit, run, output, deadline)
+                run.visit(visit)
             # A machine that never was at its usual speed is not going to be.
-            if visits > 1 and any(any(cell.usual) for cell in report.cells):
+            if visits > 1 and any(any(cell.usual) for cell in run.report.cells):
                 for visit in range(visits, visits + MORE_VISITS):
-                    report = _visit(report, networks, visit, run, output, deadline, unusual_only=True)
+                    run.visit(visit, unusual_only=True)
     finally:
         torch.set_num_threads(before)
-    if output is not None:
-        record.save(report, output)
-    return report
+    run.save()
+    return run.report
 
 
-def _visit(
-    report: Report, networks: Sequence[Entry], visit: int, run: _Run, output: Path | None, deadline: float, *,
-    unusual_only: bool = False,
-) -> Report:  # fmt: skip
-    """The report after all networks were visited once more; ``visit`` counts from 0.
+@dataclass
+class _Run:
+    """A validation as it goes. ``speed_probes`` by number of cores; none where time is not the machine's own."""
 
-    ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
-    """
-    for number, entry in enumerate(networks, 1):
-        if run.effort.clock() >= deadline:
-            run.progress(f"out of time: {len(networks) - number + 1} networks are left for the next run")
-            break
-        missing = entry.missing()
-        if missing:
-            reason = f"not installed: {', '.join(missing)}"
-            if entry.name not in report.skipped:  # once, not on every visit
-                run.progress(f"{number}/{len(networks)} {entry.name}: skipped, {reason}")
-            report = replace(report, skipped={**report.skipped, entry.name: reason})
-            continue
-        known = {cell.key: cell for cell in report.cells}
-        cells = [known.get(cell.key, cell) for cell in cells_of(entry, run.places)]
-        # On the first visit, cells that failed in an earlier run are tried again; later ones only add to what is there.
-        due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
-        if unusual_only:
-            due = [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY]
-        if due:
-            again = f", visit {visit + 1}" if visit else ""
-            run.progress(f"{number}/{len(networks)} {entry.name}: {len(due)} cells{again}")
-            report = report.with_cells(_validate_network(entry, due, run))
-            if output is not None:
-                record.save(report, output)
-    return report
+    networks: Sequence[Entry]
+    profile: Profile
+    places: Sequence[tuple[str, int]]
+    effort: Effort
+    speed_probes: Mapping[int, SpeedProbe]
+    progress: Progress
+    output: Path | None
+    deadline: float
+    report: Report
 
+    def visit(self, visit: int, *, unusual_only: bool = False) -> None:
+        """Go through all networks once more; ``visit`` counts from 0.
 
-def _validate_network(entry: Entry, cells: list[Cell], run: _Run) -> tuple[Cell, ...]:
-    seen = all(cell.visits for cell in cells)
-    predicted = cells if seen else predicted_cells(entry, cells, run.profile, run.effort.data)
-    measured: dict[Key, Cell] = {}
-    for device, threads in run.places:
-        here = [cell for cell in predicted if (cell.device, cell.threads) == (device, threads)]
-        if not here:
-            continue
-        torch.set_num_threads(threads)
-        effort = replace(run.effort, speed_probe=run.speed_probes.get(probed_cores(device, threads)))
-        results = measured_cells(entry, here, device, effort)
-        measured |= {cell.key: cell for cell in results}
-        for cell in results:
-            run.progress("  " + _progress_line(cell))
-    return tuple(measured[cell.key] for cell in predicted)
+        ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
+        """
+        of = len(self.networks)
+        for number, entry in enumerate(self.networks, 1):
+            if self.effort.clock() >= self.deadline:
+                self.progress(f"out of time: {of - number + 1} networks are left for the next run")
+                break
+            missing = entry.missing()
+            if missing:
+                reason = f"not installed: {', '.join(missing)}"
+                if entry.name not in self.report.skipped:  # once, not on every visit
+                    self.progress(f"{number}/{of} {entry.name}: skipped, {reason}")
+                self.report = replace(self.report, skipped={**self.report.skipped, entry.name: reason})
+                continue
+            known = {cell.key: cell for cell in self.report.cells}
+            cells = [known.get(cell.key, cell) for cell in cells_of(entry, self.places)]
+            # On the first visit, cells that failed in an earlier run are tried again; later ones only add to others.
+            due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
+            if unusual_only:
+                due = [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY]
+            if due:
+                again = f", visit {visit + 1}" if visit else ""
+                self.progress(f"{number}/{of} {entry.name}: {len(due)} cells{again}")
+                self.report = self.report.with_cells(self._network(entry, due))
+                self.save()
+
+    def save(self) -> None:
+        """Write the record, where one is wanted."""
+        if self.output is not None:
+            record.save(self.report, self.output)
+
+    def _network(self, entry: Entry, cells: list[Cell]) -> tuple[Cell, ...]:
+        """The cells of one network, predicted unless they are, and measured once more."""
+        predicted = cells if all(cell.visits for cell in cells) else predicted_cells(entry, cells, self.profile)
+        measured: dict[Key, Cell] = {}
+        for device, threads in self.places:
+            here = [cell for cell in predicted if (cell.device, cell.threads) == (device, threads)]
+            if not here:
+                continue
+            torch.set_num_threads(threads)
+            effort = replace(self.effort, speed_probe=self.speed_probes.get(probed_cores(device, threads)))
+            for cell in measured_cells(entry, here, device, effort):
+                measured[cell.key] = cell
+                self.progress("  " + _progress_line(cell))
+        return tuple(measured[cell.key] for cell in predicted)
 
 
 def _usual_reading(profile: Profile, threads: int) -> float | None:

@@ -1,13 +1,15 @@
-"""A table of a validation report: drawn by rich on a terminal, plain aligned text in a pipe."""
+"""A table of a validation report: drawn by rich on a terminal, plain aligned text in a pipe, Markdown on a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from placer.explanation import load_rich
+
+T = TypeVar("T")
 
 #: Columns of words, beside the first.
 _TEXT_COLUMNS = ("why", "where", "variant", "reported")
@@ -22,7 +24,18 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def plain(table: Table) -> str:
+def show(items: Iterable[Table | str], stream: TextIO) -> None:
+    """Print tables and lines of text: tables are drawn on a terminal, else plain."""
+    for item in items:
+        if isinstance(item, str):
+            stream.write(f"{item}\n")
+        elif stream.isatty():
+            _draw(item, stream)
+        else:
+            stream.write(_plain(item) + "\n")
+
+
+def _plain(table: Table) -> str:
     """Aligned text, two blanks between columns, no line ever wrapped."""
     lines = [table.columns, *table.rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
@@ -36,8 +49,7 @@ def plain(table: Table) -> str:
     return "\n".join(["", table.title, *texts])
 
 
-def draw(table: Table, stream: TextIO) -> None:
-    """Draw it with rich."""
+def _draw(table: Table, stream: TextIO) -> None:
     load_rich()
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -50,24 +62,23 @@ def draw(table: Table, stream: TextIO) -> None:
     Console(file=stream, markup=False, highlight=False).print(drawn)
 
 
-def present(table: Table, notes: Iterable[str], stream: TextIO | None = None) -> None:
-    """A table and a line for each note: drawn on a terminal, else as plain text. ``stream`` None: stdout, plain."""
-    if stream is not None and stream.isatty():
-        draw(table, stream)
-    else:
-        print(plain(table), file=stream)
-    print("\n".join(["", *notes]), file=stream)
+def _left(table: Table, column: int) -> bool:
+    return column == 0 or table.columns[column] in _TEXT_COLUMNS
 
 
-def markdown(table: Table, notes: Iterable[str], alignment: str) -> Iterator[str]:
-    """The same for a page: a table without its title, then a list. ``alignment`` is the row under the heads."""
-    yield f"| {' | '.join(table.columns)} |"
-    yield alignment
-    for row in table.rows:
-        yield f"| {' | '.join(row)} |"
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Container[int] = (0,)) -> Iterator[str]:
+    """The lines of a table for a page; columns are right-aligned, but for those of ``words``."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'|'.join('---' if i in words else '--:' for i in range(len(columns)))}|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+def markdown_by_group(
+    columns: Sequence[str], groups: Mapping[str, Sequence[T]], figures: Callable[[Sequence[T]], Iterable[str]]
+) -> Iterator[str]:
+    """After an empty line, a row for each group that is not empty: its name, how many it has, and its ``figures``."""
     yield ""
-    for note in notes:
-        yield f"- {note}"
+    yield from markdown(columns, [(name, str(len(g)), *figures(g)) for name, g in groups.items() if g])
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:
@@ -77,5 +88,7 @@ def write_lines(lines: Iterable[str], output: Path | None) -> None:
         output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _left(table: Table, column: int) -> bool:
-    return column == 0 or table.columns[column] in _TEXT_COLUMNS
+def report(table: Table, notes: Sequence[str], words: Container[int], output: Path | None) -> None:
+    """Print a table and notes below it, and write both as Markdown."""
+    print("\n".join([_plain(table), "", *notes]))
+    write_lines([*markdown(table.columns, table.rows, words), "", *(f"- {note}" for note in notes)], output)

@@ -1,26 +1,38 @@
-"""``placer validate --what-if``: the reference systems on GPUs that are not here, held against their accounts."""
+"""``placer validate --what-if``: the reference systems on GPUs that are not here, held against their accounts.
+
+A row says what a step takes there, and from which batch on the GPU is ahead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from torch import nn
+
 from placer.calibration.suite.reference import ENTRIES, Case, Reference
-from placer.calibration.suite.reference.account import Outcome
-from placer.calibration.validation.accounts_pricing import host_profile
-from placer.calibration.validation.record import Report, thread_count
-from placer.calibration.validation.reference_gpus import Hardware, Steps
+from placer.calibration.validation.accounts import host_profile
+from placer.calibration.validation.cells import build_model, cell_workload
+from placer.calibration.validation.elsewhere import priced_elsewhere
+from placer.calibration.validation.record import Cell, Report, thread_count
 from placer.calibration.validation.reference_rows import NOT_MEASURED, repaid_after
 from placer.calibration.validation.table import Table
 from placer.decision import ABOUT_THE_SAME, Decision, break_even_steps, decide, is_cpu
 from placer.errors import CalibrationError, PlacerError
-from placer.explanation import Sweep
+from placer.explanation import Explanation, Sweep, device_row
+from placer.pricing import Prediction, gpu_profile
 from placer.profile import Profile, find_gpu
+from placer.tracing import Trace, trace
 from placer.units import format_seconds
 
 #: The GPU that is asked about beside the accounts' own where none is named: the usual one of free notebooks.
 PRESENT = "Tesla T4"
+#: A sweep goes to this batch at least.
+LARGEST_BATCH = 4096
 COLUMNS = (
     "system", "variant", "batch", "rows", "CPU predicted", "CPU measured", "GPU", "GPU predicted", "choice",
     "GPU speed-up", "GPU ahead from", "GPU repaid after", "reported", "as reported",
@@ -28,18 +40,92 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """A CPU with a number of threads, and the GPU of the catalog that it drives; ``of_account``: an account's."""
+
+    cpu: Profile
+    threads: int
+    gpu: str
+    of_account: bool = False
+
+    @cached_property
+    def profiles(self) -> Mapping[str, Profile]:
+        """The profile of each device, the CPU's first. Raises UnknownGPU."""
+        other = gpu_profile(self.gpu, self.cpu)
+        return {"cpu": self.cpu, other.devices()[0]: other}
+
+
+class Steps:
+    """The steps of one reference system, each traced once."""
+
+    def __init__(self, entry: Reference) -> None:
+        self.entry = entry
+        self._traces: dict[int, Trace] = {}
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return build_model(self.entry)
+
+    def price(self, batch: int, hardware: Hardware) -> dict[str, Prediction]:
+        """Predictions by device. Raises TraceError where there is no trace of such a batch."""
+        data = self.entry.data or "host"
+        traced = self._traced(batch)
+        return {
+            device: priced_elsewhere(traced, profile, device, hardware.threads, data)
+            for device, profile in hardware.profiles.items()
+        }
+
+    def sweep(self, hardware: Hardware) -> Sweep:
+        """Powers of two around the batch where the choice for a long run turns. It is taken to turn once.
+
+        Raises TraceError where not one of them has a trace.
+        """
+        rows: dict[int, Explanation] = {}
+
+        def choice(batch: int) -> str:
+            if batch not in rows:
+                rows[batch] = _explained(self.price(batch, hardware))
+            return rows[batch].decision.device
+
+        largest = max(LARGEST_BATCH, *self.entry.batches)
+        sizes = [2**n for n in range(math.ceil(math.log2(largest)) + 1)]
+        while len(sizes) > 1 and not self._has_trace(sizes[0]):  # some networks cannot train on a single row
+            del sizes[0]
+        low, high = 0, len(sizes) - 1
+        first, last = choice(sizes[low]), choice(sizes[high])
+        while first != last and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if choice(sizes[middle]) == first else (low, middle)
+        return Sweep("batch", dict(sorted(rows.items())))
+
+    def _has_trace(self, batch: int) -> bool:
+        try:
+            self._traced(batch)
+        except PlacerError:
+            return False
+        return True
+
+    def _traced(self, batch: int) -> Trace:
+        if batch not in self._traces:
+            cell = Cell(self.entry.name, self.entry.family, batch, self.entry.modes[0], "cpu", 1)
+            self._traces[batch] = trace(cell_workload(self.entry, self._model, cell, self.entry.data or "host"))
+        return self._traces[batch]
+
+
+def _explained(predictions: Mapping[str, Prediction]) -> Explanation:
+    """What a sweep asks of an explanation: the decision for a long run, and a row for each device."""
+    rows = {name: device_row(prediction) for name, prediction in predictions.items()}
+    return Explanation({}, decide(predictions, None), rows, (), ())
+
+
+@dataclass(frozen=True)
 class Decided:
-    """A case of an account, decided on some hardware: ``decision`` is for as many steps as the account ran."""
+    """A case of an account, decided for as many steps as the account ran; whether it ``agrees``: see ``agreement``."""
 
     entry: Reference
     case: Case
-    decision: Decision
+    agrees: str
     row: tuple[str, ...]
-
-    @property
-    def agrees(self) -> str:
-        """Whether it is decided as reported (see ``agreement``)."""
-        return agreement(self.case, self.decision)
 
 
 def what_if_tables(
@@ -51,38 +137,28 @@ def what_if_tables(
     where the report holds no reference system.
     """
     ran = {cell.network for cell in report.cells}
-    entries = [entry for entry in ENTRIES if entry.name in ran and not entry.missing()]
-    if not entries:
+    steps = [Steps(entry) for entry in ENTRIES if entry.name in ran and not entry.missing()]
+    if not steps:
         raise CalibrationError("--what-if prices the reference systems, and none was run: give --suite reference")
-    measured = {(c.network, c.batch, c.threads): c.measured for c in report.cells if c.device == "cpu"}
-    steps = {entry.name: Steps(entry) for entry in entries}
     if not gpus:
         say("the accounts' own hardware")
         title = "Reference systems on the hardware of their accounts (* stands in: the account names none)"
-        yield from _table(title, [
-            decided for entry in entries for decided in _decided(steps[entry.name], _own_hardware(entry), {})
-        ])  # fmt: skip
+        yield from _table(title, [d for some in steps for d in _decided(some, _own_hardware(some.entry), {})])
+    measured = {(c.network, c.batch, c.threads): c.measured for c in report.cells if c.device == "cpu"}
     for threads in dict.fromkeys(cell.threads for cell in report.cells if cell.device == "cpu"):
         for name in gpus or (PRESENT,):
-            sheet = find_gpu(name)
-            say(f"{sheet.name}, {thread_count(threads)} of the CPU")
-            hardware = Hardware("", profile, threads, sheet.name)
-            title = f"Reference systems on the CPU with {thread_count(threads)}, and on a {sheet.name} beside it"
-            yield from _table(title, [
-                decided for entry in entries for decided in _decided(steps[entry.name], hardware, measured)
-            ])  # fmt: skip
-
-
-def outcome(decision: Decision) -> Outcome:
-    """Who finishes first."""
-    return "tie" if decision.tie else "CPU" if is_cpu(decision.device) else "GPU"
+            gpu = find_gpu(name).name
+            say(f"{gpu}, {thread_count(threads)} of the CPU")
+            hardware = Hardware(profile, threads, gpu)
+            title = f"Reference systems on the CPU with {thread_count(threads)}, and on a {gpu} beside it"
+            yield from _table(title, [d for some in steps for d in _decided(some, hardware, measured)])
 
 
 def agreement(case: Case, decision: Decision) -> str:
     """Whether a case is decided as reported: yes, no, unsure (it is called about the same); ``-`` without a claim."""
-    found = outcome(decision)
     if not case.claim:
         return "-"
+    found = "tie" if decision.tie else _winner(decision)
     return "yes" if found in case.claim else "unsure" if found == "tie" else "no"
 
 
@@ -98,7 +174,7 @@ def ahead_from(sweep: Sweep) -> str:
 
 
 def _own_hardware(entry: Reference) -> Hardware:
-    return Hardware(entry.cpu.name, host_profile(entry.cpu), entry.cpu.cores, find_gpu(entry.gpu).name)
+    return Hardware(host_profile(entry.cpu), entry.cpu.cores, find_gpu(entry.gpu).name, of_account=True)
 
 
 def _decided(
@@ -117,34 +193,28 @@ def _decided(
 def _decide(steps: Steps, case: Case, hardware: Hardware, swept: str, measured: float | None) -> Decided:
     entry = steps.entry
     predictions = steps.price(case.batch, hardware)
-    cpu, gpu = predictions["cpu"], predictions[hardware.accelerator]
-    count = entry.steps(case)
-    decision = decide(predictions, count)
+    cpu, gpu = predictions.values()
+    decision = decide(predictions, entry.steps(case))
     speedup = (decision.speedup or 1.0) if not is_cpu(decision.device) else 1.0 / (decision.speedup or 1.0)
+    agrees = agreement(case, decision)
     row = (
         entry.system, entry.variant, f"{case.batch:,}", "-" if case.rows is None else f"{case.rows:,}",
         format_seconds(cpu.step_seconds), NOT_MEASURED if measured is None else format_seconds(measured),
-        _card(entry, hardware), format_seconds(gpu.step_seconds),
-        _choice(decision), f"{speedup:.2f}x", swept,
-        repaid_after(entry, case, break_even_steps(gpu, cpu)), case.reported, agreement(case, decision),
+        hardware.gpu + " *" * (hardware.of_account and not entry.names_gpu), format_seconds(gpu.step_seconds),
+        _winner(decision) + f", {ABOUT_THE_SAME}" * decision.tie, f"{speedup:.2f}x", swept,
+        repaid_after(entry, case, break_even_steps(gpu, cpu)), case.reported, agrees,
     )  # fmt: skip
-    return Decided(entry, case, decision, row)
+    return Decided(entry, case, agrees, row)
 
 
-def _choice(decision: Decision) -> str:
-    device = "CPU" if is_cpu(decision.device) else "GPU"
-    return f"{device}, {ABOUT_THE_SAME}" if decision.tie else device
-
-
-def _card(entry: Reference, hardware: Hardware) -> str:
-    stands_in = bool(hardware.title) and not entry.names_gpu
-    return hardware.gpu + (" *" if stands_in else "")
+def _winner(decision: Decision) -> str:
+    return "CPU" if is_cpu(decision.device) else "GPU"
 
 
 def _table(title: str, decided: Sequence[Decided]) -> Iterator[Table | str]:
     yield Table(title, COLUMNS, tuple(d.row for d in decided))
     clear = [d for d in decided if d.case.claim and not d.case.doubt]
-    count = {word: sum(d.agrees == word for d in clear) for word in ("yes", "unsure", "no")}
+    count = Counter(d.agrees for d in clear)
     yield (
         f"clear claims: {count['yes']} of {len(clear)} decided as reported, {count['unsure']} called about the same, "
         f"{count['no']} decided otherwise"

@@ -30,7 +30,6 @@ from placer.pricing.framework import (
     BACKWARD,
     FORWARD,
     LEARNT,
-    LONG_FORWARD,
     UPDATE,
     framework_counts,
     framework_seconds,
@@ -50,7 +49,7 @@ from placer.pricing.named_profile import named_profile
 from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
-from placer.pricing.page_faults import fault_seconds
+from placer.pricing.page_faults import SETTLED, fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -130,6 +129,7 @@ __all__ = [
     "distances",
     "with_weights",
     "fault_seconds",
+    "SETTLED",
     "host_seconds",
     "issued_as",
     "HOST",
@@ -158,7 +158,6 @@ __all__ = [
     "FORWARD",
     "BACKWARD",
     "UPDATE",
-    "LONG_FORWARD",
 ]
 
 #: Module of each name that is loaded on first use.

@@ -44,7 +44,10 @@ def describe(call: OpCall, context: Context) -> Work:
         flops, sizes, flags = family.read(call)
     if family.name == "optimizer":
         sizes = (sizes[0], float(context.updates))
-    dtype = next((t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype), "float32")
+    # Complex operands have kernels of their own, also where the result is real: of their absolute values, for example.
+    complex_ones = [t.dtype for t in call.inputs if "complex" in t.dtype]
+    floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
+    dtype = complex_ones[0] if complex_ones else next(floats, "float32")
     other_dtype = converted(call)
     forward = call.phase in ("forward", "loss")
     return Work(
@@ -82,7 +85,7 @@ def describe_step(trace: Trace) -> tuple[Work, ...]:
     for work, place in zip(works, places([(op_of(work.op), work.bytes) for work in works]), strict=True):
         found = placed.get((id(work), place))
         if found is None:
-            found = placed[id(work), place] = _at(place, work, context)
+            found = placed[id(work), place] = _at(place, work)
         result.append(found)
     return tuple(result)
 
@@ -122,10 +125,12 @@ def ops_inside(work: Work) -> int:
     return FAMILIES[work.family].dispatches(work)
 
 
-def _at(place: Place, work: Work, context: Context) -> Work:
+def _at(place: Place, work: Work) -> Work:
     """``work``, described without a place, at ``place``."""
-    sizes = work.sizes[: -len(CONTEXT_SIZES)]
-    return replace(work, sizes=(*sizes, *context.at(place).sizes), flags=(*work.flags[:-1], float(place.first)))
+    return Work(
+        work.family, work.op, work.dtype, work.flops, work.bytes,
+        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)),
+    )  # fmt: skip
 
 
 def _key(call: OpCall) -> tuple[object, ...]:

@@ -52,5 +52,5 @@ def converted(call: OpCall) -> str:
     if len(call.inputs) < 2 or call.op.rstrip("_") not in _PROMOTING:
         return ""
     dtypes = {t.dtype: t.item_bytes for t in call.inputs if t.shape}
-    common = max(dtypes, key=lambda name: ("float" in name, dtypes[name]), default="")
+    common = max(dtypes, key=lambda name: ("complex" in name, "float" in name, dtypes[name]), default="")
     return next((t.dtype for t in call.inputs if t.shape and t.dtype != common), "")

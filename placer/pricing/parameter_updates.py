@@ -16,7 +16,7 @@ _KERNELS = {"SGD": 1, "Adam": 8, "AdamW": 8, "RMSprop": 5, "Adagrad": 5, "Adadel
 #: Tensors of the parameter's size that an update reads and writes, parameter and gradient included.
 _PASSES = {"SGD": 3, "Adam": 7, "AdamW": 7, "RMSprop": 5, "Adagrad": 5, "Adadelta": 7, "Adamax": 7,
            "SparseAdam": 42}  # fmt: skip
-#: Both, of an optimizer that is not listed.
+#: Of an optimizer that is not listed.
 _OTHER = 7
 #: Of ``foreach``: ops over the list of all tensors, and passes over memory of the parameters' size, intermediates
 #: included (``_multi_tensor_*`` in torch/optim, the same from torch 2.6 to 2.13).
@@ -39,11 +39,6 @@ def is_update(call: OpCall) -> bool:
 def settings(call: OpCall) -> dict[object, object]:
     """The optimizer's settings by name, as its update was traced."""
     return {a[0]: a[1] for a in call.args if isinstance(a, tuple) and len(a) == 2}
-
-
-def kernels(call: OpCall) -> float:
-    """Different kernels that run for one tensor; a fused update runs a single one."""
-    return 1.0 if settings(call).get("fused") else float(_KERNELS.get(call.op.removeprefix(PREFIX), _OTHER))
 
 
 def moved_bytes(call: OpCall) -> float:

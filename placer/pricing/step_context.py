@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from placer.pricing.reuse_distance import reuse_distances
 from placer.tracing import Trace
@@ -56,18 +57,13 @@ class Context:
             evicted=min(trace.evicted_calls / max(trace.python_calls, 1), 1.0),
         )
 
-    def at(self, place: Place) -> Context:
-        """The same for the op at ``place``."""
-        return replace(self, previous_bytes=place.previous_bytes, reuse_bytes=place.reuse_bytes, first=place.first)
-
     @property
     def sizes(self) -> tuple[float, ...]:
         """In the order of ``CONTEXT_SIZES``."""
         return float(self.footprint_bytes), float(self.kinds), float(self.previous_bytes), float(self.reuse_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """What differs between equal ops in different places of a step. Bytes are rounded to powers of two."""
 
     previous_bytes: float

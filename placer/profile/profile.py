@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 from placer.errors import ProfileError
 from placer.machine import normal_device
 
-#: History of the format. A reader refuses what it does not know, newer and older with different errors.
-#:
-#: 1 (placer 0.1): fingerprint, samples by (device, threads, family), fits, noise, warnings.
-#: 2 (placer 0.1): a fit names the profile it learnt from (reference), a family the samples taken here (measured), and
-#:   a point's noise is all of its variance; in format 1 the family's came on top.
-#: 3 (placer 0.1): the points of a fit are packed in single precision instead of listed, and their weights are kept.
-#: 4 (placer 0.1): rates, counts, features and amounts have the field's names (``former_names`` has those of before). A
-#:   fit may name the GPU of the catalog that it is of (gpu), and a profile the devices it could not use (unusable).
-SCHEMA = 4
-#: The oldest format still read.
-OLDEST_SCHEMA = 1
+#: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
+#: errors. What is not read any more was never in a release.
+SCHEMA = OLDEST_SCHEMA = 4
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
-from placer.profile.former_names import current_names, with_current_names
 from placer.profile.json_values import (
-    Array,
     UnfitError,
     brief,
     check_indices,
@@ -151,7 +149,7 @@ def _decode(data: bytes, where: str) -> Profile:
         raise ProfileTooNew(f"{where} has format {schema}, this placer reads up to {SCHEMA}: upgrade placer")
     if schema < OLDEST_SCHEMA:
         raise ProfileTooOld(f"{where} has format {schema}, which is no longer read; run: placer calibrate")
-    return _profile(document, schema)
+    return _profile(document)
 
 
 def _without_samples(data: bytes) -> bytes | None:
@@ -194,14 +192,14 @@ def _depth(data: bytes) -> int:
     return deepest
 
 
-def _profile(document: dict[str, Any], schema: int) -> Profile:
-    optional = ("unusable",) if schema > 3 and "unusable" in document else ()
+def _profile(document: dict[str, Any]) -> Profile:
+    optional = ("unusable",) if "unusable" in document else ()
     keys = (
         "format", "schema", "created", "complete", "seconds", "fingerprint", "warnings", "noise", "fits", "samples",
         *optional,
     )  # fmt: skip
     fields = json_object(document, "the profile", keys)
-    fits = tuple(_fit(item, f"fits[{i}]", schema) for i, item in enumerate(json_list(fields["fits"], "fits")))
+    fits = tuple(_fit(item, f"fits[{i}]") for i, item in enumerate(json_list(fields["fits"], "fits")))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
         raise UnfitError("fits: the same device and threads twice")
     tables = (_table(item, f"samples[{i}]") for i, item in enumerate(json_list(fields["samples"], "samples")))
@@ -224,82 +222,62 @@ def _profile(document: dict[str, Any], schema: int) -> Profile:
     )
 
 
-def _fit(value: Any, where: str, schema: int) -> DeviceFit:
-    gpu = ("gpu",) if schema > 3 and isinstance(value, dict) and "gpu" in value else ()
-    keys = (
-        "device", "threads", "rates", "families", "framework", "interval", *(("reference",) if schema > 1 else ()), *gpu
-    )  # fmt: skip
-    fields = json_object(value, where, keys)
+def _fit(value: Any, where: str) -> DeviceFit:
+    gpu = ("gpu",) if isinstance(value, dict) and "gpu" in value else ()
+    fields = json_object(
+        value, where, ("device", "threads", "rates", "families", "framework", "interval", "reference", *gpu)
+    )
     families = json_object(fields["families"], f"{where}.families", None)
-    rates = numbers(fields["rates"], f"{where}.rates", low=0.0)
-    framework = numbers(fields["framework"], f"{where}.framework", low=0.0)
     return DeviceFit(
         device=device_name(fields["device"], f"{where}.device"),
         threads=integer(fields["threads"], f"{where}.threads", low=1),
-        rates=rates if schema > 3 else with_current_names(rates),
-        families={name: _family(family, f"{where}.families.{name}", schema) for name, family in families.items()},
-        framework=framework if schema > 3 else with_current_names(framework),
+        rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
+        families={name: _family(family, f"{where}.families.{name}") for name, family in families.items()},
+        framework=numbers(fields["framework"], f"{where}.framework", low=0.0),
         interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
-        reference=text(fields["reference"], f"{where}.reference") if schema > 1 else "",
+        reference=text(fields["reference"], f"{where}.reference"),
         gpu=text(fields["gpu"], f"{where}.gpu") if gpu else "",
     )
 
 
-def _family(value: Any, where: str, schema: int) -> FamilyFit:
-    points = ("points", "weights") if schema > 2 else ("x", "op_index", "y", "point_noise")
+def _family(value: Any, where: str) -> FamilyFit:
     keys = (
-        "feature_names", "ops", *points, "length_scales", "op_scale", "mean", "signal", "noise", "parameters",
-        *(("measured",) if schema > 1 else ()),
+        "feature_names", "ops", "points", "weights", "length_scales", "op_scale", "mean", "signal", "noise",
+        "parameters", "measured",
     )  # fmt: skip
     fields = json_object(value, where, keys)
     names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
     width = len(names)
-    table = (
-        packed(fields["points"], f"{where}.points", width + _POINT_COLUMNS)
-        if schema > 2
-        else _listed_points(fields, where, width)
-    )
+    table = packed(fields["points"], f"{where}.points", width + _POINT_COLUMNS)
     x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
-    weights = packed(fields["weights"], f"{where}.weights", 1) if schema > 2 else x[:0, :0]
+    weights = packed(fields["weights"], f"{where}.weights", 1)
     if len(weights) not in (0, len(x)):
         raise UnfitError(f"{where}.weights: expected one for each of {len(x)} points, or none, found {len(weights)}")
     if not (point_noise >= 0).all():
         raise UnfitError(f"{where}: the variance of a point cannot be negative")
     check_indices(op_index, f"{where}: the op of a point", len(ops))
-    noise = number(fields["noise"], f"{where}.noise", low=0.0)
     scales = vector(fields["length_scales"], f"{where}.length_scales", width)
     if not (scales > 0).all():
         raise UnfitError(f"{where}.length_scales: every one must be positive")
     op_scale = number(fields["op_scale"], f"{where}.op_scale", low=0.0)
     if op_scale == 0:
         raise UnfitError(f"{where}.op_scale: must be positive")
-    parameters = numbers(fields["parameters"], f"{where}.parameters", low=0.0)
     return FamilyFit(
-        feature_names=names if schema > 3 else current_names(names),
+        feature_names=names,
         ops=ops,
         x=x,
         op_index=op_index,
         y=y,
-        point_noise=point_noise if schema > 1 else point_noise + noise,
+        point_noise=point_noise,
         length_scales=tuple(scales.tolist()),
         op_scale=op_scale,
         mean=number(fields["mean"], f"{where}.mean"),
         signal=number(fields["signal"], f"{where}.signal", low=0.0),
-        noise=noise,
-        parameters=parameters if schema > 3 else with_current_names(parameters),
-        measured=integer(fields["measured"], f"{where}.measured", low=0) if schema > 1 else len(y),
+        noise=number(fields["noise"], f"{where}.noise", low=0.0),
+        parameters=numbers(fields["parameters"], f"{where}.parameters", low=0.0),
+        measured=integer(fields["measured"], f"{where}.measured", low=0),
         weights=weights,
     )
-
-
-def _listed_points(fields: dict[str, Any], where: str, width: int) -> Array:
-    """The points as formats 1 and 2 list them, in double precision."""
-    x = matrix(fields["x"], f"{where}.x", width)
-    columns = [vector(fields[key], f"{where}.{key}", len(x)) for key in ("op_index", "y", "point_noise")]
-    table = np.column_stack([x, *columns])
-    if (abs(table) > np.finfo(np.float32).max).any():
-        raise UnfitError(f"{where}: a number is too large")
-    return table
 
 
 def _table(value: Any, where: str) -> list[Sample]:

@@ -44,7 +44,9 @@ class AutocastRegions:
     @property
     def now(self) -> Autocast | None:
         """What casts arguments at this point of the step; None where autocast is off, as it is in a backward pass."""
-        return None if self._backward and not self._entered else self._around()
+        if self._entered:
+            return self._entered[-1]
+        return None if self._backward else self.whole
 
     @property
     def checkpoints(self) -> bool:

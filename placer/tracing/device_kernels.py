@@ -14,7 +14,8 @@ from placer.tracing.device_kind import DeviceKind
 from placer.tracing.fused_call import FusedCall
 from placer.tracing.recorder import Recorder
 
-_RMS_NORM = (F.rms_norm, torch.rms_norm)
+#: The functions.
+KERNELS = frozenset({F.rms_norm, torch.rms_norm})
 
 
 def kernel_of(
@@ -24,7 +25,7 @@ def kernel_of(
 
     ``autocast``: it is on, so all operands have one dtype on CUDA.
     """
-    if func in _RMS_NORM and _is_one_kernel(*args, **kwargs, autocast=autocast):
+    if func in KERNELS and _is_one_kernel(*args, **kwargs, autocast=autocast):
         kind.differs("cuda")
         return rms_norm if kind.name == "cuda" else None
     return None

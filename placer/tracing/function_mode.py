@@ -15,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from placer.tracing.autocast_regions import AutocastRegions
-from placer.tracing.device_kernels import kernel_of
+from placer.tracing.device_kernels import KERNELS, kernel_of
 from placer.tracing.device_kind import DeviceKind
-from placer.tracing.fused_ops import handler_of
+from placer.tracing.fused_ops import FUSED, handler_of
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
 
@@ -44,6 +44,10 @@ _BACKWARD = (Tensor.backward, torch.autograd.backward)
 _REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
 
 
+#: The functions that ``handler_of`` and ``kernel_of`` know. Most calls are of others, and asking takes time.
+_CAUGHT = FUSED | KERNELS
+
+
 class FunctionMode(TorchFunctionMode):
     """Active around forward, loss and backward (activation checkpointing runs forward again in backward)."""
 
@@ -60,9 +64,11 @@ class FunctionMode(TorchFunctionMode):
         autocast = self.autocast.now
         if autocast is not None:
             args, kwargs = autocast.cast(func, args, kwargs)
-        handler = handler_of(func, args, kwargs) or kernel_of(
-            func, args, kwargs, self.kind, autocast=autocast is not None
-        )
+        handler = None
+        if func in _CAUGHT:
+            handler = handler_of(func, args, kwargs) or kernel_of(
+                func, args, kwargs, self.kind, autocast=autocast is not None
+            )
         if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:
@@ -73,11 +79,11 @@ class FunctionMode(TorchFunctionMode):
         if type(func) is python_types.FunctionType:
             # A function that offers itself to function modes is entered twice: on its way here, and again below.
             self.recorder.python_calls.count -= 1
-        plain = getattr(func, "__wrapped__", func)
-        reentrant = _REENTRANT.get(plain)
-        if reentrant is not None and (plain not in _BACKWARD or self.autocast.checkpoints):
-            with self.autocast.backward() if plain in _BACKWARD else contextlib.nullcontext(), self:
-                return reentrant(*args, **kwargs)
+            plain = getattr(func, "__wrapped__", func)
+            reentrant = _REENTRANT.get(plain)
+            if reentrant is not None and (plain not in _BACKWARD or self.autocast.checkpoints):
+                with self.autocast.backward() if plain in _BACKWARD else contextlib.nullcontext(), self:
+                    return reentrant(*args, **kwargs)
         if func in _MOVES:
             return _move(self.recorder, func, args, kwargs)
         if func in self._constructors:

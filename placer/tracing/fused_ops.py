@@ -167,6 +167,8 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     **{getattr(torch._VF, f"{n}_cell"): cell(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
 }
 _MAX_POOL1D = (F.max_pool1d, torch.max_pool1d)
+#: All of them.
+FUSED = frozenset({*_HANDLERS, F.dropout, *_MAX_POOL1D})
 
 
 def handler_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:

@@ -38,9 +38,9 @@ def isolated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(torch.random.set_rng_state, torch.random.get_rng_state())
         stack.callback(random.setstate, random.getstate())
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None:
-            stack.callback(numpy.random.set_state, numpy.random.get_state())
+        numpy_random: Any = sys.modules.get("numpy.random")  # numpy loads it on first use
+        if numpy_random is not None:
+            stack.callback(numpy_random.set_state, numpy_random.get_state())
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         threads = torch.get_num_threads()
         stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))

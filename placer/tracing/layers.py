@@ -7,12 +7,14 @@ node of the backward pass to the layer whose forward created it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+#: The number of the next node that this thread makes.
+_next_node = torch._C._autograd._get_sequence_nr
 _NO_SEQUENCE = 2**63  # AccumulateGrad nodes carry the largest number: they run as early as possible
 
 
@@ -23,16 +25,20 @@ class Layers:
         self.calls = 0
         self.paused = False  # modules entered while a fused op is computed are no part of the step
         self.stack: list[str] = [""]
-        self._starts: list[int] = []
-        self._paths: list[str] = []
+        self._paths: dict[int, str] = {}  # by the number of the first node, in ascending order
+        self._starts: list[int] = []  # the same numbers, to look them up
         self._owners: dict[int, str] = {}
         for path, module in model.named_modules():
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self._owners.setdefault(id(parameter), path)
             # TorchScript modules refuse hooks of their own; the base class accepts them, and calls look them up.
-            nn.Module.register_forward_pre_hook(module, self._enter(path), prepend=True)
+            nn.Module.register_forward_pre_hook(module, partial(self.entered, path), prepend=True)
             nn.Module.register_forward_hook(module, self._leave)
+
+    def __deepcopy__(self, _: object) -> Layers:
+        """A step may copy a layer, and its hooks with it: the copy's calls are calls of that layer."""
+        return self
 
     @property
     def current(self) -> str:
@@ -53,26 +59,21 @@ class Layers:
         number = node._sequence_nr()
         if number >= _NO_SEQUENCE:
             return self.owner(node.variable) if hasattr(node, "variable") else ""
+        if len(self._starts) < len(self._paths):
+            self._starts = list(self._paths)
         index = bisect_right(self._starts, number) - 1
-        return self._paths[index] if index >= 0 else ""
+        return self._paths[self._starts[index]] if index >= 0 else ""
 
     def mark(self, path: str) -> None:
         """Assign autograd nodes made from here on to ``path``."""
-        self._starts.append(torch._C._autograd._get_sequence_nr())
-        self._paths.append(path)
+        self._paths[_next_node()] = path
 
     def reset(self) -> None:
         """Leave all layers."""
         self.stack[:] = [""]
         self.mark("")
 
-    def _enter(self, path: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, args: Any) -> None:
-            self.entered(path)
-
-        return enter
-
-    def entered(self, path: str) -> None:
+    def entered(self, path: str, *_: object) -> None:
         """A module's call began."""
         if not self.paused:
             self.calls += 1

@@ -23,7 +23,11 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
         rows = tensor.layout is torch.sparse_coo and tensor.dense_dim() > 0
         shape = (tensor._nnz(), *tensor.shape[tensor.sparse_dim() :]) if rows else tuple(tensor.shape)
         return make_spec(shape, contiguous_strides(shape), dtype_name(tensor.dtype))
-    return make_spec(tensor.shape, tensor.stride(), dtype_name(tensor.dtype))
+    key = (tensor.shape, tensor.stride(), tensor.dtype)
+    spec = _specs.get(key)
+    if spec is None:
+        spec = _specs[key] = make_spec(*key[:2], dtype_name(tensor.dtype))
+    return spec
 
 
 def same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -32,6 +32,8 @@ from placer.tracing.trace_data import TensorSpec
 from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import ValueUnknown
 
+_DETACH = torch.ops.aten.detach.default
+
 
 class MetaRecorder(Recorder):
     """Answers every op with meta tensors. An op whose tensors all have known values runs for real.
@@ -51,9 +53,12 @@ class MetaRecorder(Recorder):
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is _DETACH and args[0].is_meta:  # no call of a step (see ``CallLog.record``)
+            return func(*args)
         info = operator(func)
         self.last_op = info.name
-        self.syncs += info.base in CHECKS
+        if info.base in CHECKS:
+            self.syncs += 1
         slots, plain, meta, real = flatten(info, args, kwargs)
         inputs = tuple([s for s in slots if type(s) is TensorSpec])
         if real and self.values.any_lost:

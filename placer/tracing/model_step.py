@@ -60,10 +60,10 @@ class ModelStep:
         self.loss = self._copied_loss(workload.loss)
         if original.training != self.train:
             self.model.train(self.train)
+        self.weights, buffers = list(self.model.parameters()), list(self.model.buffers())
         self.batch = tuple(layout.spec_of(t) for t in pytrees.tensors((self.args, self.kwargs)))
-        self.parameters = tuple(layout.spec_of(p) for p in self.model.parameters())
-        self.buffers = tuple(layout.spec_of(b) for b in self.model.buffers())
-        undo.own_all((list(self.model.parameters()), list(self.model.buffers()), self.args, self.kwargs))
+        self.parameters, self.buffers = tuple(map(layout.spec_of, self.weights)), tuple(map(layout.spec_of, buffers))
+        undo.own_all((self.weights, buffers, self.args, self.kwargs))
         self.layers = Layers(self.model)
         self.recorder = MetaRecorder(self.layers, undo, floats) if real is None else real(self.layers)
         if workload.compiled is not None or workload.on_cpu:
@@ -119,7 +119,7 @@ class ModelStep:
             optimizer=self.plan.name if self.plan else None,
             peak_activation_bytes=recorder.log.liveness.peak,
             optimizer_state_bytes=self.plan.state_bytes if self.plan else 0,
-            sparse_gradients=tuple(n for n, p in enumerate(self.model.parameters()) if _is_sparse(p.grad)),
+            sparse_gradients=tuple(n for n, p in enumerate(self.weights) if _is_sparse(p.grad)),
             module_calls=self.layers.calls,
             python_calls=entered,
             evicted_calls=recorder.python_calls.evicted,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from placer.tracing import layout
-from placer.tracing.op_schema import Operator, freeze
+from placer.tracing.op_schema import HASHABLE, Operator, freeze
 
 #: Ops that give a value to Python.
 READS = frozenset({"aten::_local_scalar_dense", "aten::is_nonzero", "aten::item", "aten::equal"})
@@ -65,11 +65,8 @@ def flatten(
                 else:
                     real += 1
         else:
-            plain.append(value if type(value) in _HASHABLE else freeze(value))
+            plain.append(value if type(value) in HASHABLE else freeze(value))
     return tuple(slots), tuple(plain), meta, real
-
-
-_HASHABLE = frozenset({int, float, bool, str})
 
 
 def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -105,14 +105,18 @@ def operator(func: Any) -> Operator:
     )
 
 
+#: Types of values that are hashable as they are: most arguments.
+HASHABLE = frozenset({int, float, bool, str, type(None)})
+
+
 def freeze(value: Any) -> Hashable:
     """A hashable stand-in for a non-tensor argument."""
-    if value is None or isinstance(value, (bool, int, float, str, complex)):
+    if isinstance(value, (bool, int, float, str, complex, type(None))):
         return value
     if isinstance(value, torch.dtype):
         return dtype_name(value)
     if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
+        return tuple([v if type(v) in HASHABLE else freeze(v) for v in value])
     return str(value)
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 
 import torch
 
+from placer.collector import without_collection
 from placer.tracing.reuse_distance import LruStack
 
 _TORCH = Path(torch.__file__).parent
@@ -69,15 +69,12 @@ class PythonCalls:
         if not self.known:
             yield
             return
-        collects = gc.isenabled()
-        gc.disable()
-        sys.setprofile(self._listen)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            if collects:
-                gc.enable()
+        with without_collection():
+            sys.setprofile(self._listen)
+            try:
+                yield
+            finally:
+                sys.setprofile(None)
 
     def _listen(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or self.paused:
@@ -105,7 +102,8 @@ class Uncounted:
 
     def __enter__(self) -> None:
         listening = sys.getprofile()
-        counts = isinstance(getattr(listening, "__self__", None), PythonCalls)
+        # No further call of a builtin: each would be an event to listen to.
+        counts = type(listening) is MethodType and type(listening.__self__) is PythonCalls
         self._listening = listening if counts else None
         if counts:
             sys.setprofile(None)

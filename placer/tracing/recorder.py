@@ -22,6 +22,8 @@ from placer.tracing.undo import Undo
 
 #: Bookkeeping of the profiler and of the dispatcher: no work of the step.
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim"})
+_COPY = torch.ops.aten.copy_.default
+_META = torch.device("meta")
 
 
 class Recorder(TorchDispatchMode, ABC):
@@ -77,14 +79,18 @@ class Recorder(TorchDispatchMode, ABC):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.paused or func.namespace in _IGNORED_NAMESPACES:
+        if self.paused:
             return func(*args, **kwargs)
         with Uncounted(), torch._C.DisableTorchFunction():
-            if func is torch.ops.aten.copy_.default and layout.same_memory(*args[:2]):
+            if func.namespace in _IGNORED_NAMESPACES:
+                return func(*args, **kwargs)
+            if func is _COPY and layout.same_memory(*args[:2]):
                 return self._copied_onto_itself(func, args, kwargs)
+            if self.log.dataflow is None:
+                return self._dispatch(func, args, kwargs)
             before = len(self.log)
             result = self._dispatch(func, args, kwargs)
-            if self.log.dataflow is not None and len(self.log) > before:
+            if len(self.log) > before:
                 self.log.connect(tensors_in(args, kwargs), [t for t in as_sequence(result) if isinstance(t, Tensor)])
             return result
 
@@ -159,4 +165,4 @@ class Recorder(TorchDispatchMode, ABC):
 
 def meta_like(spec: TensorSpec) -> Tensor:
     """A meta tensor of this shape, these strides and this dtype."""
-    return torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta")
+    return torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=_META)

@@ -33,7 +33,9 @@ class LruStack:
             if len(stack) == FAR:
                 del stack[0]
         else:
-            self._evicted += _evicted_share(len(stack) - 1 - place)
+            distance = len(stack) - 1 - place
+            if distance > NEAR:
+                self._evicted += _evicted_share(distance)
             del stack[place]
         stack.append(function)
 

@@ -24,35 +24,35 @@ ITEM_BYTES = {
 CACHE_LINE = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorSpec:
-    """Shape, strides (both in elements) and dtype of one tensor."""
+    """Shape, strides (both in elements) and dtype of one tensor. What follows from them is computed once."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
 
-    @property
+    @cached_property
     def numel(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def item_bytes(self) -> int:
         return ITEM_BYTES.get(self.dtype, 4)
 
-    @property
+    @cached_property
     def stored_bytes(self) -> int:
         """Bytes of distinct memory behind the tensor: a broadcast dimension (stride 0) is stored once."""
         return self.item_bytes * math.prod(n for n, s in zip(self.shape, self.stride, strict=True) if s != 0 or n == 0)
 
-    @property
+    @cached_property
     def touched_bytes(self) -> int:
         """Bytes of memory that reading the tensor moves: elements that lie apart bring the rest of their lines."""
         gap = min((s for n, s in zip(self.shape, self.stride, strict=True) if n > 1 and s > 0), default=1)
         each = max(min(gap * self.item_bytes, CACHE_LINE), self.item_bytes)
         return self.stored_bytes // self.item_bytes * each
 
-    @property
+    @cached_property
     def contiguous(self) -> bool:
         expected = 1
         for n, s in zip(reversed(self.shape), reversed(self.stride), strict=True):

@@ -76,25 +76,27 @@ class Undo:
             self._own[key] = weakref.ref(storage, lambda _: _void(self._own.pop(key, None)))
 
     def own_all(self, nest: Any) -> None:
-        """Own the storages of every tensor in a nest of copies."""
+        """Own the storages of every tensor with values in a nest of copies; no other is ever protected."""
         for tensor in pytrees.tensors(nest):
-            if tensor.layout is torch.strided:
+            if tensor.layout is torch.strided and not tensor.is_meta:
                 self.own(tensor.untyped_storage())
 
     def tensor(self, tensor: Tensor) -> None:
         """Protect a tensor's values, version, gradient, ``requires_grad`` and the memory it is bound to."""
         if tensor.is_meta or id(tensor) in self._known:
             return
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-            if tensor.layout is not torch.strided:
-                self._sparse(tensor)
+        with torch._C.DisableTorchFunction():
+            strided = tensor.layout is torch.strided
+            if strided and id(tensor.untyped_storage()) in self._own:
                 return
-            if id(tensor.untyped_storage()) in self._own or self._seen(tensor):
-                return
-            self._binding(tensor)
-            self._bytes(tensor)
-            if tensor.is_leaf and tensor.grad is not None:
-                self.tensor(tensor.grad)
+            with _disable_current_modes(), torch.no_grad():
+                if not strided:
+                    self._sparse(tensor)
+                elif not self._seen(tensor):
+                    self._binding(tensor)
+                    self._bytes(tensor)
+                    if tensor.is_leaf and tensor.grad is not None:
+                        self.tensor(tensor.grad)
 
     def _sparse(self, tensor: Tensor) -> None:
         if tensor.layout is torch.sparse_coo:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,12 +75,15 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_script_is_told_at_its_end(python: Run, tmp_path: Path) -> None:
+def test_a_script_is_told_at_its_end(
+    python: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    plain = python("train.py", "40")
+    monkeypatch.setattr(sys, "argv", ["train.py", "40"])
+    runpy.run_path(str(tmp_path / "train.py"))
     done = python("-m", "placer", "run", "--profile", "intel-xeon-avx512-2-core", "--what-if", "T4", "train.py", "40")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == plain.stdout  # the same loss: nothing was drawn, nothing was changed
+    assert done.stdout == capsys.readouterr().out  # the same loss: nothing was drawn, nothing was changed
     assert re.search(r"^ *model +steps +ran on +measured +cpu.* +.*T4", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"^ *Net +40 +cpu +[\d.]+ [mµ]s", done.stderr, re.MULTILINE), done.stderr
     assert "32×84 float32, training, adam" in done.stderr

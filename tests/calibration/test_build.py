@@ -26,6 +26,17 @@ def test_noise_has_two_degrees() -> None:
     assert noisy != very
 
 
+def test_a_contended_machine_is_told_in_one_line() -> None:
+    assert noise_warnings(0.05, 0.2) == ()
+    (line,) = noise_warnings(0.2, 0.34)
+    assert line == (
+        "noisy: repeated steps spread by 20% (above 12%) and 34% of the steps (above 25%) ran at another speed and are "
+        "left out; for sharper intervals stop other programs and run placer calibrate again"
+    )
+    (speed_alone,) = noise_warnings(0.05, 0.34)
+    assert "spread" not in speed_alone
+
+
 def test_the_first_speed_that_lasted_is_learnt_from() -> None:
     def taken(reading: float, count: int) -> list[StepObservation]:
         return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), reading=reading) for n in range(count)]

@@ -11,7 +11,7 @@ from placer.calibration.progress import WORDS, Course, Progress, silent
 
 
 def drive(progress: Progress) -> None:
-    with progress:
+    with progress.showing():
         progress.begin(60.0)
         progress.start("measuring cpu, 2 threads", 20.0)
         progress.update(0.0, "rates")
@@ -43,7 +43,7 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     progress = Progress.on_terminal()
-    with progress:
+    with progress.showing():
         progress.begin(60.0)
         progress.start("measuring cpu, 2 threads", 20.0)
         progress.update(5.0, "matmul")

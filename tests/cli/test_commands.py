@@ -28,16 +28,27 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", [[], *([name] for name in _COMMANDS), ["profile", "show"]])
-def test_help_imports_no_torch(arguments: list[str]) -> None:
-    program = (
-        "import sys\nfrom placer.cli import main\n"
-        f"main({[*arguments, '--help']!r}, prog_name='placer', standalone_mode=False)\n"
-        "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules and 'rich' not in sys.modules\n"
-    )
+#: Asks for every page of help, and for a GPU, in one process: nothing that was loaded for one is gone for the next.
+LIGHT = """
+import runpy, sys
+for arguments in {asked!r}:
+    sys.argv = ["placer", *arguments]
+    try:
+        runpy.run_module("placer", run_name="__main__")
+    except SystemExit as stop:
+        assert not stop.code, arguments
+    heavy = {{"torch", "sklearn", "rich", "transformers", *(["numpy"] if "--help" in arguments else [])}}
+    assert not heavy & set(sys.modules), (arguments, heavy & set(sys.modules))
+"""
+
+
+def test_help_and_the_catalog_import_no_torch() -> None:
+    pages = [["--help"], *([name, "--help"] for name in _COMMANDS), ["profile", "show", "--help"]]
+    program = LIGHT.format(asked=[*pages, ["gpus", "T4"]])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Usage: placer")
+    assert done.stdout.count("Usage: placer") == len(pages)
+    assert "Tesla T4" in done.stdout
 
 
 def test_the_options_are_those_of_the_contract() -> None:

@@ -86,6 +86,12 @@ def test_a_device_without_room_is_left_out_and_named(make_prediction: Make) -> N
         "cpu: cuda would be faster (1.00 ms a step against 2.00 ms a step), but does not fit: "
         "it needs 12.1 GB of memory"
     )
+    less = {"fits": False, "peak_memory_bytes": 3_000_000_000}
+    for available, told in ((2_000_000_000, "2.00 GB"), (-5, "0 B")):
+        other = make_prediction("cuda", 1e-3, available_memory_bytes=available, **less)
+        found = decide({"cpu": make_prediction("cpu", 2e-3), "cuda": other}, 1000).reason
+        assert found.startswith("cpu: cuda would be faster (1.00 s in all against 2.00 s in all), but does not fit")
+        assert found.endswith(f"it needs 3.00 GB of memory and can have {told}")
 
 
 def test_where_nothing_fits_the_fastest_is_taken_with_a_word_of_warning(make_prediction: Make) -> None:
@@ -191,3 +197,28 @@ def test_never_slower_than_any_other(
     assert decision.confidence is not None
     assert 0.5 - 1e-6 <= decision.confidence <= 1.0
     assert decision.reason.startswith(f"{decision.device}: ")
+
+
+def test_the_reason_counts_steps(make_prediction: Make) -> None:
+    devices = {"cpu": make_prediction("cpu", 2.0), "cuda": make_prediction("cuda", 1.0, one_time_seconds=9.0)}
+    reasons = [decide(devices, steps).reason for steps in (1, 2)]
+    assert reasons == [
+        "cpu: 1 step takes 2.00 s there and 10.0 s on cuda (9.00 s of it to start)",
+        "cpu: 2 steps take 4.00 s there and 11.0 s on cuda (9.00 s of it to start)",
+    ]
+
+
+def test_times_that_differ_by_less_than_a_rounding_error_go_to_the_cpu(make_prediction: Make) -> None:
+    cpu, cuda = make_prediction("cpu", 1e-3), make_prediction("cuda", 1e-3 * (1 - 1e-12))
+    assert decide({"cpu": cpu, "cuda": cuda}, None).device == "cpu"
+    assert decide({"cpu": cpu, "cuda": make_prediction("cuda", 1e-3 * (1 - 1e-6))}, None).device == "cuda"
+
+
+def test_the_reason_is_the_whole_only_where_the_steps_would_not_have_decided(make_prediction: Make) -> None:
+    def told(step: float) -> str:
+        cuda = make_prediction("cuda", step, one_time_seconds=10.0)
+        return decide({"cpu": make_prediction("cpu", 1e-3), "cuda": cuda}, 10).reason[:20]
+
+    assert [told(step) for step in (0.9e-3, 1e-3, 1.0005e-3)] == [
+        "cpu: 10 steps take 1", "cpu: 10 steps take 1", "cpu: a step takes 1.",
+    ]  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,66 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert history.last() == []
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children only write, whatever threads there are
 def test_processes_writing_together_do_not_mix_lines() -> None:
-    code = (
-        "from placer.decision import history\n"
-        "for n in range(100): history.record({'number': n, 'padding': 'x' * 200})"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-    assert [writer.wait(100) for writer in writers] == [0, 0, 0]
+    writers = []
+    for _ in range(3):
+        writers.append(os.fork())
+        if not writers[-1]:
+            try:
+                for number in range(100):
+                    history.record({"number": number, "padding": "x" * 200})
+            finally:
+                os._exit(0)
+    assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0, 0]
     lines = history.history_path().read_text().splitlines()
     assert len([json.loads(line) for line in lines]) == 300
+
+
+def test_lines_are_found_by_what_they_contain() -> None:
+    assert history.lines_with("here") == []
+    for name in ("here", "there", "nowhere else", "where"):
+        history.record({"name": name})
+    found = [json.loads(line)["name"] for line in history.lines_with("here")]
+    assert found == ["here", "there", "nowhere else", "where"]
+    assert [json.loads(line)["name"] for line in history.lines_with("there")] == ["there"]
+    assert history.lines_with("no such thing") == []
+    with history.history_path().open("ab") as file:
+        file.write(b"the last one, here, has no end")
+    assert history.lines_with("here")[-1] == b"the last one, here, has no end"
+
+
+def test_the_older_half_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that takes more than a quarter of the file is not kept."""
+    monkeypatch.setattr(history, "MAX_BYTES", 4000)
+    sizes = []
+    for number in range(100):
+        history.record({"number": number})
+        sizes.append(history.history_path().stat().st_size)
+    cuts = [after for before, after in itertools.pairwise(sizes) if after < before]
+    assert cuts
+    assert all(1900 <= size <= 2000 for size in cuts)
+    assert history.record({"long": "x" * 900}) is None
+    assert history.last()[0]["long"]
+    history.record({"longer": "x" * 1000})
+    assert "longer" not in history.last()[0]
+
+
+def test_step_times_are_kept_in_a_quarter_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_BYTES", 4000)
+    for number in range(200):
+        history.record({"kind": "steps", "number": number})
+        assert history.history_path().stat().st_size <= 4000
+    for number in range(60):
+        history.record({"kind": "decision", "number": number})
+    old = [json.loads(line)["number"] for line in history.lines_with('"kind":"steps"')]
+    assert old == list(range(200 - len(old), 200))  # the newest of them, in their order
+    assert 5 < len(old) < 20
+
+
+def test_why_nothing_can_be_kept_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert history.record({"number": 1}) is None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
+    assert history.record({"number": 1}) == "Not a directory"

@@ -72,12 +72,12 @@ def test_the_same_model_object_learns_within_a_run(calibrated: Profile) -> None:
 def test_another_process_knows_it_too(calibrated: Profile) -> None:
     run(choose(model()), 0.25)
     program = (
-        "import torch, placer; from torch import nn\n"
+        "import sys, torch, placer; from torch import nn\n"
         "p = placer.choose(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), (16, 4), devices='cpu')\n"
-        "print(p.reason)"
+        "print(p.reason, any(name.startswith('placer.pricing.gpu') for name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout.strip().endswith("(seen in earlier runs on cpu)"), done.stderr
+    assert done.stdout.strip().endswith("(seen in earlier runs on cpu) False"), done.stderr  # and loads no catalog
 
 
 def test_it_can_turn_the_choice(
@@ -113,6 +113,14 @@ def test_entries_that_say_nothing_usable_are_passed_over(
     history.record({**good, **change})
     assert observed.lookup("k" * 32, predictions) == {}
     assert observed.lookup("other", predictions) == {}
+
+
+def test_a_newer_entry_of_other_threads_or_devices_hides_nothing(make_prediction: Callable[..., Prediction]) -> None:
+    good = {"kind": "steps", "workload": "key", "step_seconds": 1.0, "low": 0.9, "high": 1.2, "steps_timed": 40}
+    for device, threads, seconds in (("cuda", 1, 1.1), ("cpu", 2, 1.0), ("cpu", 99, 1.2), ("warp", 2, 1.2)):
+        history.record({**good, "device": device, "threads": threads, "step_seconds": seconds})
+    found = observed.lookup("key", {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")})
+    assert {device: seen.step_seconds for device, seen in found.items()} == {"cpu": 1.0, "cuda": 1.1}
 
 
 def test_even_steps_are_not_taken_for_certainty(make_prediction: Callable[..., Prediction]) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
+import math
 import weakref
 from collections.abc import Callable
 
@@ -14,6 +16,7 @@ from placer.decision.plan import Plan
 from placer.decision.plan_cache import PlanCache
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
+from placer.workload.signature import tensor_signature
 
 
 @pytest.fixture
@@ -95,6 +98,65 @@ def test_memory_is_bounded(plan: Plan) -> None:
         plans.put(model, question, plan)
     assert len(plans._by_signature) == plans_module.PER_PROCESS
     assert len(plans._by_model[model].plans) == plans_module.PER_MODEL
+    newest = 3 * plans_module.PER_PROCESS - 1  # the newest are kept, of an architecture and of a model
+    kept = [plans.get(net(), newest - age) for age in (0, plans_module.PER_PROCESS - 1, plans_module.PER_PROCESS)]
+    assert kept == [plan, plan, None]
+    assert list(plans._by_model[model].plans)[-1] == newest
+
+
+def test_architectures_are_equal_by_their_parts_not_by_a_hash() -> None:
+    one, same, other = (plans_module._Architecture(model) for model in (net(), net(), net(16)))
+    assert one == one
+    assert one == same
+    assert one != "a model"
+    other._hash = one._hash
+    assert one != other
+
+
+def test_a_question_in_the_same_words_is_answered_while_the_model_is_what_it_was(plan: Plan) -> None:
+    plans, model = PlanCache(), net()
+
+    def again(words: object, known: PlanCache = plans) -> object:
+        return known.again(model, words, lambda meaning: ("q", meaning))
+
+    plans.understood(model, "words", "meaning")
+    assert again("words") is None  # nothing is known of the model yet
+    plans.put(model, ("q", "meaning"), plan)
+    assert again("words") is None
+    plans.understood(model, "words", "meaning")
+    plans.understood(model, "other words", "something else")
+    plans.understood(model, ["no hash"], "meaning")
+    assert again("words") == (plan, "meaning")
+    assert again("other words") is None
+    assert again(["no hash"]) is None
+    for number in range(3 * plans_module.PER_MODEL):
+        plans.understood(model, f"words {number}", "meaning")
+    assert len(plans._by_model[model].meanings) == plans_module.PER_MODEL
+    plans.understood(model, "words", "meaning")
+    model.eval()
+    assert again("words") is None
+
+
+def test_plans_between_which_a_size_lies_are_found_while_they_are_kept(plan: Plan) -> None:
+    def asked(rows: int) -> tuple[object, ...]:
+        return ("q", tensor_signature(torch.empty(rows, 4)))
+
+    plans, model = PlanCache(), net()
+    assert plans.between(model, asked(4)) is None
+    small, large = dataclasses.replace(plan, key="small"), dataclasses.replace(plan, key="large")
+    plans.put(model, asked(2), small)
+    plans.put(model, asked(8), large)
+    assert plans.between(model, asked(4)) == (small, large, math.log(2), math.log(2))
+    assert plans.between(model, asked(9)) is None
+    assert plans.between(model, ("another", *asked(4)[1:])) is None
+    plans.put(model, asked(5), dataclasses.replace(plan, interpolated=True))
+    assert plans.get(model, asked(5)).interpolated
+    assert plans.between(model, asked(4))[1] is large  # nothing is interpolated from what was interpolated
+    for number in range(plans_module.PER_PROCESS):
+        plans.put(model, number, plan)
+    assert plans.between(model, asked(4)) is None
+    plans.clear()
+    assert (plans.get(model, 0), plans._by_sizes) == (None, {})
 
 
 def test_the_device_is_known_only_when_it_is_one(plan: Plan) -> None:

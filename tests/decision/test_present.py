@@ -10,10 +10,16 @@ from torch import nn
 
 import placer
 from placer import decision as deciding
-from placer import profile
+from placer import machine, profile
 from placer.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
+
+
+@pytest.fixture(autouse=True)
+def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a CPU: each test begins in an empty folder, and would measure for half a second."""
+    monkeypatch.setattr(machine, "measure_speeds", lambda: machine.MeasuredSpeeds(1e-4, 2e11, 3e10))
 
 
 def net() -> nn.Module:

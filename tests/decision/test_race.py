@@ -12,7 +12,7 @@ from torch import nn
 from placer.decision import real_times
 from placer.decision.decision import decide
 from placer.decision.plan import Plan
-from placer.decision.race import ROUNDS, race
+from placer.decision.race import ROUNDS, race, step_on
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.workload import make_workload
@@ -77,6 +77,31 @@ def test_the_time_limit_ends_a_race_after_one_round() -> None:
     race(make_workload(Slow(), (1,), mode="infer"), ("cpu",), limit_seconds=0.5, clock=lambda: next(ticks))
     assert len(steps) == 2  # one untimed, one timed: the least that gives a number
     assert ROUNDS > 2
+
+
+def test_a_training_step_goes_backward_and_updates() -> None:
+    seen: list[str] = []
+
+    class Watched(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            if y.requires_grad:
+                y.register_hook(lambda _: seen.append("backward"))
+            return y
+
+    class Update(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            seen.append("update")
+
+    steps = {"train": ["backward", "update"], "infer": []}
+    for mode, expected in steps.items():
+        model = Watched(4, 2)
+        optimizer = Update(model.parameters(), lr=0.1)
+        step = step_on(make_workload(model, (3, 4), mode=mode, optimizer=optimizer), "cpu")
+        seen.clear()
+        step()
+        assert seen == expected
+    step_on(make_workload(nn.Flatten(), (3, 4), mode="train"), "cpu")()  # has nothing to learn
 
 
 def test_integer_inputs_and_nested_outputs() -> None:

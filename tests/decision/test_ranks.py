@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+import placer
 from placer import machine, profile
 from placer.decision import ranks
 from placer.decision.decision import Decision
 from placer.profile.profile import Profile
 from placer.workload import make_workload
-
-#: Each rank reads a profile of its own, in which another number of threads is the fastest.
-PROGRAM = """
-import sys, torch, placer, os
-from torch import nn
-rank, folder = int(sys.argv[1]), sys.argv[2]
-os.environ["WORLD_SIZE"] = "2"
-torch.set_num_threads(int(sys.argv[3]))
-torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-model = nn.Linear(300, 300)
-if rank == 1:
-    torch.distributed.barrier()   # the other one decides first
-options = dict(devices="cpu", threads="tune", profile=f"{folder}/{rank}.json", move=False)
-first = placer.choose(model, (64, 300), **options)
-again = placer.choose(model, (32, 300), **options)
-if rank == 0:
-    torch.distributed.barrier()
-print(first.device, first.threads, again.threads)
-print(first.reason)
-torch.distributed.destroy_process_group()
-"""
 
 
 def faster_with(found: Profile, threads: int) -> Profile:
@@ -47,46 +28,32 @@ def faster_with(found: Profile, threads: int) -> Profile:
     return dataclasses.replace(found, fits=(dataclasses.replace(fit, threads=1), fast))
 
 
-def test_every_rank_gets_the_first_ones_answer(handmade_profile: Profile, tmp_path: Path) -> None:
-    now = torch.get_num_threads()
-    for rank, threads in enumerate((5, 6)):
-        profile.save(faster_with(handmade_profile, threads), tmp_path / f"{rank}.json")
-    commands = [[sys.executable, "-c", PROGRAM, str(rank), str(tmp_path), str(now)] for rank in (0, 1)]
-    processes = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands]
-    outputs = [process.communicate(timeout=100) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert [out.splitlines()[0] for out, _ in outputs] == ["cpu 5 5", "cpu 5 5"]
-    assert "first rank" not in outputs[0][0]
-    assert "as the first rank chose for all" in outputs[1][0]
+def started(folder: str, threads: int) -> str:
+    """What a rank does before there is a process group: the backend may depend on the answer.
+
+    Each rank reads a profile of its own, in which another number of threads is the fastest.
+    """
+    torch.set_num_threads(threads)
+    profile_of_rank = f"{folder}/{os.environ['RANK']}.json"
+    found = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", threads="tune", profile=profile_of_rank)
+    torch.distributed.init_process_group("gloo")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    return f"{found.device} {found.threads}"
 
 
-#: Started by torchrun, before there is a process group: the backend may depend on the answer.
-LAUNCHED = """
-import os, sys, torch, placer
-from torch import nn
-rank, folder = os.environ["RANK"], sys.argv[1]
-torch.set_num_threads(int(sys.argv[2]))
-found = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", threads="tune", profile=f"{folder}/{rank}.json")
-open(f"{folder}/answer-{rank}", "w").write(f"{found.device} {found.threads}")
-torch.distributed.init_process_group("gloo")
-torch.distributed.barrier()
-torch.distributed.destroy_process_group()
-"""
-
-
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_ranks_started_by_torchrun_agree_before_there_is_a_group(handmade_profile: Profile, tmp_path: Path) -> None:
+    """By the agent that torchrun is, in processes that need not import torch again."""
     for rank, threads in enumerate((5, 6)):
         profile.save(faster_with(handmade_profile, threads), tmp_path / f"{rank}.json")
-    (tmp_path / "script.py").write_text(LAUNCHED)
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        str(tmp_path / "script.py"), str(tmp_path), str(torch.get_num_threads()),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    answers = {(tmp_path / f"answer-{rank}").read_text() for rank in (0, 1)}
-    assert len(answers) == 1
-    assert answers < {"cpu 5", "cpu 6"}
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork", rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", run_id="test", max_restarts=0, monitor_interval=0.1,
+    )  # fmt: skip
+    answers = elastic_launch(config, started)(str(tmp_path), torch.get_num_threads())
+    assert len(answers) == 2
+    assert set(answers.values()) in ({"cpu 5"}, {"cpu 6"})
 
 
 @pytest.fixture
@@ -138,4 +105,68 @@ def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("LOCAL_RANK", local)
         assert ranks.own_devices() == ("cpu", expected)
     monkeypatch.setattr(machine, "accelerators", lambda: ())
+    assert ranks.own_devices() is None
+
+
+@pytest.fixture
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_launcher", [])
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_without_a_group_and_a_launcher_there_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranks._store() is None
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    own = decision("cpu")
+    assert ranks.agreed(own, ("cpu",), make_workload(nn.Linear(2, 2), (1, 2))) is own
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_the_store_is_that_of_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        assert ranks._store() is torch.distributed.distributed_c10d._get_default_store()
+        assert not ranks.distributed()  # a group of one
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+        assert ranks.distributed()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_before_there_is_a_group_the_store_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    for name, value in (("WORLD_SIZE", "2"), ("TORCHELASTIC_USE_AGENT_STORE", "True"), ("MASTER_ADDR", "localhost"),
+                        ("MASTER_PORT", str(launcher.port)), ("TORCHELASTIC_RESTART_COUNT", "3")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    model = nn.Linear(2, 2)
+    assert ranks.agreed(decision("cpu"), ("cpu", "cuda"), make_workload(model, (1, 2))).device == "cpu"
+    name = "placer/torch.nn.modules.linear.Linear/6/train"
+    assert launcher.get(f"placer/attempt_3/{name}") == b"cpu 2"
+    assert ranks._store() is ranks._store()  # reached once
+    monkeypatch.setattr(ranks, "_launcher", [])
+    monkeypatch.setenv("MASTER_PORT", "no port")
+    assert ranks._store() is None
+
+
+@pytest.mark.usefixtures("store")
+def test_threads_are_the_first_ranks_where_they_were_tuned() -> None:
+    work = make_workload(nn.Linear(2, 2), (1, 2))
+    first, other = replace(decision("cpu"), threads=5), replace(decision("cpu"), threads=6)
+    assert ranks.agreed(first, ("cpu",), work, tuned=True) is first
+    assert ranks.agreed(other, ("cpu",), work) is other
+    tuned = ranks.agreed(other, ("cpu",), work, tuned=True)
+    assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 5, 0.9)
+    assert ranks.agreed(decision("mps"), ("mps",), work) == decision("mps")  # nothing of that kind here
+
+
+def test_several_processes_are_a_distributed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world, several in (("2", True), ("1", False), ("", False)):
+        monkeypatch.setenv("WORLD_SIZE", world)
+        assert ranks.distributed() is several
+    monkeypatch.setattr(machine, "accelerators", lambda: ("cuda", "cuda:1"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "")
     assert ranks.own_devices() is None

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import placer
-from placer import api, profile, tracing
-from placer.decision import ranks
+from placer import api, machine, profile, tracing
+from placer.decision import ranks, request
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("no_plans")
@@ -177,3 +177,26 @@ def test_optimizer_state_is_moved_every_time(calibrated: Profile) -> None:
 class _Elsewhere:
     def to(self, device: torch.device) -> str:
         return f"moved to {device}"
+
+
+def test_where_a_model_is_counts_only_where_it_makes_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "accelerators", lambda: ("cuda", "cuda:1"))
+    monkeypatch.setattr(machine, "has_context", lambda device: device == "cuda:1")
+    asked = [request._where(lambda home=home: home, short=False) for home in ("cpu", "cuda", "cuda:1")]
+    assert asked == [None, None, "cuda:1"]  # of equal ones, it stays on its own
+    assert request._where(lambda: "cuda", short=True) == ("cuda", (False, True))  # its move counts
+    monkeypatch.setattr(machine, "accelerators", lambda: ("cuda:1",))
+    assert request._where(lambda: pytest.fail("there is no other"), short=False) is None
+
+
+def test_a_size_between_two_that_were_traced_is_looked_up(handmade_profile: Profile, traces: list[object]) -> None:
+    fits = tuple(dataclasses.replace(fit, interval={"base": 0.15}) for fit in handmade_profile.fits)
+    profile.save(dataclasses.replace(handmade_profile, fits=fits))
+    model = net()
+    for rows in (100, 150, 120):
+        found = choose(model, (rows, 8))
+    assert found.predictions["cpu"].interpolated
+    assert choose(model, (120, 8), measure="never").decision is found.decision
+    assert len(traces) == 2
+    for options in ({"measure": "always"}, {"threads": "tune"}):
+        assert not choose(model, (130, 8), **options).predictions["cpu"].interpolated

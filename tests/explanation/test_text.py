@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,9 +166,3 @@ def test_an_explanation_without_layers_is_still_a_verdict(explanations: dict[str
 
 def test_sureness_never_claims_certainty() -> None:
     assert [sureness(p) for p in (0.5, 0.97, 0.999, 1.0)] == ["50%", "97%", ">99%", ">99%"]
-
-
-def test_rich_and_the_renderers_are_imported_only_to_render() -> None:
-    names = ("rich", *(f"placer.explanation.{name}" for name in ("text", "tables", "html", "charts", "sweep_text")))
-    program = f"import sys, placer.explanation; assert not set({names!r}) & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

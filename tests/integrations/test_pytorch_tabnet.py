@@ -13,7 +13,6 @@ import pytest
 from placer import tracing
 
 pytestmark = [
-    pytest.mark.serial,  # its step runs for real, for five seconds at most
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Device used"),
     pytest.mark.filterwarnings("ignore:No early stopping"),

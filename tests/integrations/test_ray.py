@@ -165,12 +165,12 @@ def calibrated_nodes(cluster: LocalCluster, dying: dict[str, Any], homes: Path, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLACER_HOME", str(driver))
         killer.start()
-        found = calibrate(budget=4, timeout=90)
+        found = calibrate(budget=2, timeout=90)
         killer.join(30)
         failed = dict(found.failed)
         new = by_pool(found)["new"].id
         if "too little was measured" in failed.get(new, ""):  # this machine is that busy: it goes on
-            found = calibrate(budget=4)
+            found = calibrate(budget=2)
             del failed[new]
     return Calibrated(found, failed, before)
 

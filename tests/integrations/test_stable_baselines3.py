@@ -156,7 +156,7 @@ def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
     assert loading(env) == [None, None, None]
     assert loading(env, env_seconds=0.5) == [placer.Loading(0.5), None, None]
     measured, *others = loading(env, env_seconds="measure")
-    assert 0.0 < measured.seconds < 0.1
+    assert measured.seconds > 0.0
     assert not measured.overlapped
     assert others == [None, None]
     assert env.used == 0  # a copy was stepped

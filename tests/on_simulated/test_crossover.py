@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -85,6 +86,7 @@ def crossover(seconds: Callable[[int], float], cpu: Callable[[int], float]) -> f
 def test_predicted_crossovers_are_those_measured(name: str, device: Device, calibrated_sim: Profile) -> None:
     network = NETWORKS[name]
 
+    @cache
     def cpu(batch: int) -> float:
         with SlowCpu(device.clock):
             return measured(network, batch, "cpu")

@@ -35,7 +35,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Profi
     few = {name: (plan.PROPOSERS[name][0], weight) for name, weight in FAMILIES.items()}
     with DEVICE.on(VirtualClock()) as clock, machine_with(FAST) as (device,), pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "PROPOSERS", few)
-        yield calibrate(budget=2.0, devices=("sim",), path=path, progress=False, clock=clock), device
+        yield calibrate(budget=0.8, devices=("sim",), path=path, progress=False, clock=clock), device
 
 
 @contextlib.contextmanager

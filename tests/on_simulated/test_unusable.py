@@ -12,9 +12,10 @@ from simulated.device import DEVICE, Device
 from torch import nn
 
 from placer import profile
-from placer.calibration import runner
+from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.interference import Load
 from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
 from placer.errors import CalibrationError
@@ -40,7 +41,9 @@ def test_a_device_that_cannot_be_used_is_left_out_with_the_reason(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Device, "touch", refuse)
-    monkeypatch.setattr(runner, "QUICK_BUDGET", 3.0)
+    monkeypatch.setattr(runner, "QUICK_BUDGET", 1.0)
+    monkeypatch.setattr(probing, "OVERTIME", 60.0)  # until there is enough to fit, on a busy machine too,
+    monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)  # of which nothing is thrown away
     shown, path = Notes(), tmp_path / "p.json"
     calibrate(devices=("cpu", "sim"), path=path, progress=shown, quick=True)
     found = profile.load(path)
@@ -97,10 +100,10 @@ def test_a_device_that_breaks_ends_at_once_and_what_was_measured_is_kept(
     used, path = device.memory.used, tmp_path / "p.json"
     breaking.limit = 2
     with pytest.raises(CalibrationError, match=r"too little was measured.*illegal"):
-        calibrate(budget=30.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+        calibrate(budget=3.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
     assert breaking.done == 2
     breaking.limit = 12
-    found = calibrate(budget=30.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
+    found = calibrate(budget=3.0, devices=("sim",), path=path, progress=False, clock=DEVICE.clock)
     assert breaking.done == 12
     assert found.devices() == ("sim",)
     assert f"sim worked no more after 12 probes, which are kept: {ILLEGAL}" in found.warnings

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +80,52 @@ def test_copies_beside_the_computation_arrive_unharmed(pin: bool) -> None:
         assert y.tolist() == list(range(rows, rows + 8))
         rows += 8
     assert rows == 64
+
+
+def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is not reused before the step has read it. Here, streams are only written down."""
+    told: list[object] = []
+
+    class Computing:
+        def wait_stream(self, copies: object) -> None:
+            told.append(("waits for", copies))
+
+    class Module:
+        computing = Computing()
+
+        @contextlib.contextmanager
+        def stream(self, copies: object) -> Iterator[None]:
+            told.append(("on", copies))
+            yield
+            told.append("copied")
+
+        def current_stream(self, device: torch.device) -> Computing:
+            return self.computing
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: (told.append("pinned"), self)[1])
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: told.append((self.shape, stream)))
+    always, never = (Staging((cost, cost), (0.0, 0.0), 0.0, 0.0) for cost in (1.0, 0.0))
+    batch = {"x": torch.ones(4, 2), "there": torch.ones(3, device="meta"), "name": "a"}
+    moved = MovedBatches([], META, always)._arrived(batch, "copies")
+    assert (moved["x"].device, moved["name"]) == (META, "a")
+    assert told == [
+        ("on", "copies"), "pinned", "copied", ("waits for", "copies"),
+        ((4, 2), Module.computing), ((3,), Module.computing),
+    ]  # fmt: skip
+    told.clear()
+    for stage, copies in ((never, "copies"), (None, "copies")):
+        assert MovedBatches([], META, stage)._arrived(batch, copies)["x"].device == META
+    assert told == []
+
+
+def test_what_staging_costs_is_compared_by_bytes_and_by_tensors() -> None:
+    stage = Staging(pageable=(3.0, 10.0), pinned=(1.0, 4.0), host=1.0, wait=100.0)
+    # 2 for a byte and 4 for a tensor, beside 3, 10 and a wait of 100
+    assert stage.pays(1, 1)
+    assert replace(stage, wait=-6.5).pays(1, 1)
+    assert not replace(stage, wait=-7.0).pays(1, 1)
+    assert not replace(stage, wait=-14.0).pays(2, 2)
 
 
 def test_all_loaders_of_a_device_share_one_stream_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,19 @@ def test_a_slow_moment_is_not_for_good(make_prediction: Make) -> None:
     assert messages(Drift("cpu", predictions), [3e-3] * 1000, pause=0.0) == []  # many steps, but three seconds
 
 
+def test_windows_are_counted_from_the_last_good_one_on(make_prediction: Make) -> None:
+    predictions = {"cpu": make_prediction("cpu", 1e-3)}
+    slow, good = [3e-3] * drift.WINDOW, [1e-3] * drift.WINDOW
+    enough = slow * drift.WINDOWS
+    assert len(messages(Drift("cpu", predictions), [*good, *enough])) == 1
+    assert messages(Drift("cpu", predictions), [*good, *enough[:-1]]) == []
+    assert messages(Drift("cpu", predictions), [*slow, *good, *enough[:-1]]) == []
+    # And for SECONDS from the first slow step to the end of the last one.
+    pause = drift.SECONDS / (len(enough) - 1)
+    assert len(messages(Drift("cpu", predictions), [*good, *enough], pause=pause)) == 1
+    assert messages(Drift("cpu", predictions), [*good, *enough], pause=0.99 * pause) == []
+
+
 def test_faster_steps_and_small_excesses_are_fine(make_prediction: Make) -> None:
     predictions = {"cpu": make_prediction("cpu", 1e-3, low=0.99e-3, high=1.01e-3)}
     assert messages(Drift("cpu", predictions), [1e-4] * 200) == []

@@ -9,10 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from placer import machine
-from placer.placement import relocation
-from placer.placement.moving import move, move_modules, move_optimizer, same_device, target
-from placer.placement.relocation import relocate_or_stay
-from placer.workload import make_workload
+from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, target
 
 # The meta device stands in for an accelerator: tensors really change device, without one.
 META = torch.device("meta")
@@ -95,16 +92,38 @@ def test_a_name_of_a_profile_is_one_device_whichever_is_the_current_one() -> Non
     assert target("mps") == torch.device("mps")
 
 
-def test_a_dtype_that_a_device_lacks_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What MPS raises for float64 is a TypeError."""
+def test_one_device_holds_all_or_none_is_the_only_one() -> None:
+    here, there = nn.BatchNorm1d(2), nn.Linear(2, 2, device="meta")
+    assert only_device([here]) == torch.device("cpu")
+    assert only_device([there, there]) == META
+    assert only_device([here, there]) is None
+    assert only_device([nn.ReLU()]) is None
+    here.running_mean = torch.zeros(2, device="meta")  # a buffer counts
+    assert only_device([here]) is None
 
-    def refuse(*_: object) -> None:
-        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
 
-    monkeypatch.setattr(relocation, "move_modules", refuse)
-    workload = make_workload(nn.Linear(2, 2, dtype=torch.float64), example=torch.ones(1, 2, dtype=torch.float64))
-    refused = relocate_or_stay(workload, None, "mps", allowed=("cpu", "mps"))
-    assert refused is not None
-    assert refused.home == "cpu"
-    assert refused.reason.endswith("set PLACER_DEVICE=cpu")
-    assert "free memory" not in refused.reason
+def test_a_copy_of_pageable_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    real = torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda self, *a, non_blocking: (asked.append(non_blocking), real(self, *a))[1]
+    )  # fmt: skip
+    for pinned in (False, True):
+        monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _, is_so=pinned: is_so)
+        assert move(torch.ones(2), META, non_blocking=True).device == META
+        move(torch.ones(2), META)
+    assert asked == [False, False, True, False]
+
+
+def test_counters_of_a_fused_optimizer_go_with_its_state() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.state[model.weight] = {"step": torch.ones(()), "exp_avg": torch.ones(2, 2)}
+    optimizer.param_groups[0]["capturable"] = True
+    move_optimizer(optimizer, META)
+    assert {value.device for value in optimizer.state[model.weight].values()} == {META}
+    beside = torch.optim.Adam(nn.Linear(2, 2, device="meta").parameters())
+    parameter = beside.param_groups[0]["params"][0]
+    beside.state[parameter] = {"exp_avg": torch.ones(2, 2)}
+    move_optimizer(beside)  # next to its parameters
+    assert beside.state[parameter]["exp_avg"].device == META

@@ -56,3 +56,45 @@ def test_an_accelerator_is_waited_for_rarely(monkeypatch: pytest.MonkeyPatch) ->
             pass
     assert len(times.recent) == 2
     assert len(waits) == 4
+
+
+def test_what_is_recorded_holds_nine_steps_in_ten() -> None:
+    clock, written = Clock(), list[dict[str, object]]()
+    times = StepTimes("cpu", 0.5, clock, workload="key", threads=2, record=written.append)
+    for seconds in (9.0, 9.0, 9.0, *range(21)):
+        with times.step():
+            clock.now += seconds
+    times._record()
+    assert written[-1] == {
+        "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 10, "low": 1, "high": 19,
+        "predicted_seconds": 0.5, "steps_timed": 21, "steps_seen": 24,
+    }  # fmt: skip
+
+
+def test_one_step_is_its_own_interval() -> None:
+    clock, written = Clock(), list[dict[str, object]]()
+    times = StepTimes("cpu", clock=clock, record=written.append)
+    times.add(2.0, clock.now)
+    times._record()
+    assert [written[-1][name] for name in ("step_seconds", "low", "high", "steps_timed")] == [2.0, 2.0, 2.0, 1]
+
+
+def test_writing_begins_after_a_second_and_goes_on_at_intervals() -> None:
+    written: list[dict[str, object]] = []
+    times = StepTimes("cpu", record=written.append)
+    lengths = []
+    for now in (100.0, 100.9, 101.0, 130.9, 131.0, 131.5):
+        times.add(0.1, now)
+        lengths.append(len(written))
+    assert lengths == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_step_on_an_accelerator_is_waited_for_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(module, "synchronize", lambda device: done.append(f"wait for {device}"))
+    times = StepTimes("cuda", clock=lambda: float(len(done)))
+    for number in range(1, 2 * module.SYNC_EVERY + 1):
+        with times.step():
+            done.append("step")
+        assert (done[-1] == "wait for cuda") is (number % module.SYNC_EVERY == 0)
+    assert list(times.recent) == [2.0, 2.0]

@@ -98,3 +98,21 @@ def test_a_host_that_is_late_bounds_the_step_however_busy_the_device(handmade_pr
                         "device")["cuda"]  # fmt: skip
     assert found.components["compute"] > found.components["dispatch"]
     assert found.bounded_by == "launches"
+    # Also where the kernels are bound by memory.
+    slow = dataclasses.replace(cuda, rates={**cuda.rates, "dispatch_seconds": 1e-9, "bytes_per_second": 7e7})
+    deep = nn.Sequential(*(nn.Linear(8, 8) for _ in range(6)))
+    profile = dataclasses.replace(handmade_profile, fits=(cpu, slow))
+    assert predictions(profile, deep, (4, 8), "infer", "device")["cuda"].bounded_by == "launches"
+
+
+def test_a_cpus_framework_bounds_nothing_but_itself(handmade_profile: Profile) -> None:
+    """Python takes longer than the ops here; a CPU does both, so the ops still have bounds of their own."""
+    cpu, cuda = handmade_profile.fits
+    slow = dataclasses.replace(cpu, framework={"step": 1.0})
+    profile = dataclasses.replace(handmade_profile, fits=(slow, cuda))
+    found = predictions(profile, nn.Linear(1024, 1024), (1024, 1024))["cpu"]
+    assert found.priced.fit is not None
+    bounds = step_bounds(found.priced, found.components, found.priced.fit)
+    assert found.bounded_by == "launches"
+    assert bounds["arithmetic"] > 0.01
+    assert sum(bounds.values()) == pytest.approx(found.step_seconds)

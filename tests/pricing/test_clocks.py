@@ -34,9 +34,22 @@ def test_a_full_queue_holds_the_host_back_within_an_op_too() -> None:
     assert played(ScheduleItem(issue=10.0, device=1000.0, kernels=100), depth=1000).host == pytest.approx(10.0)
 
 
+def test_the_queue_holds_as_many_kernels_as_it_is_deep() -> None:
+    """The third of four waits until the first has ended, the fourth until the second has."""
+    clocks = played(ScheduleItem(issue=4.0, device=40.0, kernels=4), depth=2)
+    assert (clocks.host, clocks.device, list(clocks.ends)) == (22.0, 41.0, [31.0, 41.0])
+
+
+def test_what_the_host_does_alone_leaves_the_device_as_it_is() -> None:
+    clocks = played(ScheduleItem(issue=3.0), ScheduleItem(issue=1.0, alone=0.5), launch=1.0)
+    assert (clocks.host, clocks.device, list(clocks.ends)) == (4.5, 0.0, [])
+
+
 def test_a_wait_ends_when_the_device_is_done_and_takes_its_own_time() -> None:
     clocks = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=1.0, waits=True, alone=0.5))
     assert clocks.host == clocks.device == 6.5
+    late = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=9.0, waits=True, alone=0.5))
+    assert late.host == late.device == 10.5
 
 
 def test_playing_tells_when_the_first_kernel_starts_and_all_are_issued() -> None:

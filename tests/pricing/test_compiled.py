@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ from torch import Tensor, nn
 
 import placer
 from placer.pricing import Prediction, gpu_profile, predict
-from placer.pricing.compiled import DOUBT, not_priced, parts_of
-from placer.profile import Profile, load
+from placer.pricing.compiled import DOUBT, _left, not_priced, parts_of
+from placer.pricing.floors import roofline_parts
+from placer.pricing.fusion import Place
+from placer.pricing.residual_inputs import fitted_features
+from placer.pricing.work import Work
+from placer.profile import DeviceFit, Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
 from tests import priced as made
@@ -156,6 +161,74 @@ def test_the_parts_of_an_op_add_up() -> None:
     work = made.matmul(64)
     for fit in (made.device(), made.device({"matmul": made.family([work], [0.0], made.FLAT)})):
         assert sum(parts_of(work, 1e-3, fit)) == pytest.approx(1e-3)
+
+
+def activation(n: float = 1e6) -> Work:
+    return Work("elementwise", "aten::relu", "float32", n, 8 * n, (n, 8 * n, n, n, 1e6, 1, 0, 0), (0,) * 8)
+
+
+def test_the_parts_of_an_op_are_those_of_its_floor() -> None:
+    product, relu = made.matmul(64), activation()
+    learnt = {
+        "matmul": made.family([product], [0.0], made.FLAT),
+        "elementwise": replace(made.family([relu], [0.0], made.FLAT), feature_names=fitted_features("elementwise")),
+    }
+    fit = made.device(learnt)
+    parts = [2e-6, product.flops * 5e-11, product.bytes * 1e-10]
+    assert parts_of(product, 1e-3, fit) == pytest.approx([1e-3 * part / sum(parts) for part in parts])
+    # The arithmetic of an op of one instruction is told by the peak, not by its floor.
+    start, arithmetic, traffic = parts_of(relu, 2e-3, fit)
+    assert start == pytest.approx(2e-3 * 2e-6 / (2e-6 + 1e6 * 5e-11 + 8e6 * 1e-10))
+    assert arithmetic == pytest.approx(8 * 1e6 / 1e11)
+    assert traffic == pytest.approx(2e-3 - start - arithmetic)
+    assert parts_of(relu, 1e-6, fit)[1] == pytest.approx(1e-6 - parts_of(relu, 1e-6, fit)[0])
+    assert parts_of(product, 1e-3, made.device()) == pytest.approx(
+        [1e-3 * part / sum(roofline_parts(product, made.device())) for part in roofline_parts(product, made.device())]
+    )
+
+
+def test_what_is_left_of_an_op_in_a_kernel() -> None:
+    fit, work = made.device(), activation()
+    start, arithmetic, traffic = parts_of(work, 2e-3, fit)
+
+    def left(op: str = "aten::relu", where: DeviceFit = fit, **place: Any) -> float:
+        return _left(work, op, 2e-3, Place(0, **{"first": False, "traffic": 0.0, **place}), where)
+
+    assert left() == pytest.approx(arithmetic)
+    assert left(first=True, traffic=0.25) == pytest.approx(start + arithmetic + traffic / 4)
+    assert left(again=True) == pytest.approx(2 * arithmetic)
+    # The compiler has no vector library for a hyperbolic tangent and draws numbers one by one; a GPU does neither.
+    assert left("aten::tanh") - left() == pytest.approx(1e6 * 1e-9)
+    random = replace(work, family="random")
+    drawn = _left(random, "aten::rand", 2e-3, Place(0, traffic=0.0), fit) - parts_of(random, 2e-3, fit)[1]
+    assert drawn == pytest.approx(1e6 * 4.4e-9)
+    gpu = replace(fit, device="cuda")
+    assert left("aten::tanh", gpu) == left("aten::relu", gpu)
+
+
+def test_on_a_gpu_what_is_not_the_start_is_traffic() -> None:
+    gpu = replace(made.device(dispatch_seconds=2e-6), device="cuda")
+    assert parts_of(activation(), 1e-3, gpu) == pytest.approx((2e-6, 0.0, 998e-6))
+    assert parts_of(activation(), 1e-6, gpu) == pytest.approx((1e-6, 0.0, 0.0))
+
+
+class Product(nn.Module):
+    """Of matrices that lie as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def test_only_convolutions_are_laid_out_anew(cpu: Profile) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Flatten(), nn.Linear(16 * 36, 64), Product())
+    eager, compiled = (price(m, cpu, (16, 3, 8, 8), device="cpu") for m in (model, torch.compile(model)))
+    rows = list(zip(eager.priced.families, eager.priced.seconds, compiled.priced.seconds, strict=True))
+    assert [before == after for family, before, after in rows if family == "matmul"] == [True, True]
+    assert [before == after for family, before, after in rows if family == "convolution"] == [False]
 
 
 def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile, no_plans: None) -> None:

@@ -14,11 +14,14 @@ from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     LEAST_SHARE,
     LOOPS_BY_FLOOR,
+    PUBLISHED,
     floor_parts,
     floor_seconds,
     roofline_seconds,
 )
+from placer.pricing.gpu import edition
 from placer.pricing.kernels import SUFFIX
+from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import op_label
 from placer.pricing.page_faults import SETTLED
 from placer.pricing.residual_inputs import fitted_features
@@ -128,6 +131,34 @@ def test_a_trace_is_priced_call_by_call() -> None:
     assert priced.families == ("matmul", "elementwise", "matmul")
     assert priced.seconds[0] == priced.seconds[2] != priced.seconds[1]
     assert priced.host_seconds == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("missing", ["dispatch_seconds", "flops/float32", "bytes_per_second"])
+def test_a_fit_without_a_floor_is_refused(missing: str) -> None:
+    fit = device()
+    for rates in ({k: v for k, v in fit.rates.items() if k != missing}, {**fit.rates, missing: 0.0}):
+        with pytest.raises(ProfileError, match=rf"cannot price on cpu: it has no {missing}; run: placer calibrate"):
+            CostModel(replace(fit, rates=rates))
+    nothing = family([matmul(64)], [0.0], {"flops": 1.0})
+    with pytest.raises(ProfileError, match="it has no latency of matmul; run"):
+        CostModel(device({"matmul": nothing}))
+
+
+def test_a_fit_over_other_published_prices_is_refused() -> None:
+    """The residual of a calibrated GPU is learnt over what is published of it, in this edition."""
+    gpu = replace(device(), device="cuda", gpu="Tesla T4")
+
+    def built_on(edition: float, **values: str) -> CostModel:
+        learnt = family([on_accelerator(matmul(64))], [math.log(2.0)], {**FLAT, PUBLISHED: edition})
+        return CostModel(replace(gpu, families={"matmul": learnt}, **values))
+
+    now = built_on(edition())
+    (plain,) = CostModel(gpu).price_works([matmul(64)])[0]
+    assert now.price_works([matmul(64)])[0] == [pytest.approx(2 * plain, rel=1e-3)]
+    assert now.provenance == "calibrated"
+    for refused in (lambda: built_on(edition() + 1.0), lambda: built_on(edition(), gpu="")):
+        with pytest.raises(ProfileError, match="other published times"):
+            refused()
 
 
 def test_a_fit_of_other_features_is_refused() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from described import feature, spec, work
 
-from placer.pricing.describe import amounts, describe_step, different_works, feature_names
+from placer.pricing.describe import amounts, describe_step, different_works, feature_names, ops_inside
 from placer.pricing.families import FAMILIES, family_of
 from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.tracing.trace_data import OpCall, Trace
@@ -133,3 +133,20 @@ def test_an_op_in_a_loop_has_a_shorter_reuse_distance_than_one_that_stands_alone
     assert [feature(found, "first") for found in works] == [1, 0, 0, 1]
     assert [feature(found, "reuse_distance") for found in works] == [8 << 20, 0, 0, 128]
     assert [amounts(found)["reuse_distance"] for found in works] == [pytest.approx(0.9, abs=1e-6), 0, 0, 0]
+
+
+def test_what_a_family_does_not_say_is_the_usual() -> None:
+    plain = work("aten::add", [spec(8), spec(8)], [spec(8)])
+    assert ops_inside(plain) == 1
+    product = work("aten::mm", [spec(8, 8), spec(8, 8)], [spec(8, 8)])
+    assert (FAMILIES["matmul"].variant(product), FAMILIES["matmul"].evaluates(product)) == ("", False)
+
+
+def test_an_operand_that_is_written_counts_also_where_the_result_is_smaller() -> None:
+    assert work("aten::never_heard_of_", [spec(8, 8)], [spec(8)], in_place=True).family == "elementwise"
+
+
+def test_gradients_are_recorded_around_forward_ops_alone() -> None:
+    call = OpCall("aten::relu", (spec(8),), (spec(8),))
+    modes = {mode: describe_step(Trace((call,), mode, (), (), (), ()))[0] for mode in ("train", "infer")}
+    assert [feature(modes[mode], "recording") for mode in ("train", "infer")] == [1, 0]

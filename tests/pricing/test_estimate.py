@@ -18,7 +18,7 @@ from torch import nn
 from placer import machine, profile
 from placer.errors import ProfileError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict
+from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict, speeds
 from placer.pricing.speeds import beside, cpu_speeds, speeds_path
 from placer.profile import Profile
 from placer.tracing import Trace, trace
@@ -105,11 +105,12 @@ def test_the_head_of_every_shipped_profile_can_be_read_alone() -> None:
 
 
 def test_a_small_step_tells_how_fast_ops_are_started(intel: Profile) -> None:
-    def speeds(small_step: float) -> CpuSpeeds:
+    def found(small_step: float) -> CpuSpeeds:
         return beside(intel, MeasuredSpeeds(small_step, 3e11, 4e10), threads=2)
 
-    assert speeds(2e-4).dispatch_seconds == pytest.approx(2 * speeds(1e-4).dispatch_seconds)
-    assert (speeds(1e-4).flops_per_second, speeds(1e-4).bytes_per_second) == (3e11, 4e10)
+    slow, fast = found(2e-4), found(1e-4)
+    assert slow.dispatch_seconds == pytest.approx(2 * fast.dispatch_seconds)
+    assert (fast.flops_per_second, fast.bytes_per_second) == (3e11, 4e10)
 
 
 def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
@@ -134,28 +135,47 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
     return taken
 
 
-def test_speeds_are_measured_once_for_each_number_of_threads(intel: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = counted(monkeypatch)
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
+    """The speeds of a CPU, without the half second that measuring them takes; grows by one with every measurement."""
+    return counted(monkeypatch)
+
+
+def test_speeds_are_measured_once_for_each_number_of_threads(intel: Profile, measured: list[MeasuredSpeeds]) -> None:
     found = [cpu_speeds(FACTS, intel, threads) for threads in (2, 2, 1, 2, 1)]
-    assert len(taken) == 2
+    assert len(measured) == 2
     assert found[0] == found[1] == found[3]
     cpu_speeds({**FACTS, "cpu": "another"}, intel, 2)
-    assert len(taken) == 3
+    assert len(measured) == 3
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"threads": 3}', "\x00", None])
+@pytest.mark.parametrize("damage", ['{"threads": 3}', None])
 def test_speeds_that_cannot_be_read_are_measured_again(
-    damage: str | None, intel: Profile, monkeypatch: pytest.MonkeyPatch
+    damage: str | None, intel: Profile, measured: list[MeasuredSpeeds]
 ) -> None:
-    taken = counted(monkeypatch)
     cpu_speeds(FACTS, intel, 2)
     text = speeds_path().read_text()
     wrong = json.loads(text)
     wrong["threads"]["2"]["flops_per_second"] = -1.0
     speeds_path().write_text(json.dumps(wrong) if damage is None else damage)
     cpu_speeds(FACTS, intel, 2)
-    assert len(taken) == 2
+    assert len(measured) == 2
     assert speeds_path().read_text() == text
+
+
+def test_what_no_measurement_gives_is_no_speed(tmp_path: Path) -> None:
+    good = {"dispatch_seconds": 1e-6, "flops_per_second": 1e11, "bytes_per_second": 1e10}
+    assert speeds._speeds(good) == CpuSpeeds(**good)
+    for value in (-1.0, 0.0, "fast", None, math.inf, math.nan, {}):
+        assert speeds._speeds({**good, "flops_per_second": value}) is None
+    assert speeds._speeds({**good, "colour": 1.0}) is speeds._speeds({}) is speeds._speeds(None) is None
+    file = tmp_path / "speeds.json"
+    assert speeds._read(file) == {}
+    for text in ("", "[]", "3", '{"threads": 3}', "{}", "\x00", "\udcff"):
+        file.write_bytes(text.encode(errors="surrogateescape"))
+        assert speeds._read(file) == {}
+    file.write_text('{"threads": {}, "of": 1}')
+    assert speeds._read(file) == {"threads": {}, "of": 1}
 
 
 def test_a_home_that_cannot_be_written_costs_only_the_next_measurement(
@@ -172,6 +192,7 @@ GPU = {"device": "cuda", "name": "Tesla T4", "memory_bytes": 16 * 10**9, "driver
 
 
 def with_gpu(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    counted(monkeypatch)
     monkeypatch.setattr(machine, "fingerprint", lambda: {**FACTS, "accelerators": [{**GPU, **changed}]})
 
 
@@ -181,7 +202,7 @@ def test_an_accelerator_is_found_by_the_name_that_its_driver_gives(
 ) -> None:
     with_gpu(monkeypatch, name=name)
     found = estimated_profile(None, WHY, 2)
-    assert (found.devices(), found.estimated) == (("cpu", "cuda"), True)
+    assert (found.devices(), found.estimated, found.complete) == (("cpu", "cuda"), True, True)
     priced = predict(step(64, 64, rows=8), found, devices=found.devices(), threads=2)
     assert {device: p.provenance for device, p in priced.items()} == {"cpu": "published", "cuda": provenance}
 
@@ -212,7 +233,7 @@ def test_the_calibration_of_an_accelerator_is_kept_while_its_host_is_the_same(
     assert estimated_profile(both, WHY, 2).fit("cuda").gpu == "Tesla T4"
 
 
+@pytest.mark.usefixtures("measured")
 def test_an_estimate_is_never_written_as_a_calibration(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="estimate"):
         profile.save(estimated_profile(None, WHY, 2), tmp_path / "p.json")
-

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.pricing import describe_step
-from placer.pricing.fusion import Place, places_in_kernels
+from placer.pricing.fusion import LARGEST, Place, places_in_kernels
 from placer.tracing import OpCall, trace
 from placer.workload import make_workload
 
@@ -67,7 +67,7 @@ def test_a_value_read_twice_is_read_once() -> None:
 def test_products_stand_between_kernels() -> None:
     found = placed(lambda x, a, b: (x.relu() @ a).tanh() @ b)
     assert found.kernels == 2
-    assert all(place == Place() for place in found.all("mm"))
+    assert all(place == Place(-1, first=False, traffic=1.0, again=False) for place in found.all("mm"))
     assert (found.of("relu").traffic, found.of("tanh").traffic) == (1.0, 1.0)  # each reads from memory and writes to it
 
 
@@ -110,3 +110,14 @@ def test_a_value_that_the_model_returns_is_written_also_where_its_kernel_reads_i
     assert (last.kernels, every.kernels) == (1, 1)
     assert sum(place.traffic for place in last.places) == pytest.approx(1.0)
     assert sum(place.traffic for place in every.places) == pytest.approx(2.0)
+
+
+def test_a_kernel_holds_so_many_calls_and_no_more() -> None:
+    def chain(x: Tensor, *_: Tensor) -> Tensor:
+        for _ in range(2 * LARGEST + 1):
+            x = x.sin()
+        return x
+
+    found = placed(chain)
+    held = [sum(place.kernel == each for place in found.places) for each in {place.kernel for place in found.places}]
+    assert sorted(held) == [1, LARGEST, LARGEST]

@@ -172,7 +172,7 @@ def test_only_the_ratio_of_a_change_of_units_matters(points: tuple[Array, Array,
     assert Residual(scaled).predict(2 * new, ops[:10])[0] == pytest.approx(Residual(plain).predict(new, ops[:10])[0])
 
 
-@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 100, 331])
+@pytest.mark.parametrize("n", [1, 2, 47, 48, 49, 100, 151])
 def test_a_triangular_matrix_is_inverted(n: int) -> None:
     random = np.random.default_rng(n)
     a = random.normal(size=(n, n))
@@ -180,3 +180,14 @@ def test_a_triangular_matrix_is_inverted(n: int) -> None:
     inverse = lower_inverse(lower)
     assert np.triu(inverse, 1).max(initial=0.0) == 0.0
     assert inverse @ lower == pytest.approx(np.eye(n), abs=1e-9)
+
+
+def test_what_is_covered_is_a_sampled_op_near_the_samples(points: tuple[Array, Array, Array]) -> None:
+    x, ops, y = points
+    fit = replace(make_fit(x, ops, y), feature_names=("a", "b", "kinds"))
+    low, high = x.min(0), x.max(0)
+    inside, apart = (low + high) / 2, np.diag([1.1, 1.1, 99.0])
+    asked = np.array([inside, high + 1.0, high + apart[0], low - apart[1], inside + apart[2], inside])
+    found = Residual(fit).covers(asked, np.array([0, 1, 0, 0, 0, UNKNOWN_OP]))
+    assert found.tolist() == [True, True, False, False, True, False]
+    assert not Residual(replace(fit, measured=0)).covers(asked, np.zeros(6)).any()

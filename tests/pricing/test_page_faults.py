@@ -14,6 +14,7 @@ from placer.pricing.page_faults import (
     STEPS,
     Heap,
     HeapState,
+    _with_updates,
     fresh_memory,
 )
 from placer.tracing.trace_data import MemoryEvent, OpCall, TensorSpec, Trace
@@ -105,6 +106,20 @@ def test_updates_take_memory_of_their_own() -> None:
     calls = tuple(OpCall(f"optimizer::{name}", (parameter,), (), phase="optimizer") for name in ("Adam", "Adam"))
     assert fresh_memory(step(optimizer="Adam", calls=calls), HeapState()).total > 0
     assert fresh_memory(step(optimizer="SGD", calls=calls), HeapState()).total == 0
+
+
+def test_what_an_update_takes_is_told_from_what_the_step_takes() -> None:
+    large, small = TensorSpec((MIB,), (1,), "float32"), TensorSpec((1,), (1,), "float32")
+    calls = tuple(OpCall("optimizer::Adam", (spec, small), (), phase="optimizer") for spec in (large, small, large))
+    found = _with_updates(step((0, 0, MIB), (0, 1, MIB), (1, 2, 100), (2, 0, 0), optimizer="Adam", calls=calls))
+    own, updates = found[:3], found[3:]
+    assert [(event.call, event.buffer, event.nbytes) for event in own] == [(0, 0, MIB), (0, 1, MIB), (2, 0, 0)]
+    assert [(event.call, event.nbytes) for event in updates] == [
+        (0, 4 * MIB), (0, 4 * MIB), (1, 0), (1, 0), (2, 4 * MIB), (2, 4 * MIB), (3, 0), (3, 0),
+    ]  # fmt: skip
+    names = [event.buffer for event in updates if event.nbytes]
+    assert len(set(names)) == 4
+    assert max(names) < 0
 
 
 @pytest.mark.parametrize("state", [HeapState(), SETTLED, HeapState(MIB, 3 * MIB)])

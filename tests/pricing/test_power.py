@@ -10,18 +10,20 @@ from torch import nn
 from placer import tracing
 from placer.pricing import Prediction, Residence, gpu_profile, predict
 from placer.pricing.power import CPU_FULL, CPU_IDLE, GPU_IDLE, power_limit, step_watts
-from placer.profile import load_cached
 from placer.profile.profile import Profile
 from placer.workload import make_workload
 
 
 @pytest.fixture
-def host() -> Profile:
-    return load_cached("amd-epyc-2-core")
+def host(handmade_profile: Profile) -> Profile:
+    """A CPU of four hardware threads, calibrated with one and with two."""
+    cpu, _ = handmade_profile.fits
+    fits = (replace(cpu, threads=1), replace(cpu, threads=2))
+    return replace(handmade_profile, fits=fits, fingerprint={**handmade_profile.fingerprint, "cores": 4})
 
 
 def priced(profile: Profile, size: int, threads: int = 1) -> Prediction:
-    net = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size))
+    net = nn.Sequential(nn.Linear(size, size, device="meta"), nn.ReLU(), nn.Linear(size, size, device="meta"))
     trace = tracing.trace(make_workload(net, (size, size), mode="train"))
     device = profile.devices()[0]
     return predict(trace, profile, devices=(device,), threads=threads, residence=Residence(here=False))[device]

@@ -15,7 +15,7 @@ from placer.errors import ProfileError
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence
-from placer.pricing.predict import Z90, cost_model, coverage, log_sigma, one_time_parts, predict
+from placer.pricing.predict import Z90, checked, cost_model, coverage, log_sigma, one_time_parts, predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
@@ -133,3 +133,19 @@ def test_a_step_without_ops() -> None:
     priced = CostModel(fit).price(empty)
     assert coverage(priced) == 1.0
     assert log_sigma(priced, fit, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("wrong", [
+    {"low": 0.0}, {"low": -1.0}, {"low": 2.0}, {"high": 0.5}, {"high": math.inf}, {"step_seconds": math.nan},
+    {"step_seconds": 2e9, "high": 3e9}, {"total_seconds": math.inf},
+])  # fmt: skip
+def test_times_that_make_no_sense_are_the_profiles_fault(
+    wrong: dict[str, float], make_prediction: Callable[..., Prediction], handmade_profile: Profile
+) -> None:
+    right = make_prediction("cuda", 1.0)
+    assert checked(right, handmade_profile, "cuda") is right
+    with pytest.raises(ProfileError, match="numbers of profile in memory for cuda make no sense"):
+        checked(replace(right, **wrong), handmade_profile, "cuda")
+    priced = replace(right.priced, seconds=(math.inf, *right.priced.seconds[1:]))
+    with pytest.raises(ProfileError, match="make no sense"):
+        checked(replace(right, priced=priced), handmade_profile, "cuda")

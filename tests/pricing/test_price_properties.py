@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from placer import profile as profiles
 from placer.errors import ProfileError
-from placer.pricing.cost_model import CostModel
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
@@ -30,16 +29,16 @@ from placer.workload import make_workload
 RECORD = Path(__file__).resolve().parents[2] / "calibration" / "records" / "cpu-2-core" / "profile.json"
 
 
-def real_profiles() -> dict[str, Profile]:
-    """Profiles of real machines: the committed record's, and those that come with placer."""
+def real_profiles(shipped: Sequence[str] = ()) -> dict[str, Profile]:
+    """Profiles of real machines: the committed record's, and those that come with placer, or these of them."""
     return {"record": profiles.load(RECORD, samples=False)} | {
-        name: profiles.load(name, samples=False) for name in profiles.shipped()
+        name: profiles.load(name, samples=False) for name in shipped or profiles.shipped()
     }
 
 
 @pytest.fixture(scope="module")
 def measured_profiles() -> dict[str, Profile]:
-    return real_profiles()
+    return real_profiles(("amd-epyc-2-core",))  # `make soak` has them all
 
 
 @pytest.fixture
@@ -182,14 +181,6 @@ def test_a_step_without_ops_takes_time_on_every_device(data: str, handmade_profi
     for name in ("cpu", "cuda"):
         found = predict(empty, handmade_profile, devices=(name,), data=data)[name]
         check(found)
-
-
-@pytest.mark.parametrize("missing", ["dispatch_seconds", "flops/float32", "bytes_per_second"])
-def test_a_fit_without_a_floor_is_refused(missing: str, handmade_profile: Profile) -> None:
-    fit = handmade_profile.fit("cpu")
-    for rates in ({k: v for k, v in fit.rates.items() if k != missing}, {**fit.rates, missing: 0.0}):
-        with pytest.raises(ProfileError, match=rf"cannot price on cpu: it has no {missing}; run: placer"):
-            CostModel(replace(fit, rates=rates))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

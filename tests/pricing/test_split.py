@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.pricing import Residence, predict, predict_split
+from placer.pricing import Residence, Span, on_both, predict, predict_split
 from placer.pricing.prediction import Prediction
 from placer.pricing.split_trace import split_trace
 from placer.profile.profile import Profile
@@ -99,6 +99,43 @@ def test_with_all_but_a_little_on_the_cpu_it_is_the_cpus_step_and_the_copies(han
     found, cpu = priced(handmade_profile, workload, traced), alone(handmade_profile, workload, traced)["cpu"]
     assert found.step_seconds - found.components["copy"] == pytest.approx(cpu.step_seconds, rel=0.1)
     assert found.threads == cpu.threads
+
+
+def test_the_frameworks_time_on_the_cpu_lies_between_its_ops(handmade_profile: Profile) -> None:
+    """It is the host's, once for each of the CPU's ops; each op is shown once on the host's clock."""
+    cpu, cuda = handmade_profile.fits
+    slow = dataclasses.replace(handmade_profile, fits=(dataclasses.replace(cpu, framework={"forward_op": 1e-3}), cuda))
+    workload, traced = divided(Chain(), ["first", "second"], (4096, 32), mode="infer")
+    before, after = priced(handmade_profile, workload, traced), priced(slow, workload, traced)
+    assert after.priced.split is not None
+    ops = len(after.priced.split.cpu.trace.calls)
+    assert after.step_seconds - before.step_seconds == pytest.approx(ops * 1e-3)
+    spans: list[Span] = []
+    on_both(after.priced.split, data="host", spans=spans)
+    calls = [span.call for span in spans if span.lane == "host" and span.call >= 0]
+    assert sorted(calls) == list(range(len(traced.calls)))
+
+
+def test_a_step_is_bounded_by_what_either_device_is(handmade_profile: Profile) -> None:
+    cpu, cuda = handmade_profile.fits
+    weak = dataclasses.replace(cpu, rates={**cpu.rates, "flops/float32": 1e8})
+    workload, traced = divided(Chain(), ["first", "second"], (256, 32))
+    found = priced(dataclasses.replace(handmade_profile, fits=(weak, cuda)), workload, traced)
+    assert found.bounded_by == "arithmetic"
+
+
+def test_values_are_read_where_they_are_made() -> None:
+    class Read(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = super().forward(x)
+            return y * float(y.sum())
+
+    model = Chain()
+    model.second = Read(nn.Linear(64, 48))
+    for names, syncs in (("second", (1, 0)), ("first", (0, 1))):
+        workload, traced = divided(model, names, (BATCH, 32), mode="infer")
+        found = split_trace(traced, cpu_part(workload), "host")
+        assert (found.cpu.syncs, found.accelerator.syncs) == syncs
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -242,4 +279,3 @@ def test_a_long_run_and_a_short_one(handmade_profile: Profile) -> None:
     workload, traced = divided(Recommender(), "tables", example=rows(), steps=10)
     found = priced(handmade_profile, workload, traced)
     assert found.total_seconds == pytest.approx(found.one_time_seconds + 10 * found.step_seconds)
-

@@ -47,11 +47,18 @@ def test_calls_that_differ_in_less_than_an_octave_stand_in_one_place() -> None:
     assert octave(0.0) == octave(0.5) == 0.0
 
 
-def test_a_context_knows_the_step_and_takes_the_place_of_an_op() -> None:
+def test_a_context_knows_the_step() -> None:
     x = TensorSpec((4,), (1,), "float32")
     calls = tuple(OpCall(op, (x,), (x,)) for op in ("aten::relu", "aten::exp", "aten::relu"))
     whole = Context.of(Trace(calls, "train", (), (), (), (), peak_activation_bytes=64))
-    assert (whole.footprint_bytes, whole.kinds, whole.recording) == (64, 2, True)
-    here = whole.at(Place(32.0, 16.0, first=True))
-    assert here.sizes == (64.0, 2.0, 32.0, 16.0)
-    assert here.first
+    assert (whole.footprint_bytes, whole.kinds, whole.recording, whole.updates) == (64, 2, True, 1)
+    assert whole.sizes == (64.0, 2.0, 0.0, 0.0)
+
+
+def test_a_context_of_a_training_step_counts_its_updates_and_what_was_evicted() -> None:
+    x = TensorSpec((4,), (1,), "float32")
+    calls = tuple(OpCall("optimizer::SGD", (x,), (), phase="optimizer") for _ in range(3))
+    found = Context.of(Trace(calls, "infer", (), (), (), (), python_calls=8, evicted_calls=2.0))
+    assert (found.updates, found.evicted, found.recording) == (3, 0.25, False)
+    assert Context.of(Trace((), "infer", (), (), (), (), evicted_calls=2.0)).evicted == 1.0
+    assert Context.of(Trace((), "infer", (), (), (), ())).kinds == 1

@@ -9,9 +9,10 @@ import pytest
 
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
-from placer.pricing.timeline import Span, StepTime, copy_seconds, on_accelerator, on_cpu
+from placer.pricing.timeline import Span, StepTime, copy_seconds, on_accelerator, on_cpu, step_components
 from placer.profile.profile import DeviceFit
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
+from placer.workload import Loading
 
 MEGABYTE = TensorSpec((250_000,), (1,), "float32")
 
@@ -50,6 +51,74 @@ def test_on_the_cpu_everything_adds_up() -> None:
     step = on_cpu(priced([1e-3, 2e-3]), fit({"forward_op": 1e-4, "step": 5e-5}))
     assert step.components == {"compute": pytest.approx(3e-3), "dispatch": pytest.approx(2 * 1e-4 + 5e-5)}
     assert_adds_up(step)
+
+
+def test_the_frameworks_time_lies_evenly_between_the_ops_of_a_cpu() -> None:
+    spans: list[Span] = []
+    on_cpu(priced([2.0, 3.0]), fit({"step": 1.0}), spans=spans)
+    assert spans == [Span("host", "", 0.5, 2.0, 0), Span("host", "", 3.0, 3.0, 1)]
+
+
+def test_both_clocks_are_shown_from_where_the_host_begins_the_step() -> None:
+    """The third of steps that follow each other, while the device is still busy with the second."""
+    spans: list[Span] = []
+    on_accelerator(priced([2.0, 3.0], [1.0, 1.0]), fit(launch_seconds=0.5), data="device", spans=spans)
+    assert spans == [
+        Span("host", "", 0.0, 1.0, 0), Span("device", "", 7.5, 2.0, 0),
+        Span("host", "", 1.0, 1.0, 1), Span("device", "", 9.5, 3.0, 1),
+    ]  # fmt: skip
+
+
+def test_copies_are_shown_where_they_are() -> None:
+    known = fit(**COPIES, issue_seconds=1e-6, sync_seconds=1e-5)
+    ops = priced([1e-3], [1e-4], batch=(MEGABYTE,), outputs=(MEGABYTE,), mode="infer")
+    shown: dict[str, list[tuple[str, str, float]]] = {}
+    for data in ("host", "pinned"):
+        spans: list[Span] = []
+        on_accelerator(ops, known, data=data, spans=spans)
+        assert [(span.lane, span.seconds) for span in spans if span.call == 0] == [
+            ("host", pytest.approx(1e-4)), ("device", pytest.approx(1e-3)),
+        ]  # fmt: skip
+        shown[data] = [(span.lane, span.label, pytest.approx(span.seconds)) for span in spans if span.label]
+    out = ("host", "copy out", 2e-3 + 2e-5)
+    assert shown == {
+        "host": [("host", "copy in", 1e-3 + 1e-5), out], "pinned": [("device", "copy in", 1e-4 + 1e-6), out],
+    }  # fmt: skip
+
+
+def test_what_is_left_of_a_step_is_copies_then_waits_then_the_hosts() -> None:
+    asked = ((4.0, 3.0), (4.0, 5.0), (12.0, 3.0))
+    parts = [step_components(10.0, busy=busy, copy=copy, sync=2.0) for busy, copy in asked]
+    assert parts == [
+        {"compute": 4.0, "dispatch": 1.0, "copy": 3.0, "sync": 2.0},
+        {"compute": 4.0, "dispatch": 0.0, "copy": 5.0, "sync": 1.0},
+        {"compute": 12.0, "dispatch": -2.0, "copy": 0.0, "sync": 0.0},
+    ]
+
+
+def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
+    ops = priced([1e-3], [1e-4])
+    steps = {
+        (device, overlapped): run(ops, fit(), loading=Loading(3e-3, overlapped), **more)
+        for device, run, more in (("cpu", on_cpu, {}), ("cuda", on_accelerator, {"data": "device"}))
+        for overlapped in (False, True)
+    }
+    seconds = {key: (step.seconds, step.components["loading"]) for key, step in steps.items()}
+    assert seconds == {
+        ("cpu", False): pytest.approx((4e-3, 3e-3)), ("cpu", True): pytest.approx((3e-3, 2e-3)),
+        ("cuda", False): pytest.approx((3.1e-3, 2.1e-3)),  # the device works while the host loads
+        ("cuda", True): pytest.approx((3e-3, 2e-3)),
+    }  # fmt: skip
+    quick = on_cpu(ops, fit(), loading=Loading(1e-4, overlapped=True))
+    assert (quick.seconds, quick.components["loading"]) == (1e-3, 0.0)
+
+
+def test_a_step_without_ops_takes_what_starting_one_does() -> None:
+    empty = priced([])
+    assert on_cpu(empty, fit(dispatch_seconds=2e-6)).components == {"compute": 0, "dispatch": 2e-6}
+    assert on_accelerator(empty, fit(dispatch_seconds=2e-6), data="device").seconds == pytest.approx(2e-6)
+    spread = on_accelerator(empty, fit({"step": 5e-6}, dispatch_seconds=2e-6), data="device")
+    assert spread.seconds == pytest.approx(5e-6)
 
 
 def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:
@@ -91,6 +160,7 @@ def test_a_sync_waits_for_the_device_and_costs_its_own_time() -> None:
     assert waits.seconds == pytest.approx(1e-4 + 1e-5 + 1e-3 + 2e-5)
     assert waits.components["sync"] == pytest.approx(2e-5)
     assert_adds_up(waits)
+    assert on_accelerator(priced([1e-3], [1e-4], syncs=1), fit(), data="device").components["sync"] == 0.0
 
 
 def test_an_op_of_many_kernels_runs_while_it_is_issued() -> None:

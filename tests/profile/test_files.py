@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
+import random
 import re
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from busy_store import keep_busy
+from killed_writer import replaced
 from torch import nn
 
 import placer
@@ -24,52 +26,50 @@ from placer.decision import history
 from placer.profile import files as store
 from placer.profile.profile import Profile
 
-TESTS = Path(__file__).parents[1]
+posix = pytest.mark.skipif(os.name != "posix", reason="forks, and kills itself")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # beside threads
 #: A save that is done after fewer operations than this is not the one that was looked at.
 LEAST_OPERATIONS = 8
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TESTS / program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@posix
 def test_kill_9_before_any_file_operation_leaves_the_old_profile_or_the_new(
     handmade_profile: Profile, tmp_path: Path
 ) -> None:
     old, new = handmade_profile, replace(handmade_profile, seconds=99.0)
-    target, source = tmp_path / "folder" / "p.json", profiles.save(new, tmp_path / "new.json")
+    target, data = tmp_path / "folder" / "p.json", profiles.save(new, tmp_path / "new.json").read_bytes()
     before = profiles.save(old, tmp_path / "old.json").read_bytes()
     seen = []
     for nth in range(1, 100):
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(before)
-        done = run("killed_writer.py", str(target), str(source), str(nth))
+        ended = replaced(target, data, nth)
         found = replace(profiles.load(target), name="")
         assert found in (old, new), nth
         seen.append(found.seconds)
-        if done.returncode == 0:
+        if ended > 0:
             break
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert ended == -signal.SIGKILL
     assert len(seen) > LEAST_OPERATIONS
     assert seen == sorted(seen)  # old, up to the rename; new from there on
     assert set(seen) == {old.seconds, new.seconds}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@posix
 def test_kill_9_before_the_first_profile_is_there_leaves_none_or_all_of_it(
     handmade_profile: Profile, tmp_path: Path
 ) -> None:
-    source = profiles.save(handmade_profile, tmp_path / "new.json")
-    operations = int(run("killed_writer.py", str(tmp_path / "count" / "p.json"), str(source), "0").stdout)
+    data = profiles.save(handmade_profile, tmp_path / "new.json").read_bytes()
+    operations = replaced(tmp_path / "count" / "p.json", data, 0)
+    assert operations > LEAST_OPERATIONS
     for nth in (1, 2, operations // 2, operations):
         target = tmp_path / f"folder {nth}" / "p.json"
-        assert run("killed_writer.py", str(target), str(source), str(nth)).returncode == -signal.SIGKILL
+        assert replaced(target, data, nth) == -signal.SIGKILL
         if target.exists():
             assert replace(profiles.load(target), name="") == handmade_profile
 
 
+@posix
 def test_processes_reading_and_writing_together_see_whole_profiles(handmade_profile: Profile, tmp_path: Path) -> None:
     target = profiles.save(handmade_profile, tmp_path / "p.json")
     sources = [
@@ -77,12 +77,9 @@ def test_processes_reading_and_writing_together_see_whole_profiles(handmade_prof
         for day in (1, 2, 3)
     ]
     profiles.save(profiles.load(sources[0]), target)
-    command = [sys.executable, str(TESTS / "busy_store.py"), str(target), *sources, "0.5"]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    for process in running:
-        output, errors = process.communicate(timeout=100)
-        assert process.returncode == 0, errors
-        writes, reads = map(int, output.split())
+    with multiprocessing.get_context("fork").Pool(3, random.seed) as pool:
+        found = pool.starmap_async(keep_busy, [(target, sources, 0.5)] * 3, chunksize=1).get(100)
+    for writes, reads in found:
         assert writes > 0
         assert reads > writes
 

@@ -71,19 +71,6 @@ def document() -> dict[str, Any]:
     return loaded
 
 
-def listed(schema: int) -> dict[str, Any]:
-    """The profile as the formats before 3 wrote it."""
-    old = document()
-    old["schema"] = schema
-    families = make_profile().fits[0].families
-    for fit in old["fits"]:
-        for name, family in fit["families"].items():
-            del family["points"], family["weights"]
-            points = families[name]
-            family |= {key: getattr(points, key).tolist() for key in ("x", "op_index", "y", "point_noise")}
-    return old
-
-
 def written(path: Path, content: bytes | dict[str, Any]) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
@@ -272,23 +259,6 @@ def test_versions_have_their_own_errors(tmp_path: Path) -> None:
         profiles.load(written(tmp_path / "old.json", {**base, "schema": profiles.OLDEST_SCHEMA - 1}))
 
 
-def test_format_1_is_read_as_it_was_meant() -> None:
-    old = listed(1)
-    for fit in old["fits"]:
-        del fit["reference"]
-        for family in fit["families"].values():
-            del family["measured"]
-    found = decode(json.dumps(old).encode(), "p")
-    family = found.fits[0].families["matmul"]
-    assert (found.schema, found.fits[0].reference, family.measured) == (profiles.SCHEMA, "", 3)
-    assert family.point_noise == pytest.approx((0.01, 0.02, 0.01))  # the family's noise came on top of a point's own
-    assert decode(encode(found), "p") == found
-
-
-def test_format_2_lists_what_format_3_packs() -> None:
-    assert decode(json.dumps(listed(2)).encode(), "p") == make_profile()
-
-
 FAMILY = ("fits", 0, "families", "matmul")
 WRONG: list[tuple[tuple[Any, ...], Any]] = [
     (("created",), 5), (("created",), "a\nb"), (("created",), "\x1b[31m"), (("created",), "\ud800"),
@@ -317,16 +287,6 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
 ]  # fmt: skip
 
 
-WRONG_LISTED: list[tuple[tuple[Any, ...], Any]] = [
-    ((*FAMILY, "x"), [[1, 2], [3, 4]]), ((*FAMILY, "x", 1), [1]), ((*FAMILY, "x", 1), "ab"),
-    ((*FAMILY, "x", 1, 0), "1.5"), ((*FAMILY, "x", 1, 0), True), ((*FAMILY, "x", 1, 0), None),
-    ((*FAMILY, "x", 1, 0), 10**400), ((*FAMILY, "x", 1, 0), 1e999), ((*FAMILY, "x", 1, 0), 1e39),
-    ((*FAMILY, "op_index", 0), 2), ((*FAMILY, "op_index", 0), -1), ((*FAMILY, "op_index", 0), 0.5),
-    ((*FAMILY, "op_index"), [0, 1]), ((*FAMILY, "y"), [0.0]), ((*FAMILY, "y", 0), [1.0]),
-    ((*FAMILY, "point_noise", 0), -1.0),
-]  # fmt: skip
-
-
 def shown(item: object) -> str:
     return str(item)[:40].encode("ascii", "replace").decode()
 
@@ -334,11 +294,6 @@ def shown(item: object) -> str:
 @pytest.mark.parametrize(("place", "value"), WRONG, ids=shown)
 def test_a_wrong_value_is_named(place: tuple[Any, ...], value: Any) -> None:
     refused(document(), place, value)
-
-
-@pytest.mark.parametrize(("place", "value"), WRONG_LISTED, ids=shown)
-def test_a_wrong_value_of_format_2_is_named(place: tuple[Any, ...], value: Any) -> None:
-    refused(listed(2), place, value)
 
 
 def refused(broken: dict[str, Any], place: tuple[Any, ...], value: Any) -> None:

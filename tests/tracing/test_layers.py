@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -77,3 +79,21 @@ def test_module_calls_and_autograd_nodes_are_counted() -> None:
     # sum; two Linears of addmm, t and two accumulations (the first input needs no gradient); relu
     assert traced.autograd_nodes == 1 + 2 * 4 + 1
     assert trace(make_workload(nn.Linear(4, 4), (5, 4), mode="infer")).autograd_nodes == 0
+
+
+def test_a_copy_that_the_step_makes_of_a_layer_is_that_layer() -> None:
+    class Copies(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.last(torch.relu(copy.deepcopy(self.layer)(x) + self.layer(x)))
+            return result
+
+    found = trace(make_workload(Copies(), (3, 4), mode="infer"))
+    ran = [(call.op, call.layer) for call in found.calls if call.op in ("aten::addmm", "aten::relu")]
+    assert ran == [
+        ("aten::addmm", "layer"), ("aten::addmm", "layer"), ("aten::relu", ""), ("aten::addmm", "last"),
+    ]  # fmt: skip
+    assert found.module_calls == 4

@@ -4,6 +4,5 @@ These rates anchor the physical floor under every op, and a person can compare t
 """
 
 from placer.calibration.measuring.rates.device_rates import measure_rates, recount_fresh_pages
-from placer.calibration.measuring.rates.queueing import kernel_gap
 
-__all__ = ["kernel_gap", "measure_rates", "recount_fresh_pages"]
+__all__ = ["measure_rates", "recount_fresh_pages"]

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 
 from placer.calibration.measuring.clocks import WARM, keep_busy
-from placer.calibration.measuring.rates.copies import copy_rates
+from placer.calibration.measuring.health import synchronizer
 from placer.calibration.measuring.rates.first_use import first_use
-from placer.calibration.measuring.rates.fresh_pages import FreshPages
-from placer.calibration.measuring.rates.peaks import bytes_per_second, flops_per_second
+from placer.calibration.measuring.rates.peaks import bytes_per_second, flops_per_second, most_elements
 from placer.calibration.measuring.rates.queueing import measure_queue
-from placer.calibration.measuring.rates.timer import RateTimer
-from placer.calibration.measuring.timing import Clock
-from placer.calibration.measuring.waiting import synchronizer
+from placer.calibration.measuring.timing import Clock, RateTimer
 
 #: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-#: Rate that no sample corrects: calibration's own steps hardly touch a fresh page.
+#: What a byte costs more on pages that the system has just given and takes back afterwards: a rate that no sample
+#: corrects, since calibration's own steps hardly touch a fresh page.
 _FRESH = "fresh_seconds_per_byte"
+#: Bytes that are taken, written and given back: few enough to be counted many times.
+FRESH_BYTES = 16 << 20
+#: Memory of this process alone, as ``malloc`` asks for it.
+_PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
@@ -50,13 +54,40 @@ def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_count
     rates["bytes_per_second"] = bytes_per_second(device, timer)
     if synchronize is not None:
         rates.update(measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock))
-        rates.update(copy_rates(device, timer))
+        rates.update(_copy_rates(device, timer))
     if pages is not None:
         tiny = torch.ones(8)
         out = torch.empty_like(tiny)
         rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
         pages.count()
         rates[_FRESH] = pages.seconds_per_byte()
+    return rates
+
+
+def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
+    """What a copy costs: ``copy/{h2d,d2h}/{pageable,pinned}/`` seconds_per_tensor and bytes_per_second.
+
+    Copies run as placer issues them: from pinned memory to the device without waiting, all others until they are done.
+    """
+    rates: dict[str, float] = {}
+    small, large = 64, most_elements(device, 16 << 20)
+    for memory in ("pageable", "pinned"):
+        for direction in ("h2d", "d2h"):
+            seconds = {}
+            for elements in (small, large):
+                host = torch.ones(elements)
+                if memory == "pinned":
+                    try:
+                        host = host.pin_memory()
+                    except RuntimeError:  # no pinned memory on this accelerator
+                        return rates
+                card = torch.ones(elements, device=device)
+                source, target = (host, card) if direction == "h2d" else (card, host)
+                waits = memory == "pageable" or direction == "d2h"
+                seconds[elements] = timer(lambda s=source, t=target, w=waits: t.copy_(s, non_blocking=not w), 0.5)  # type: ignore[misc]
+            prefix = f"copy/{direction}/{memory}"
+            rates[f"{prefix}/seconds_per_tensor"] = seconds[small]
+            rates[f"{prefix}/bytes_per_second"] = 4.0 * (large - small) / max(seconds[large] - seconds[small], 1e-9)
     return rates
 
 
@@ -72,3 +103,28 @@ def recount_fresh_pages(
 
 def _fresh_pages(timer: RateTimer) -> FreshPages:
     return FreshPages(partial(timer, shares=1 / 4, best=True))
+
+
+class FreshPages:
+    """Counts the cost of fresh pages at several moments and keeps the least.
+
+    A virtual machine gets memory that it has not used lately from its host first. That takes ten times as long, and
+    lasts longer than one count. ``timed`` returns the seconds of a function.
+    """
+
+    def __init__(self, timed: Callable[[Callable[[], object]], float]) -> None:
+        self._timed = timed
+        self._warm = torch.empty(FRESH_BYTES // 4)
+        self._on_fresh = self._on_warm = math.inf
+
+    def count(self) -> None:
+        self._on_fresh = min(self._on_fresh, self._timed(_write_fresh))
+        self._on_warm = min(self._on_warm, self._timed(lambda: self._warm.fill_(1.0)))
+
+    def seconds_per_byte(self) -> float:
+        return max(self._on_fresh - self._on_warm, 0.0) / FRESH_BYTES
+
+
+def _write_fresh() -> None:
+    with contextlib.closing(mmap.mmap(-1, FRESH_BYTES, **_PRIVATE)) as pages:
+        torch.frombuffer(pages, dtype=torch.float32).fill_(1.0)

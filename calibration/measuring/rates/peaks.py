@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from placer import machine
-from placer.calibration.measuring.rates.timer import RateTimer
+from placer.calibration.measuring.timing import RateTimer
 
 #: On an accelerator no tensor made here takes more than this share of its free memory.
 MEMORY_SHARE = 1 / 16

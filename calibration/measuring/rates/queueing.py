@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -88,15 +88,6 @@ def queued(
     if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
         kernel = max(issue, _LEAST_KERNEL)
     return Queued(issue, single, kernel)
-
-
-def kernel_gap(rates: Mapping[str, float], kernel_seconds: float) -> float:
-    """Seconds between a kernel's end and the start of the next one in the queue.
-
-    ``rates`` are those of ``measure_queue``; ``kernel_seconds`` is what the event recorder says the same kernel takes,
-    0.0 where it says nothing.
-    """
-    return max(rates["dispatch_seconds"] - kernel_seconds, 0.0) if kernel_seconds > 0.0 else 0.0
 
 
 def _medians(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 
 from placer.calibration.measuring.speed_probe.readings import ALIKE, binned, densest, is_alike
 from placer.calibration.measuring.timing import Clock
-
-T = TypeVar("T")
 
 #: The work has three parts of 15 to 30 microseconds: additions in Python, on the first core; exponentials on all cores,
 #: of numbers that stay in their caches; and short sums, before and after which the cores wait for each other.
@@ -42,13 +39,9 @@ class SpeedProbe:
     """
 
     def __init__(
-        self,
-        threads: int,
-        *,
-        usual: float | None = None,
-        work: Callable[[], object] | None = None,
+        self, threads: int, *, usual: float | None = None, work: Callable[[], object] | None = None,
         clock: Clock = time.perf_counter,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.clock = clock
         self._known = usual
         self._numbers = torch.linspace(0.0, 1.0, GRAIN * threads, dtype=torch.float32)
@@ -100,13 +93,7 @@ class SpeedProbe:
         return densest(self._spent) if self._known is None else self._known
 
     def is_usual(self, reading: float) -> bool:
-        """Whether a reading (seconds) is like the usual one."""
         return is_alike(reading, self.usual)
-
-    def usual_ones(self, timed: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
-        """Those of ``timed``, pairs of a result and its reading, whose reading is like the usual one."""
-        usual = self.usual
-        return [(result, reading) for result, reading in timed if is_alike(reading, usual)]
 
     def is_quiet(self, reading: float) -> bool:
         """Whether the machine is quiet at this reading (seconds): hardly ever faster, so that noise only lengthens."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from placer.calibration.measuring.speed_probe.probe import SpeedProbe
 from placer.calibration.measuring.speed_probe.readings import is_alike
-from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.timing import run_for
 
 T = TypeVar("T")
 
@@ -23,13 +24,9 @@ MOST_REPEATS = 2
 
 
 def watched(
-    speed_probe: SpeedProbe | None,
-    timed: Callable[[], T],
-    count: int,
-    *,
-    before: float | None = None,
+    speed_probe: SpeedProbe | None, timed: Callable[[], T], count: int, *, before: float | None = None,
     resume: Callable[[], object] | None = None,
-) -> list[tuple[T, float]]:
+) -> list[tuple[T, float]]:  # fmt: skip
     """Results of ``timed``, each with the less usual of the readings (seconds) around it.
 
     At least ``count`` of them are at the usual speed where that is possible. The usual speed is waited for first,
@@ -42,7 +39,9 @@ def watched(
     found: list[tuple[T, float]] = []
     good = 0
     before = speed_probe.settle() if before is None else before
-    _resume(resume, clock)
+    # Brings back the code and data that a reading evicted.
+    again = partial(run_for, resume or (lambda: None), RESUMED, MOST_RESUMING if resume else 0, clock)
+    again()
     start = clock()
     stretch: list[T] = []
     while good < count and len(found) < MOST_REPEATS * count:
@@ -54,22 +53,14 @@ def watched(
             found += [(result, reading) for result in stretch]
             good += len(stretch) if is_alike(reading, usual) else 0
             if not enough:
-                _resume(resume, clock)
+                again()
             before, start, stretch = after, clock(), []
     return found
 
 
 def at_usual_speed(speed_probe: SpeedProbe | None, timed: Sequence[tuple[T, float]]) -> list[tuple[T, float]]:
     """The pairs of a result and its reading that are at the usual speed; all if none are, or without a probe."""
-    return (speed_probe.usual_ones(timed) if speed_probe is not None else []) or list(timed)
-
-
-def _resume(resume: Callable[[], object] | None, clock: Clock) -> None:
-    """Bring back the code and data that a reading evicted."""
-    if resume is None:
-        return
-    start = clock()
-    for _ in range(MOST_RESUMING):
-        resume()
-        if clock() - start >= RESUMED:
-            break
+    if speed_probe is None:
+        return list(timed)
+    usual = speed_probe.usual
+    return [(result, reading) for result, reading in timed if is_alike(reading, usual)] or list(timed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.framework import counts_to_fit
 
 from .made_up import RATES, in_phases
 
@@ -17,12 +16,3 @@ def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
 
     assert worst(apart=True) < 0.1
     assert worst(apart=False) > 0.2
-
-
-def test_costs_that_an_older_profile_has_are_fitted_where_it_is_transferred_from() -> None:
-    costs = {"python_call": 0.5e-6, "autograd_node": 2e-6, "backward_op": 1e-6}
-    steps = in_phases(80, costs, apart=True)
-    now = counts_to_fit(steps, {})
-    assert "op_reuse_distance_30_forward_ops" not in now
-    elsewhere = {"python_call": 1e-6, "op_reuse_distance_30_forward_ops": 1e-6}
-    assert counts_to_fit(steps, elsewhere) == [*now, "op_reuse_distance_30_forward_ops"]

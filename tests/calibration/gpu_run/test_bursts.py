@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from placer.calibration.gpu_run import attention, bursts, convolutions, copies, device_rates, products, traffic, updates
-from placer.calibration.gpu_run.bursts import Rates, burst
+from placer.calibration.gpu_run import bursts, device_rates
+from placer.calibration.gpu_run.bursts import Burst, Rates, burst
 from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, read
 
@@ -20,11 +21,15 @@ def rates(folder: Path, seconds: float = 30.0) -> Rates:
     return Rates(Job(folder, "cpu", time.perf_counter() + seconds), Lines(folder / "rates.jsonl"))
 
 
-def test_a_burst_is_timed_per_call() -> None:
-    found = burst(lambda: time.sleep(2e-3), "cpu")
-    assert found.seconds >= 2e-3
-    assert found.median >= found.seconds
-    assert 1 < found.calls <= 5
+def test_a_burst_is_timed_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def call() -> None:
+        nonlocal now
+        now += 2**-9
+
+    monkeypatch.setattr(bursts, "time", SimpleNamespace(perf_counter=lambda: now))
+    assert burst(call, "cpu", seconds=5.5 * 2**-9) == Burst(2**-9, 2**-9, 2**-9, calls=5)
 
 
 def test_what_fails_or_has_no_room_is_written_down_and_ends_its_series(tmp_path: Path) -> None:
@@ -53,22 +58,22 @@ def test_what_is_known_is_not_asked_again_and_after_its_time_nothing_is(tmp_path
 @pytest.mark.parametrize(
     ("family", "sizes"),
     [
-        (products, {"SIZES": (16, 32)}),
-        (convolutions, {"SHAPES": ((2, 4, 4, 8, 3, 1), (2, 4, 4, 8, 3, 4))}),
-        (attention, {"SHAPES": ((1, 2, 8, 16),), "BACKENDS": ("MATH", "NO_SUCH_BACKEND")}),
-        (updates, {"COUNTS": (1, 3), "ELEMENTS": (64,)}),
-        (traffic, {"SIZES": (1 << 10, 1 << 12)}),
-        (copies, {"SIZES": (1 << 10,)}),
+        (device_rates.products, {"PRODUCT_SIZES": (16, 32)}),
+        (device_rates.convolutions, {"CONVOLUTIONS": ((2, 4, 4, 8, 3, 1), (2, 4, 4, 8, 3, 4))}),
+        (device_rates.attention, {"ATTENTIONS": ((1, 2, 8, 16),), "BACKENDS": ("MATH", "NO_SUCH_BACKEND")}),
+        (device_rates.updates, {"UPDATED_TENSORS": (1, 3), "UPDATED_ELEMENTS": (64,)}),
+        (device_rates.traffic, {"TRAFFIC_SIZES": (1 << 10, 1 << 12)}),
+        (device_rates.copies, {"COPY_SIZES": (1 << 10,)}),
     ],
 )
 def test_every_family_asks_what_a_device_can_answer(
-    family: ModuleType, sizes: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: Callable[[Rates], None], sizes: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bursts, "BURST", 1e-4)
     for name, value in sizes.items():
-        monkeypatch.setattr(family, name, value)
+        monkeypatch.setattr(device_rates, name, value)
     before = torch.get_float32_matmul_precision()
-    family.measure(rates(tmp_path))
+    family(rates(tmp_path))
     assert torch.get_float32_matmul_precision() == before
     found = list(read(tmp_path / "rates.jsonl"))
     assert len({str(line["of"]) for line in found}) == len(found) >= 4

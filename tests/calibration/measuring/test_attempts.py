@@ -22,6 +22,7 @@ from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.observation import StepObservation
 from placer.errors import TimerError, TraceError
 
+pytestmark = pytest.mark.usefixtures("one_round")
 OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}, ())
 
 

@@ -1,4 +1,4 @@
-"""Probes are warmed up, measured for real, and described."""
+"""Probes are measured for real, and described."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.bench import MOST_WARM_UP, Bench, warm_up
+from placer.calibration.measuring.bench import Bench
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.004, 3), (0.5, 1), (0.0, MOST_WARM_UP)])
-def test_a_probe_runs_for_a_while_before_it_is_timed(seconds: float, steps: int) -> None:
-    """Cores that slept wake up; a clock that stands still does not keep it waiting."""
-    ran: list[None] = []
-    warm_up(lambda: ran.append(None), lambda: seconds * len(ran))
-    assert len(ran) == steps
-
-
+@pytest.mark.usefixtures("one_round")
 def test_a_probe_is_measured_and_described() -> None:
     probe = Probe("matmul", "one layer", lambda: nn.Linear(16, 8), lambda: (torch.randn(4, 16),), "train", "sgd")
     seen = Bench("cpu", torch.get_num_threads()).measure(probe, seconds=0.02)

@@ -14,8 +14,7 @@ from placer.calibration.measuring import bench as measuring
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.observe import LEAST_OWN, observe
-from placer.calibration.measuring.phases import Phases
-from placer.calibration.measuring.step_timing import OpTiming, RecorderCost, StepTiming
+from placer.calibration.measuring.step_timing import OpTiming, Phases, RecorderCost, StepTiming
 from placer.machine import LAST_THRESHOLD, HeapState, malloc
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
@@ -67,6 +66,7 @@ def test_a_phase_with_a_missing_op_has_no_gap() -> None:
     assert not seen((forward, 0.1)).gaps
 
 
+@pytest.mark.usefixtures("one_round")
 def test_a_block_that_is_mapped_anew_every_time_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(measuring, "observe", lambda *_, **given: asked.update(given))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from placer.calibration.measuring.rates import first_use, kernel_gap, queueing
+from placer.calibration.measuring.rates import first_use, queueing
 from placer.calibration.measuring.rates.peaks import flops_per_second, products_in_tf32
 from placer.pricing.precision import allows_tf32
 
@@ -80,12 +80,6 @@ def test_a_kernel_always_takes_time(on_queue: Callable[[Queue], dict[str, float]
             super().launch(seconds if self.now < 0.1 else 0.5 * seconds)
 
     assert on_queue(Disturbed(1e-12, kernel=0.0))["dispatch_seconds"] >= 1e-7
-
-
-def test_the_gap_is_what_the_recorder_does_not_see() -> None:
-    assert kernel_gap({"dispatch_seconds": 2.5e-6}, 1.5e-6) == pytest.approx(1e-6)
-    assert kernel_gap({"dispatch_seconds": 1e-6}, 1.5e-6) == 0.0
-    assert kernel_gap({"dispatch_seconds": 2.5e-6}, 0.0) == 0.0
 
 
 @pytest.mark.parametrize("error", [TypeError, RuntimeError, NotImplementedError])

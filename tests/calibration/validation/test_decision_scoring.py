@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.validation.decision_scoring import decisions, flop_threshold, thread_decisions
+from placer.calibration.validation.decision_scoring import (
+    decisions,
+    flop_threshold,
+    scenarios,
+    thread_decisions,
+    thread_scenarios,
+)
 from placer.calibration.validation.record import Cell
-from placer.calibration.validation.scenarios import scenarios, thread_scenarios
 
 from .made_up import cell
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.validation.precision_ratios import pairs, precision_ratios
 from placer.calibration.validation.priced_step import PricedStep
+from placer.calibration.validation.published_steps import pairs, precision_ratios
 
 FULL = PricedStep(
     source="lambdal", gpu="Tesla V100-SXM2-16GB", network="bert", family="language", mode="train", dtype="float32",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from importlib.util import find_spec
@@ -120,12 +119,14 @@ def test_a_folder_without_steps_is_named(tmp_path: Path) -> None:
 
 @shared
 @needs_torchvision
-def test_two_steps_of_the_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps_of_the_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     known = [s for s in read_steps(FOLDER)[0] if s.network in ("torchvision:alexnet", "torchvision:resnet18")]
     monkeypatch.setattr(published_steps, "read_steps", lambda folder: (known, []))
-    output, written = io.StringIO(), tmp_path / "a" / "steps.jsonl"
-    assert validate_published(FOLDER, steps=2, output=written, stream=output) == 0
+    written = tmp_path / "a" / "steps.jsonl"
+    assert validate_published(FOLDER, steps=2, output=written) == 0
     found = [PricedStep(**json.loads(line)) for line in written.read_text(encoding="utf-8").splitlines()]
     assert len(found) == 2
     assert all(0.1 < step.predicted / step.measured < 10.0 for step in found)
-    assert output.getvalue().startswith("2 published steps")
+    assert capsys.readouterr().out.startswith("2 published steps")

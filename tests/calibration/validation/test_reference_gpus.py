@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from placer.calibration.suite.reference import ENTRIES
-from placer.calibration.validation.reference_gpus import Hardware, Steps
-from placer.calibration.validation.what_if_rows import ahead_from
+from placer.calibration.validation.what_if_rows import Hardware, Steps, ahead_from
 from placer.errors import PlacerError
 from placer.profile import load
 
@@ -18,7 +17,7 @@ ENTRY = {entry.name: entry for entry in ENTRIES}
 
 @pytest.fixture(scope="module")
 def hardware() -> Hardware:
-    return Hardware("", load("intel-xeon-avx512-2-core"), 2, "Tesla T4")
+    return Hardware(load("intel-xeon-avx512-2-core"), 2, "Tesla T4")
 
 
 def test_a_sweep_finds_where_every_size_around_agrees(hardware: Hardware) -> None:

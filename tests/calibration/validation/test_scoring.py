@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.validation.scoring import baseline_scores, error_of, repeatability_score, score
+from placer.calibration.validation.scoring import baseline_scores, repeatability_score, score
 
 from .made_up import cell
 
@@ -65,4 +65,3 @@ def test_score_without_cells_and_without_pairs() -> None:
     assert found.cells == 0
     assert math.isnan(found.median_error)
     assert math.isnan(found.bias)
-    assert error_of(cell("a", "cpu", None, 1.0)) is None

@@ -36,3 +36,15 @@ def test_attention_with_dropout_has_no_fused_kernel() -> None:
     plain = work("aten::scaled_dot_product_attention", [q, q, q], [q], False, False, 0.1, False)
     assert feature(fused, "dropout") == 0
     assert amounts(plain)["dropped_scores"] == 2 * 4 * 16 * 16
+
+
+def test_keys_may_be_more_than_queries_and_values_narrower() -> None:
+    q, k, v = spec(2, 4, 5, 8), spec(2, 4, 7, 8), spec(2, 4, 7, 6)
+    found = work("aten::scaled_dot_product_attention", [q, k, v], [spec(2, 4, 5, 6)], False, False, 0.0, False)
+    assert found.sizes[:4] == (8, 5, 7, 8)
+    assert found.flops == 2 * 8 * 5 * 7 * (8 + 6)
+    assert (amounts(found)["scores"], amounts(found)["rows"], amounts(found)["dropped_scores"]) == (8 * 5 * 7, 8, 0)
+    heads_inside = [spec(8, *t.shape[2:]) for t in (q, k, v)]
+    assert work("aten::scaled_dot_product_attention", heads_inside, [spec(8, 5, 6)], False).flops == found.flops
+    masked = work("aten::scaled_dot_product_attention", [q, k, v, spec(5, 7)], [spec(2, 4, 5, 6)], False)
+    assert (feature(found, "masked"), feature(masked, "masked")) == (0, 1)

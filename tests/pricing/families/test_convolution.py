@@ -11,6 +11,7 @@ from described import HERE, feature, traced
 from torch import nn
 
 from placer.pricing.describe import amounts, describe
+from placer.pricing.families.convolution import FORWARD
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -69,3 +70,53 @@ def test_the_gradient_of_an_image_of_few_channels_is_filled_up() -> None:
     one = 2 * 16 * 16 * 3  # FLOPs of each gradient
     assert amounts(to_both)["filling_flops"] == pytest.approx(2 * one * (16 / 3 - 1))
     assert amounts(to_weight)["filling_flops"] == pytest.approx(one * (16 / 3 - 1))
+    (first,) = [
+        describe(c, HERE)
+        for c in trace(make_workload(nn.Conv2d(3, 16, 1), (1, 3, 4, 4), mode="train")).calls
+        if c.op == "aten::convolution_backward"
+    ]
+    assert amounts(first)["filling_flops"] == 0  # an image of few channels is read as it lies
+
+
+def test_channels_of_groups_are_not_filled_up() -> None:
+    found = traced(nn.Conv2d(6, 6, 3, groups=2), "aten::convolution", (2, 6, 5, 5), mode="infer")
+    assert amounts(found)["filling_flops"] == 0
+    assert amounts(found)["unfolded_bytes"] == 4 * 2 * 6 * 9 * 9
+    names = ("batch", "in_channels", "out_channels", "groups", "kernel", "positions", "input_positions", "weights")
+    assert [feature(found, name) for name in names] == [2, 3, 3, 2, 9, 9, 25, 6 * 3 * 9]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "flags"),
+    [
+        (nn.Conv1d(2, 4, 3), (1, 2, 8), {"one_d"}),
+        (nn.Conv2d(2, 4, 3), (1, 2, 8, 8), set()),
+        (nn.Conv3d(2, 4, 3), (1, 2, 8, 8, 8), {"three_d"}),
+        (nn.Conv2d(2, 4, 3, dilation=(1, 2)), (1, 2, 8, 8), {"dilated"}),
+        (nn.Conv2d(2, 4, 3, stride=2, padding=1), (1, 2, 8, 8), set()),
+        (nn.ConvTranspose2d(2, 4, 3), (1, 2, 8, 8), {"transposed"}),
+    ],
+)
+def test_what_kind_of_convolution_it_is(layer: nn.Module, shape: tuple[int, ...], flags: set[str]) -> None:
+    names = ("one_d", "three_d", "transposed", "strided", "dilated")
+    for op in ("aten::convolution", "aten::convolution_backward"):
+        found = traced(layer, op, shape)
+        assert {name for name in names if feature(found, name)} == flags
+
+
+def test_an_image_whose_channels_lie_side_by_side_is_strided() -> None:
+    image = torch.zeros(1, 2, 8, 8).to(memory_format=torch.channels_last)
+    assert feature(traced(nn.Conv2d(2, 4, 3), "aten::convolution", example=(image,), mode="infer"), "strided") == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "variant"),
+    [
+        (nn.Conv2d(1, 8, 3), ""), (nn.Conv2d(8, 8, 3, groups=4), ""), (nn.Conv2d(8, 16, 3, groups=8), "depthwise"),
+        (nn.Conv2d(8, 8, 3, groups=8, dilation=2), "dilated_depthwise"),
+        (nn.Conv2d(8, 8, 1, groups=8, dilation=2), "depthwise"),
+    ],
+)  # fmt: skip
+def test_only_groups_of_one_channel_are_depthwise(layer: nn.Conv2d, variant: str) -> None:
+    found = traced(layer, "aten::convolution", (1, layer.in_channels, 8, 8), mode="infer")
+    assert FORWARD.variant(found) == variant

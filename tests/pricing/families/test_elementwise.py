@@ -5,6 +5,7 @@ from __future__ import annotations
 from described import feature, spec, work
 
 from placer.pricing.describe import amounts
+from placer.pricing.families.elementwise import FAMILY
 
 
 def test_elementwise_ops() -> None:
@@ -30,3 +31,17 @@ def test_rows_that_are_walked_one_by_one() -> None:
     assert (feature(apart, "strided"), amounts(apart)["strided"]) == (1, 24)
     patches = work("aten::clone", [spec(5, 6, 3, 2, stride=(7, 1, 7, 1))], [spec(5, 6, 3, 2)])
     assert (feature(patches, "block"), amounts(patches)["blocks"]) == (6, 29)
+
+
+def test_a_number_is_no_broadcast_operand() -> None:
+    assert feature(work("aten::mul", [spec(4, 8), spec()], [spec(4, 8)]), "broadcast") == 0
+    assert feature(work("aten::mul", [spec(4, 8), spec(4, 1)], [spec(4, 8)]), "broadcast") == 1
+    assert feature(work("aten::mul_", [spec(4, 8), spec(4, 8)], [spec(4, 8)], in_place=True), "in_place") == 1
+
+
+def test_what_is_not_one_instruction_is_evaluated() -> None:
+    ops = {op: work(f"aten::{op}", [spec(64)], [spec(64)]) for op in ("add", "hardswish", "exp", "mish")}
+    assert {op: FAMILY.evaluates(found) for op, found in ops.items()} == {
+        "add": False, "hardswish": False, "exp": True, "mish": True,
+    }  # fmt: skip
+    assert not FAMILY.evaluates(work("aten::exp", [spec(0)], [spec(0)]))

@@ -79,3 +79,17 @@ def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() 
 
     assert added(512) == 512 * 64 == GRAIN
     assert added(511) == 0
+
+
+def test_what_an_op_by_index_is_made_of() -> None:
+    added = work("aten::index_add_", [spec(10, 8), numbers(5), spec(5, 8)], [spec(10, 8)], 0, in_place=True)
+    assert added.bytes == 4 * 3 * 40 + 8 * 5
+    copied = work("aten::index_add", [spec(10, 8), numbers(5), spec(5, 8)], [spec(10, 8)], 0)
+    assert copied.bytes == added.bytes + 8 * 80  # the table is copied first
+    made = amounts(copied)
+    names = ("moved", "moved_singly", "renewed", "table", "indices", "added_in_turns")
+    assert [made[name] for name in names] == [40, 40, 0, 80, 5, 0]
+    wide = work("aten::index_add", [spec(10, 16), numbers(5), spec(5, 16)], [spec(10, 16)], 0)
+    assert (amounts(wide)["moved"], amounts(wide)["moved_singly"]) == (80, 0)
+    assert feature(work("aten::index_select", [spec(50, 15), numbers(8)], [spec(8, 15)], 0), "wide") == 0
+    assert work("aten::nonzero", [spec(9)], [numbers(4, 1)]).sizes[:4] == (4, 9, 1, 4)

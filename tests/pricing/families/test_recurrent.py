@@ -8,7 +8,7 @@ import pytest
 from described import feature, traced
 from torch import nn
 
-from placer.pricing.describe import amounts
+from placer.pricing.describe import amounts, ops_inside
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], str, int]] = {
     "lstm": (lambda: nn.LSTM(5, 7), "lstm", 28 * 5 + 28 * 7),
@@ -69,3 +69,17 @@ def test_recurrent_cells(op: str, batch: int) -> None:
     assert forward.flops == 2 * batch * weights
     assert backward.flops == 2 * forward.flops
     assert forward.sizes[:5] == backward.sizes[:5] == (1, batch, 5, 7, 1)
+
+
+def test_what_layers_are_made_of() -> None:
+    """Two layers of 7, over 3 time steps of 4 sequences of 5."""
+    found = traced(nn.GRU(5, 7, 2), "aten::gru", (3, 4, 5))
+    weights = 21 * (5 + 7) + 21 * (7 + 7)
+    assert found.sizes[:7] == (3, 4, 5, 7, 2, 4 * 7, weights)
+    made = amounts(found)
+    assert (made["steps"], made["gated"], made["streamed_bytes"]) == (6, 6 * 4 * 7, 4 * 3 * weights)
+    assert made["padding_flops"] == pytest.approx(found.flops * (16 / 4 - 1))
+    assert made["left_over"] == 6 * 4 * 7
+    assert ops_inside(found) == 8 * 6
+    cell = traced(nn.GRUCell(5, 7), "aten::gru_cell", (4, 5))
+    assert (amounts(cell)["steps"], ops_inside(cell)) == (1, 8)

@@ -51,6 +51,8 @@ def test_the_last_core_gets_what_the_others_leave_of_their_last_bundle_of_column
     even = reduced((1000, 128), (128,))
     assert [column_fetches(even, threads) for threads in (1, 2, 4)] == [4000, 2000, 1000]
     assert column_fetches(reduced((100, 128), (128,)), 2) == 400  # too small to be shared
+    rows = GRAIN // 128
+    assert [column_fetches(reduced((n, 128), (128,)), 2) for n in (rows, rows - 1)] == [rows * 2, (rows - 1) * 4]
 
 
 def test_columns_that_no_cache_holds_are_fetched_again_for_every_turn() -> None:
@@ -84,3 +86,11 @@ def test_reductions_know_which_dimension_survives() -> None:
     inner = work("aten::sum", [spec(16, 8)], [spec(16)], (1,))
     assert (outer.flops, outer.bytes) == (128, 4 * (128 + 8))
     assert (feature(outer, "inner_survives"), feature(inner, "inner_survives")) == (1, 0)
+
+
+def test_a_dimension_of_one_does_not_survive() -> None:
+    assert feature(work("aten::sum", [spec(16, 1)], [spec(1)], (0,)), "inner_survives") == 0
+    assert feature(work("aten::sum", [spec(16, 8)], [spec()]), "inner_survives") == 0
+    strided = TensorSpec((16, 8), (1, 16), "float32")
+    assert feature(work("aten::sum", [strided], [spec(16)], (1,)), "strided") == 1
+    assert work("aten::sum", [], [spec()]).flops == 0

@@ -35,6 +35,8 @@ PATCHES = IMAGE.unfold(2, 3, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5)
         (X[..., :8].contiguous(), (X[..., :8],), 8, 6_400, False),
         (torch.cat([X, X], -1), (X, X), 16, 12_800, False),
         (torch.cat([X, X], 0), (X, X), 12_800, 12_800, False),
+        (torch.zeros(8), (torch.zeros(2), torch.zeros(6)), 2, 2, False),
+        (torch.zeros(7), (torch.zeros(1), torch.zeros(6)), 6, 6, False),
         (IMAGE.unfold(3, 3, 1).contiguous(), (IMAGE.unfold(3, 3, 1),), 3, 15, False),
         (PATCHES.contiguous(), (PATCHES,), 2, 6, False),
         (F.pad(IMAGE, (1, 1, 1, 1)), (IMAGE,), 7, 35, False),

@@ -6,6 +6,8 @@ import pytest
 from described import feature, traced
 from torch import nn
 
+from placer.pricing.families.vector_registers import padded
+
 RAGGED: dict[str, tuple[nn.Module, tuple[int, ...], bool]] = {
     "rows of whole registers": (nn.Linear(5, 48), (3, 5), False),
     "rows that end within one": (nn.Linear(5, 47), (3, 5), True),
@@ -27,3 +29,7 @@ def test_what_fills_no_vector_register_is_ragged(name: str) -> None:
     assert feature(forward, "ragged") == expected
     if not linear:
         assert feature(traced(model, "aten::convolution_backward", shape), "ragged") == expected
+
+
+def test_a_dimension_is_rounded_up_to_whole_registers() -> None:
+    assert [padded(size) for size in (0, 1, 16, 20, 32)] == [1.0, 16.0, 1.0, 1.6, 1.0]

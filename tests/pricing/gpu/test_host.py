@@ -70,4 +70,5 @@ def test_what_lies_between_ops_is_the_cpus_own() -> None:
     assert "not a coefficient" not in framework
     _, usual = published_host(T4, None)
     assert {name for name in usual if not name.startswith("host")} <= set(LEARNT)
+    assert all(0.0 < usual[name] <= 20e-6 for name in usual if not name.startswith("host"))
     assert usual["step"] > 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from placer.pricing.gpu import network
-from placer.pricing.gpu.network import LEARNT_RANGE, UNTRIED_SIGMA, USUAL, Network, networks
+from placer.pricing.gpu.network import LEARNT_RANGE, UNTRIED_SIGMA, USUAL, Network, edition, networks
 from placer.pricing.gpu.rows import COLUMNS
 
 
@@ -88,12 +88,15 @@ def test_there_is_one_for_every_kind_of_row() -> None:
 
 
 def test_without_the_file_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert edition() > 0.0
     monkeypatch.setattr(network, "FILE", tmp_path / "published.json")
-    networks.cache_clear()
+    for cached in (networks, edition):
+        cached.cache_clear()
     try:
-        assert networks() == {}
+        assert (networks(), edition()) == ({}, 0.0)
     finally:
-        networks.cache_clear()
+        for cached in (networks, edition):
+            cached.cache_clear()
 
 
 def test_the_file_counts_the_rows_of_gpus_that_are_in_the_catalog() -> None:

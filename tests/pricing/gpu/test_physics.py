@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,21 +29,8 @@ def rows(kind: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_inputs_are_finite_for_every_gpu(kind: str) -> None:
+def test_inputs_are_finite_and_nothing_is_faster_than_the_data_sheet(kind: str) -> None:
     columns, widths = rows(kind), set()
-    for sheet in gpus().values():
-        for dtype in DTYPES:
-            seconds, x = inputs(kind, columns, dtype, sheet)
-            assert np.isfinite(x).all(), (sheet.name, dtype)
-            assert np.isfinite(seconds).all(), (sheet.name, dtype)
-            assert (seconds > 0.0).all(), (sheet.name, dtype)
-            widths.add(x.shape[1])
-    assert len(widths) == 1
-
-
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_nothing_is_faster_than_the_data_sheet(kind: str) -> None:
-    columns = rows(kind)
     flops, moved = columns[:, 0], columns[:, 1]
     for sheet in gpus().values():
         peaks = {
@@ -54,11 +42,16 @@ def test_nothing_is_faster_than_the_data_sheet(kind: str) -> None:
         }
         l2 = (sheet.l2_mb + sheet.last_level_cache_mb) * 1e6
         for dtype, peak in peaks.items():
-            seconds, _ = inputs(kind, columns, dtype, sheet)
+            seconds, x = inputs(kind, columns, dtype, sheet)
+            widths.add(x.shape[1])
+            assert np.isfinite(x).all(), (sheet.name, dtype)
+            assert np.isfinite(seconds).all(), (sheet.name, dtype)
+            assert (seconds > 0.0).all(), (sheet.name, dtype)
             assert (seconds >= 0.999 * flops / (peak * 1e12)).all(), (sheet.name, dtype)
             beyond_l2 = moved > 20.0 * L2_SHARE * max(l2, 1e5)
             fastest = 1.01 * sheet.bandwidth_gbps * 1e9
             assert (seconds[beyond_l2] >= moved[beyond_l2] / fastest).all(), (sheet.name, dtype)
+    assert len(widths) == 1
 
 
 def test_what_fits_in_l2_is_read_from_there() -> None:
@@ -136,3 +129,66 @@ def test_tensor_cores_multiply_and_do_nothing_else() -> None:
         assert seconds_of(kind, "float16", sheet) < 0.3 * seconds_of(kind, "float32", sheet), kind
     for kind in ("memory", "depthwise"):
         assert seconds_of(kind, "float16", sheet) == seconds_of(kind, "float32", sheet), kind
+
+
+#: Eight SMs and a plain data sheet, so that logarithms come out whole.
+PLAIN = replace(
+    find_gpu("T4"), sms=8, float32_tflops=8.0, bandwidth_gbps=256.0, boost_mhz=1000, l2_mb=4.0,
+    last_level_cache_mb=0.0, watts=1e6,
+)  # fmt: skip
+
+#: A row of each kind, and what the learnt part sees of it besides what all kinds have, counted by hand.
+OWN: dict[str, tuple[dict[str, float], list[float]]] = {
+    "product": (
+        {"batch": 2, "m": 256, "n": 64, "k": 32, "a_transposed": 1, "b_transposed": 0},
+        [1, 1, -1, 0, 0, 2, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 8, 6, 5, 1, -1, 1, 0, 1],
+    ),
+    "convolution": (
+        {"batch": 1, "m": 144, "n": 64, "k": 36, "channels_last": 1, "to_input": 0, "to_weight": 0, "kernel": 9,
+         "stride": 1, "in_channels": 4, "out_channels": 64, "dilated": 0, "one_d": 0, "three_d": 1, "image": 4},
+        [2, math.log2(32768 / 9216), -2, math.log2(8 / 3), math.log2(12288 / 9216), 3, math.log2(32768 / 9216),
+         math.log2(16 / 10), math.log2(160 / 144), 1, 0, 0, 1, 1, 1,
+         math.log2(144), 6, math.log2(36), 0, 2, 6, 2, math.log2(9),
+         math.log2(36), 2 * math.log2(8 / 6), 0, 4, 1, 0, 0, 0, 0, 1, 0, 0, 1],
+    ),
+    "attention": (
+        {"batch": 16, "length": 256, "source": 64, "width": 32, "causal": 1, "masked": 0, "dropout": 1, "backward": 0},
+        [2, 4, 8, 6, 5, 1, 0, 1, 0, 0],
+    ),
+    "recurrent": (
+        {"length": 16, "batch": 4, "input": 8, "hidden": 64, "stacked": 2, "weights": 1000, "backward": 1},
+        [4, 2, 3, 6, 1, 1, 5],
+    ),
+    "memory": (
+        {"numel": 65536, "second": 12, "inner": 32, "strided": 1, "broadcast": 0, "flag": 1},
+        [2, math.log2(12), 5, 2, 1, 0, 1, math.log2(1.5), math.log2(16 / 12), 1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_inputs_are_what_the_network_was_fitted_to(kind: str) -> None:
+    """Whoever changes one has to fit the network anew."""
+    row, expected = OWN[kind]
+    flops, moved = 2.0**24, 2.0**18 if kind == "memory" else 2.0**22
+    columns = np.array([[flops, moved, *(row[name] for name in COLUMNS[kind][2:])]])
+    (seconds,), (x,) = inputs(kind, columns, "float32", PLAIN)
+    arithmetic, cached = flops / (8e12 * 0.97), 1.0 / (1.0 + (moved / (0.7 * 4e6)) ** 2)
+    memory = moved * (cached / 256e9 + (1.0 - cached) / 256e9)  # this L2 is as fast as its memory
+    assert seconds == pytest.approx(max(arithmetic, memory))
+    shared = [math.log2(arithmetic / memory), math.log2(seconds) + 20, math.log2(moved / 4e6), 0, 0, 0, 0]
+    assert x == pytest.approx([*shared, *expected, 0, 0, math.log2(8) - 6])
+
+
+def test_inputs_tell_dtypes_and_old_and_other_gpus_apart() -> None:
+    columns = np.array([[1e9, 1e6, *(64.0,) * (len(COLUMNS["product"]) - 2)]])
+    flags = {dtype: inputs("product", columns, dtype, find_gpu("A100"))[1][0, 3:7].tolist() for dtype in DTYPES}
+    assert flags == {
+        "float32": [0, 0, 0, 0], "tf32": [1, 0, 0, 1], "float16": [1, 0, 0, 1], "bfloat16": [1, 0, 0, 1],
+        "float64": [0, 1, 0, 0],
+    }  # fmt: skip
+    image = np.array([[1e9, 1e6, *(64.0,) * (len(COLUMNS["convolution"]) - 2)]])
+    assert inputs("convolution", image, "tf32", find_gpu("A100"))[1][0, 3:7].tolist() == [0, 0, 1, 0]
+    last = {name: inputs("product", columns, "float32", find_gpu(name))[1][0, -3:-1].tolist()
+            for name in ("A100", "P100", "MI210")}  # fmt: skip
+    assert last == {"A100": [0, 0], "P100": [0, 1], "MI210": [1, 0]}

@@ -75,6 +75,7 @@ def test_a_forward_convolution_is_one_product(small: list[Work]) -> None:
     assert (plain["m"], plain["n"], plain["k"], plain["batch"]) == (400, 8, 27, 1)
     assert (plain["kernel"], plain["stride"], plain["image"], plain["to_input"], plain["to_weight"]) == (9, 1, 4, 0, 0)
     assert plain["bytes"] == 4 * (4 * 100 * (3 + 8) + 8 * 27)
+    assert depthwise["bytes"] == 4 * (4 * 8 * (100 + 64) + 8 * 9)
     assert (depthwise["batch"], depthwise["m"], depthwise["n"], depthwise["k"]) == (8, 256, 1, 9)
     assert (transposed["in_channels"], transposed["out_channels"], transposed["stride"]) == (4, 8, 4)
     assert (transposed["m"], transposed["n"], transposed["k"], transposed["to_input"]) == (1024, 4, 32, 1)
@@ -83,6 +84,12 @@ def test_a_forward_convolution_is_one_product(small: list[Work]) -> None:
 def test_kinds_of_convolutions(small: list[Work]) -> None:
     kinds = [rows_of(each)[0].kind for each in small if each.family.startswith("convolution")]
     assert kinds == ["convolution", "depthwise", "convolution", "convolution", "depthwise", "convolution"]
+
+
+def test_groups_of_two_channels_are_no_depthwise_convolution() -> None:
+    image, weight = spec(2, 8, 9, 9), spec(8, 2, 1, 1)
+    (row,) = rows_of(work("aten::convolution", [image, weight], [image], (1, 1), (0, 0), (1, 1), False, (0, 0), 4))
+    assert (row.kind, named(row)["batch"], named(row)["in_channels"]) == ("convolution", 4, 2)
 
 
 def test_a_gradient_is_a_row_for_the_weight_and_one_for_the_image(small: list[Work]) -> None:

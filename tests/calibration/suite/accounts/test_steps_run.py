@@ -18,6 +18,11 @@ HEAVY = {"carrot-rnnlm-lstmcell", "kymatio-93", "kevinyang8-bert", "keras-applic
 FAMILIES = ("audio", "graph_networks", "liquid", "recurrent", "small_cnn", "transformer", "big_cnn")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
 def family(part: Part) -> str:
     return part.example.__module__.rpartition(".")[2]
 

@@ -27,6 +27,11 @@ RUNS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
 def test_every_system_that_trains_is_tried() -> None:
     assert set(RUNS) == {entry.name for entry in ENTRIES if "train" in entry.modes}
 

@@ -1,0 +1,13 @@
+"""What tests share that measure on the CPU for real."""
+
+from __future__ import annotations
+
+import pytest
+
+from placer.calibration.measuring import recording_cost
+
+
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What recording costs is found in one round: four take seconds, and the test is not about it."""
+    monkeypatch.setattr(recording_cost, "COST_ROUNDS", 1)

@@ -1,0 +1,70 @@
+"""When Python's garbage collector waits, and that it goes on afterwards."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from torch import nn
+
+import placer
+from placer import decision as deciding
+from placer.collector import without_collection
+from placer.profile import Profile
+
+
+@pytest.fixture(autouse=True)
+def _on() -> Iterator[None]:
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def test_nothing_is_collected_in_the_body_whatever_ends_it() -> None:
+    with without_collection():
+        assert not gc.isenabled()
+        with without_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()  # the outer one ends it
+    assert gc.isenabled()
+    with pytest.raises(KeyError), without_collection():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_who_switched_it_off_finds_it_off() -> None:
+    gc.disable()
+    with without_collection():
+        pass
+    assert not gc.isenabled()
+
+
+@pytest.mark.usefixtures("no_plans")
+@pytest.mark.parametrize(("measure", "collects"), [("never", False), ("unsure", True), ("always", True)])
+def test_a_choice_without_timed_steps_collects_nothing(
+    measure: str, collects: bool, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    real = deciding.plan_for
+
+    def plan_for(request: Any) -> Any:
+        seen.append(gc.isenabled())
+        return real(request)
+
+    monkeypatch.setattr(deciding, "plan_for", plan_for)
+    placer.choose(nn.Linear(4, 2), (3, 4), measure=measure, devices="cpu")
+    assert (seen, gc.isenabled()) == ([collects], True)
+
+
+@pytest.mark.usefixtures("no_plans")
+def test_a_choice_that_fails_leaves_it_on(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(nn.Linear):
+        def forward(self, _: Any) -> Any:
+            raise RuntimeError("broken")
+
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(placer.TraceError):
+        placer.choose(Broken(4, 2), (3, 4))
+    assert gc.isenabled()
