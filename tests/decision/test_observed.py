@@ -138,6 +138,15 @@ def test_the_newest_run_counts(make_prediction: Callable[..., Prediction]) -> No
     assert observed.lookup("key", {"cpu": make_prediction("cpu")})["cpu"].step_seconds == 3.0
 
 
+def test_what_was_seen_counts_for_every_step_of_the_run(make_prediction: Callable[..., Prediction]) -> None:
+    before = {"cpu": make_prediction("cpu", 1e-3, one_time_seconds=5.0, steps=100)}
+    after = observed.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=100)["cpu"]
+    assert after.total_seconds == pytest.approx(5.0 + 100 * 3e-3)
+    assert sum(after.components.values()) == pytest.approx(3e-3)
+    assert (after.low, after.high) == (2e-3, 4e-3)
+    assert observed.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=None)["cpu"].total_seconds is None
+
+
 def test_step_times_outlive_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MAX_BYTES", 8000)
     history.record({"kind": "steps", "workload": "old", "step_seconds": 1.0})
