@@ -150,5 +150,5 @@ def noise_warnings(spread: float, left_out: float = 0.0) -> tuple[str, ...]:
     if not seen:
         return ()
     advice = "predictions are guesses:" if very else "for sharper intervals"
-    todo = "stop other programs and run placer calibrate again"
-    return (f"{'very ' * very}noisy: {' and '.join(seen)}; {advice} {todo}",)
+    remedy = "stop other programs and run placer calibrate again"
+    return (f"{'very ' * very}noisy: {' and '.join(seen)}; {advice} {remedy}",)

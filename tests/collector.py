@@ -6,13 +6,12 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+from placer.collector import without_collection
+
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
     """Nothing is collected meanwhile."""
     gc.collect()
-    gc.disable()
-    try:
+    with without_collection():
         yield
-    finally:
-        gc.enable()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,12 +12,9 @@ from unittest.mock import patch
 import numpy as np
 
 from placer.calibration.ablation.cpu import CpuMechanism
-from placer.calibration.ablation.gpu_switches import changed, to
+from placer.calibration.ablation.switching import Change, Changes, changed, to
 from placer.calibration.fitting.measured_ops import OpTimes
 from placer.pricing import FAMILIES, LEARNT, PLACE, Work, feature_names
-
-#: What stands under a name -> what stands there while a mechanism is off.
-Change = Callable[[Any], Any]
 
 _PRICING, _FIT, _PROBE = "placer.pricing", "placer.calibration.fitting", "placer.calibration.measuring.speed_probe"
 _RESIDUAL, _COST_MODEL = f"{_PRICING}.gaussian_process.Residual", f"{_PRICING}.cost_model"
@@ -81,9 +78,9 @@ def _without_amounts(families: Sequence[str]) -> AbstractContextManager[Any]:
 
 
 def _refitted(
-    name: str, changes: Mapping[str, Change], *code: str, families: tuple[str, ...] | None = None
+    name: str, changes: Changes, *code: str, families: tuple[str, ...] | None = None
 ) -> CpuMechanism:
-    return CpuMechanism(name, changed(dict(changes)), code, "fits", families)
+    return CpuMechanism(name, changed(changes), code, "fits", families)
 
 
 def _amounts(*families: str, code: Sequence[str] = ()) -> CpuMechanism:
@@ -161,7 +158,7 @@ def _quiet_ones(shipped: Any) -> Any:
     return lambda: tuple(found for found in shipped() if not found.name.endswith("-busy"))
 
 
-def _recalibrated(name: str, changes: Mapping[str, Change], *code: str) -> CpuMechanism:
+def _recalibrated(name: str, changes: Changes, *code: str) -> CpuMechanism:
     here = {f"{_FIT}.device.worth_workers": to(lambda _: 1)}  # nothing is off in another process
     return CpuMechanism(name, changed({**changes, **here}), code, "calibration")
 

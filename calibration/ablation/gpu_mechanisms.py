@@ -7,8 +7,9 @@ from functools import partial
 import numpy as np
 
 from placer.calibration.ablation import gpu_switches as switches
-from placer.calibration.ablation.gpu_switches import EVALUATE, PUBLISHED_HOST, ROWS_OF, Changes, changed, to
+from placer.calibration.ablation.gpu_switches import EVALUATE, PUBLISHED_HOST, ROWS_OF
 from placer.calibration.ablation.mechanism import Mechanism
+from placer.calibration.ablation.switching import Changes, changed, to
 from placer.pricing import Clocks, framework_counts
 
 _PRICING, _FIT = "placer.pricing", "placer.calibration.published"

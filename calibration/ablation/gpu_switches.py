@@ -6,46 +6,20 @@ network that is switched off gets its mean over what the network was fitted to.
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
+from placer.calibration.ablation.switching import Changes, changed, to
 from placer.pricing import LEARNT, Clocks, PricedTrace
 from placer.pricing.gpu import COLUMNS
-
-#: What stands under a name -> what stands there while a mechanism is off; and such changes by name.
-Change = Callable[[Any], Any]
-Changes = dict[str, Change]
 
 EVALUATE = "placer.pricing.gpu.network.Network.evaluate"
 ROWS_OF = "placer.pricing.gpu.device_model.rows_of"
 PUBLISHED_HOST = "placer.pricing.gpu.catalog_profile.published_host"
-
-
-def changed(changes: Changes) -> Callable[[], AbstractContextManager[None]]:
-    """Switches off: what stands under each name (``package.module.name``, or a method's) is changed."""
-
-    @contextmanager
-    def off() -> Iterator[None]:
-        with ExitStack() as stack:
-            for name, change in changes.items():
-                owner, _, attribute = name.rpartition(".")
-                found = pkgutil.resolve_name(owner)
-                stack.enter_context(mock.patch.object(found, attribute, change(getattr(found, attribute))))
-            yield
-
-    return off
-
-
-def to(value: Any) -> Change:
-    """Whatever stood there, ``value`` stands there instead."""
-    return lambda _: value
 
 
 # What is learnt over the physics.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -116,15 +116,3 @@ def change(statistic: Callable[[Values], Values], before: Values, after: Values)
     picks = np.random.default_rng(0).integers(0, len(before), (DRAWS, len(before)))
     low, high = np.quantile(statistic(after[picks]) - statistic(before[picks]), INTERVAL)
     return Change(float(statistic(after) - statistic(before)), float(low), float(high))
-
-
-def off_together(mechanisms: Sequence[Mechanism], name: str) -> Mechanism:
-    """A group of mechanisms as one: all are off at once."""
-    @contextmanager
-    def off() -> Iterator[None]:
-        with ExitStack() as stack:
-            for mechanism in mechanisms:
-                stack.enter_context(mechanism.off())
-            yield
-
-    return Mechanism(name, off, tuple(dict.fromkeys(part for each in mechanisms for part in each.code)))

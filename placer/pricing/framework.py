@@ -82,7 +82,7 @@ def _counts(trace: Trace, host_seconds: Sequence[float]) -> dict[str, float]:
         phases["forward" if call.phase == "loss" else call.phase].append(share)
     forward, backward, updated = (float(len(phases[name])) for name in ("forward", "backward", "optimizer"))
     far_forward, far_backward = (_summed(phases[name]) for name in ("forward", "backward"))
-    # The share of an op's code, all in all, that the ops before it have driven out of a core's own caches.
+    # How much of the framework's code an op drives out of a core's own caches, on average.
     own = [min(s / NEAR, 1.0) for call, s in zip(trace.calls, host_seconds, strict=True) if call.phase != "optimizer"]
     cold = sum(own) / max(len(own), 1)
     many = min(len(trace.calls) / MANY_OPS, 1.0)

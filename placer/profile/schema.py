@@ -10,15 +10,15 @@ precision, packed: ``[inputs..., op index, log residual, variance]``.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
 
+from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
 from placer.profile.json_values import (
     UnfitError,
@@ -121,23 +121,10 @@ def decode(data: bytes, where: str, *, samples: bool = True) -> Profile:
         with contextlib.suppress(ProfileError):  # whatever is wrong, the whole file says it better
             return decode(short, where)
     try:
-        with _no_collection():
+        with without_collection():
             return _decode(data, where)
     except UnfitError as error:
         raise ProfileDamaged(f"{where} is damaged: {error}; write a new one with: placer calibrate") from None
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Thousands of new lists make Python look for cycles among everything torch has imported: 60 ms for nothing."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _decode(data: bytes, where: str) -> Profile:

@@ -16,7 +16,6 @@ from placer.calibration.ablation.mechanism import (
     is_wrong,
     lines_of,
     median_error,
-    off_together,
     p90_error,
 )
 
@@ -92,22 +91,3 @@ def test_what_is_not_there_has_no_lines() -> None:
 @contextmanager
 def _nothing() -> Iterator[None]:
     yield
-
-
-def test_a_group_is_off_together() -> None:
-    off: list[str] = []
-
-    def mechanism(name: str) -> Mechanism:
-        @contextmanager
-        def switch() -> Iterator[None]:
-            off.append(name)
-            yield
-            off.remove(name)
-
-        return Mechanism(name, switch, (HERE,))
-
-    both = off_together([mechanism("a"), mechanism("b")], "both")
-    with both.off():
-        assert off == ["a", "b"]
-    assert off == []
-    assert (both.name, both.code) == ("both", (HERE,))
