@@ -6,12 +6,13 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from placer.collector import without_collection
-
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
     """Nothing is collected meanwhile."""
     gc.collect()
-    with without_collection():
+    gc.disable()
+    try:
         yield
+    finally:
+        gc.enable()

@@ -232,6 +232,7 @@ def of_trainer(folder: Path, batches: int, accumulate: int = 1, *, evaluates: bo
     return min(counts)
 
 
+@pytest.mark.serial  # beside other tests of a process it has counted otherwise; why was not found
 def test_the_loops_enter_as_many_functions_as_when_they_were_counted(tmp_path: Path) -> None:
     ready = torch.utils.data.DataLoader(Rows(16), 1, collate_fn=transformers.default_data_collator)
     of_trainer(tmp_path, 2)  # what only the first run of a process enters, imports above all
