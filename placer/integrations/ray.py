@@ -29,6 +29,8 @@ __all__ = ["Cluster", "Group", "Node", "NodeChoice", "calibrate", "choose_node",
 _ASKING = 120.0
 #: Ray's first version with ``label_selector``.
 _LABELS = (2, 49)
+#: Ids of nodes that gave no answer since they are gone: Ray lists them as alive for some seconds more.
+_gone: set[str] = set()
 
 
 def calibrate(
@@ -80,9 +82,9 @@ def calibrate(
             done |= {found[node] for node in wanted if node not in failed}
             left = {node: kind for node, kind in found.items() if node not in failed and kind not in done}
     collected.remember(found)
-    known_now = nodes()  # Ray lists a node that died for some seconds more
-    listed = tuple(replace(n, alive=n.alive and failed.get(n.id) != DIED) for n in known_now.nodes)
-    return replace(known_now, nodes=listed, failed=failed)
+    _gone.difference_update(found)
+    _gone.update(node for node, why in failed.items() if why == DIED)
+    return replace(nodes(), failed=failed)
 
 
 def nodes() -> Cluster:
@@ -92,7 +94,9 @@ def nodes() -> Cluster:
         PlacerError: this process is not connected to a cluster.
     """
     known = collected.kinds()
-    listed = tuple(replace(node, kind=known.get(node.id, "")) for node in _listed())
+    listed = tuple(
+        replace(node, kind=known.get(node.id, ""), alive=node.alive and node.id not in _gone) for node in _listed()
+    )
     found = {kind: collected.kept(kind) for kind in dict.fromkeys(node.kind for node in listed if node.kind)}
     return Cluster(listed, {kind: profile for kind, profile in found.items() if profile is not None})
 

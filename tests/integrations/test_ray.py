@@ -183,6 +183,7 @@ def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nod
         pools["dying"].id: "the node died, or left the cluster",
     }
     assert not pools["dying"].alive
+    assert not by_pool(nodes())["dying"].alive  # whether or not Ray has noticed: no task is sent there
     assert not left_running(str(homes / "dying"))
 
     new, single = (found.profiles[pools[name].kind] for name in ("new", "single"))
