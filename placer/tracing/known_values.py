@@ -24,6 +24,8 @@ CONCRETE_FLOATS = 64
 _GROWING = frozenset({"mm", "bmm", "repeat", "repeat_interleave", "outer", "cartesian_prod"})
 #: Factories of floating point values a step may read. Empty and zero tensors are there to be written to.
 _CONSTANTS = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor", "ones"})
+#: Factories that draw numbers. A step may read one to decide what it runs: dropping layers, mixing a batch.
+_DRAWS = frozenset({"rand", "randn"})
 
 
 def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
@@ -46,8 +48,9 @@ class KnownValues:
     """The tensors with values in one trace. A tensor that a meta tensor was written into has lost its values."""
 
     def __init__(self, floats: bool) -> None:
-        """With ``floats``, small floating point constants keep their values as well."""
+        """With ``floats``, small floating point constants and draws keep their values as well."""
         self.floats = floats
+        self.drawn = False  # whether one of them was drawn
         self._lost: dict[int, Any] = {}  # storages by id; held, so that ids stay unique
 
     def keeps(self, tensor: Any) -> bool:
@@ -73,9 +76,10 @@ class KnownValues:
     def made_by(self, info: Operator, result: Tensor) -> bool:
         """Whether a factory whose meta kernel gave ``result`` gives a tensor with values."""
         floating = result.dtype.is_floating_point or result.dtype.is_complex
-        constant = self.floats and info.base in _CONSTANTS
-        limit = CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if constant else -1
-        return result.numel() <= limit
+        known = self.floats and (info.base in _CONSTANTS or info.base in _DRAWS)
+        keeps = result.numel() <= (CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if known else -1)
+        self.drawn |= keeps and info.base in _DRAWS
+        return keeps
 
     def can_run(self, info: Operator, inputs: Sequence[TensorSpec], tensors: Sequence[Any]) -> bool:
         """Whether an op on ``tensors`` (specs: ``inputs``) runs for real: all have values, and the result is small."""

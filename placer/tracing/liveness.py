@@ -36,7 +36,7 @@ class _Tracked(weakref.ref):  # type: ignore[type-arg]
 
 
 class Liveness:
-    """Current and peak bytes of the storages made during the step.
+    """Current, peak and all bytes of the storages made during the step.
 
     A storage keeps its Python object as long as it lives, so a weak reference to that object follows the memory.
     """
@@ -45,6 +45,7 @@ class Liveness:
         """``position`` gives the number of calls recorded so far."""
         self.current = 0
         self.peak = 0
+        self.made = 0  # bytes so far, those of dead storages too
         self.events: list[MemoryEvent] = []
         self._position = position
         self._buffers = 0
@@ -64,6 +65,7 @@ class Liveness:
         reference = _Tracked(tensor.untyped_storage(), self._freed, call, nbytes, self._buffers)
         self._live[id(reference)] = reference
         self.current += nbytes
+        self.made += nbytes
         if self.current > self.peak:
             self.peak = self.current
 

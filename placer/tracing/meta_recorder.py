@@ -33,13 +33,14 @@ from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import ValueUnknown
 
 _DETACH = torch.ops.aten.detach.default
+_ONE_DRAW = "the step reads a number that it draws: this is what one draw runs; others may run more or less"
 
 
 class MetaRecorder(Recorder):
     """Answers every op with meta tensors. An op whose tensors all have known values runs for real.
 
-    Reading a value that is not known raises ValueUnknown. With ``floats``, small floating point constants have known
-    values as well.
+    Reading a value that is not known raises ValueUnknown. With ``floats``, small floating point constants and draws
+    have known values as well.
     """
 
     real = False
@@ -49,6 +50,10 @@ class MetaRecorder(Recorder):
     def __init__(self, layers: Layers, undo: Undo, floats: bool = False) -> None:
         super().__init__(layers, undo)
         self.values = KnownValues(floats)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (_ONE_DRAW,) if self.values.drawn else ()
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 

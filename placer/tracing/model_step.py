@@ -108,7 +108,7 @@ class ModelStep:
             entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
             outputs = tuple(layout.spec_of(t) for t in pytrees.tensors(output))
             output_values = recorder.log.values(pytrees.tensors(output))
-        notes = [*self.copies.notes, *(self.plan.notes if self.plan else ())]
+        notes = [*self.copies.notes, *recorder.notes, *(self.plan.notes if self.plan else ())]
         return Trace(
             calls=recorder.log.op_calls(),
             mode=mode,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from placer import machine
 from placer.errors import TraceError
 from placer.tracing import layout, pytrees
 from placer.tracing.known_values import keeps_values
@@ -26,6 +27,10 @@ from placer.tracing.undo import Undo
 
 #: The longest a real run of a step may take, in seconds.
 LIMIT_SECONDS = 5.0
+#: Free memory is looked at whenever a real run has made so many bytes of tensors.
+_LOOK_EVERY = 2**28
+#: The share of all memory that a real run leaves free: what one more op may take before the next look.
+_LEFT_FREE = 0.05
 
 _CPU = torch.device("cpu")
 _SETTERS = frozenset({"__set__", "requires_grad_", "detach_", "set_", "swap_tensors"})
@@ -34,8 +39,8 @@ _SETTERS = frozenset({"__set__", "requires_grad_", "detach_", "set_", "swap_tens
 class RealRecorder(Recorder):
     """Runs what it records. ``undo`` protects what the step writes and does not own, before the write.
 
-    ``device`` is where the step's tensors are. Once ``limit_seconds`` of ``clock`` are over, the next op raises
-    TraceError.
+    ``device`` is where the step's tensors are. Once ``limit_seconds`` of ``clock`` are over, or memory runs out, the
+    next op raises TraceError.
     """
 
     real = True
@@ -48,6 +53,7 @@ class RealRecorder(Recorder):
         self.device = device
         self.constructor_device = self.argument_device = "cpu" if device.type == "cpu" else None
         self._deadline = clock() + limit_seconds
+        self._looked = 0
 
     def on_device(self, tensor: Tensor) -> bool:
         return not keeps_values(tensor)  # the host knows small integer tensors, as in a trace on meta tensors
@@ -67,6 +73,18 @@ class RealRecorder(Recorder):
                 "here; give a smaller batch"
             )
 
+    def check_memory(self) -> None:
+        """Raise TraceError where another op could take the last of the memory: the system would end the process."""
+        if self.log.liveness.made - self._looked < _LOOK_EVERY:
+            return
+        self._looked = self.log.liveness.made
+        free, total = machine.memory("cpu")
+        if free < _LEFT_FREE * total:
+            raise TraceError(
+                f"the step can only be traced by running it once, and {free / 1e9:.1f} GB of memory are left; "
+                "give a smaller batch"
+            )
+
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
@@ -74,6 +92,7 @@ class RealRecorder(Recorder):
     ) -> Any:
         kwargs = kwargs or {}
         self.check_time()
+        self.check_memory()
         with Uncounted():
             self.undo.before(func, args, kwargs)
         result = super().__torch_dispatch__(func, types, args, kwargs)

@@ -56,6 +56,11 @@ class Recorder(TorchDispatchMode, ABC):
         return False
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the recorded step."""
+        return ()
+
+    @property
     def syncs(self) -> int:
         """Times that the host has waited for the device so far."""
         return self.log.syncs

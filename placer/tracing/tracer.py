@@ -115,7 +115,7 @@ def _followed(workload: Workload, original: nn.Module, undo: Undo, kind: DeviceK
     try:
         return ModelStep(workload, original, undo, kind).run()
     except ValueUnknown as unknown:
-        # The value may be a constant, such as a solver's points in time: let small constants keep their values.
+        # It may be a constant, such as a solver's points in time, or drawn to drop layers: let those keep their values.
         try:
             return ModelStep(workload, original, undo, kind, floats=True).run()
         except TraceError:

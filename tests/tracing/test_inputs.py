@@ -200,3 +200,25 @@ def test_small_constants_may_be_read() -> None:
     traced = trace(make_workload(Solver(), (2, 3), mode="train"))
     assert sum(c.op == "aten::addmm" for c in traced.calls) == 4
     assert traced.syncs == 4
+
+
+@pytest.mark.parametrize(("drop", "layers"), [(0.0, 6), (1.0, 0)])
+def test_a_draw_that_drops_layers_may_be_read(drop: float, layers: int) -> None:
+    class LayerDrop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                if torch.rand([]) >= drop:  # as transformers' OPT, BART and Whisper do in training
+                    x = layer(x)
+            return x.requires_grad_()
+
+    workload = make_workload(LayerDrop(), (2, 3), mode="train")
+    before = torch.random.get_rng_state()
+    traced = trace(workload)
+    assert sum(c.op == "aten::addmm" for c in traced.calls) == layers
+    assert any("reads a number that it draws" in note for note in traced.notes)
+    assert not any("real run" in note for note in traced.notes)
+    assert torch.equal(torch.random.get_rng_state(), before)

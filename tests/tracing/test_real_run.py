@@ -247,3 +247,20 @@ def test_a_model_larger_than_memory_is_not_copied(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("placer.machine.memory", lambda device: (100, 1000))
     with pytest.raises(TraceError, match="GB of memory"):
         trace(make_workload(Reading(nn.Linear(40, 40)), (3, 40), mode="infer"))
+
+
+def test_a_run_that_fills_the_memory_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    total, model = 1_000_000, Reading(nn.Sequential(*(nn.Linear(40, 40) for _ in range(20))))
+    left = total
+
+    def memory(device: str) -> tuple[int, int]:
+        nonlocal left
+        left -= 100_000
+        return left, total
+
+    monkeypatch.setattr("placer.machine.memory", memory)
+    assert trace(make_workload(model, (3, 40), mode="infer")).calls  # too small to be looked at
+    monkeypatch.setattr("placer.tracing.real_recorder._LOOK_EVERY", 400)
+    with pytest.raises(TraceError, match=r"0\.0 GB of memory are left; give a smaller batch"):
+        trace(make_workload(model, (3, 40), mode="infer"))
+    assert 0 <= left < 0.05 * total
