@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 
 from placer import profile as profiles
-from placer.calibration.ablation.held_out import held_out_entries
 from placer.calibration.ablation.mechanism import Mechanism, Outcome, is_wrong
 from placer.calibration.build import build
 from placer.calibration.fitting.measured_ops import OpTimes
@@ -27,6 +26,7 @@ from placer.calibration.suite import entries
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import build_model, cell_workload
 from placer.calibration.validation.grouping import group_by
+from placer.calibration.validation.held_out import held_out_entries
 from placer.errors import PlacerError
 from placer.pricing import SETTLED, named_profile, predict
 from placer.profile import Profile

@@ -59,9 +59,6 @@ _DEVICE = (
         "inputs cut at the range of published ones",
         switches.networks_with(low=lambda n: np.full_like(n.low, -np.inf), high=lambda n: np.full_like(n.high, np.inf)),
     ),
-    _mechanism(
-        "bounds of what is learnt", {f"{_NETWORK}.LEARNT_RANGE": to((-np.inf, np.inf))}, f"{_NETWORK}:LEARNT_RANGE"
-    ),
     _mechanism("bound of concatenations", {f"{_MODEL}._MOST_OF_A_COPY": to(np.inf)}, f"{_MODEL}:_MOST_OF_A_COPY"),
     _mechanism("input: arithmetic over memory", switches.without_inputs(0)),
     _mechanism("input: seconds by physics", switches.without_inputs(1)),

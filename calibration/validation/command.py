@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
 from placer import machine
 from placer import profile as profiles
-from placer.calibration.suite import entries
 from placer.calibration.validation import record
+from placer.calibration.validation.held_out import networks_of
 from placer.calibration.validation.record import Report
 from placer.calibration.validation.replaying import profile_of_record, replay
 from placer.calibration.validation.report import render
@@ -65,7 +64,7 @@ def main(
             say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
         seconds, visits = QUICK if suite in (None, "quick") else THOROUGH
         report = validate(
-            entries(cast(Any, suite or "quick")), chosen, _usable(chosen), threads=threads, progress=say,
+            networks_of(suite or "quick"), chosen, _usable(chosen), threads=threads, progress=say,
             output=written, time_limit_per_cell=seconds, visits=visits,
         )  # fmt: skip
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
@@ -104,7 +103,7 @@ def _from_another_class(profile: Profile | None) -> Profile:
 
 def _kept(report: Report, suite: str | None, threads: Sequence[int] | None) -> Report:
     """The cells of a record that are of this suite and these numbers of threads; None keeps all."""
-    names = {entry.name for entry in entries(cast(Any, suite))} if suite else None
+    names = {entry.name for entry in networks_of(suite)} if suite else None
     kept = [cell for cell in report.cells if names is None or cell.network in names]
     return replace(report, cells=tuple(cell for cell in kept if threads is None or cell.threads in threads))
 

@@ -11,6 +11,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.calibration.suite import accelerator_entries, entries
 from placer.calibration.validation.grouping import group_by
+from placer.calibration.validation.held_out import held_out_entries
 from placer.calibration.validation.predictions import predicted_cells, unpredicted
 from placer.calibration.validation.record import Cell, Report, load
 from placer.errors import CalibrationError, ProfileMissing
@@ -24,6 +25,8 @@ Progress = Callable[[str], None]
 def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
     """The same measurements beside the predictions of ``profile``; nothing is run."""
     known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
+    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
+        known |= {entry.name: entry for entry in held_out_entries()}
     fresh: list[Cell] = []
     for network, cells in group_by(report.cells, lambda cell: cell.network).items():
         progress(f"{network}: {len(cells)} cells")

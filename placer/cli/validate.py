@@ -14,7 +14,7 @@ MOST_THREADS = 4096
 
 
 @click.command("validate")
-@click.option("--suite", type=click.Choice(["quick", "reference", "full"]), default=None,
+@click.option("--suite", type=click.Choice(["quick", "reference", "full", "held-out"]), default=None,
               help="Networks to run.  [default: quick; with --against, all of the record]")  # fmt: skip
 @click.option("--threads", metavar="1,2", help="Numbers of CPU threads to run with.  [default: as the process has]")
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the record to FILE.")

@@ -22,7 +22,7 @@ def kernel_of(call: OpCall) -> str:
     """The op's name, with one of these suffixes where the operands select another kernel.
 
     - ``number``: a tensor and a Python number. A tensor is made of the number first, which for a few elements takes as
-      long as the rest.
+      long as the rest. A number that is put where an index says takes twice as long as one out of a tensor.
     - ``mask``: elements that a mask selects. Searching the mask takes far less than reading as many row numbers. A sum
       of a mask counts in integers, which takes several times as long as a sum of floating-point numbers.
     - ``accumulate``: numbers that are added where they are put, as in the gradient of ``x[index]``. An accelerator
@@ -33,7 +33,7 @@ def kernel_of(call: OpCall) -> str:
     """
     if "batch_norm" in call.op and max((len(t.shape) for t in call.inputs), default=0) == 2:
         return f"{call.op}{SUFFIX}rows"
-    if has_scalar_operand(call):
+    if has_scalar_operand(call) or (call.op.rstrip("_") == "aten::scatter" and len(call.inputs) == 2):
         return f"{call.op}{SUFFIX}number"
     if call.op == "aten::sum" and any(t.dtype == "bool" for t in call.inputs):
         return f"{call.op}{SUFFIX}mask"

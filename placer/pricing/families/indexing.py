@@ -20,6 +20,10 @@ _ALONG = frozenset(
                  "index_fill")
     for in_place in ("", "_")
 )  # fmt: skip
+#: Ops whose index says for each element where it goes. Those that overwrite never move whole rows.
+_OVERWRITES = frozenset(("aten::scatter", "aten::scatter_"))
+_NUMBERS = frozenset(f"{op}.number" for op in _OVERWRITES)
+_PUTS_ELEMENTS = _OVERWRITES | aten("scatter_add scatter_add_ scatter_reduce scatter_reduce_")
 #: Elements from which on torch moves and adds whole rows. In narrower rows each element is handled alone
 #: (``can_use_expanded_index_path`` in ATen/native/TensorAdvancedIndexing.cpp).
 _WIDE_ROW = 16
@@ -44,13 +48,17 @@ def _indexed(call: OpCall) -> tuple[float, float, float]:
     out = largest(call.outputs)
     if call.op in _READS_ROWS:
         return float(out), float(max(values, default=0)), indices
+    if call.op in _PUTS_ELEMENTS and index is not None:  # a number that is put everywhere is no operand
+        return float(index.numel), float(out), indices
     written = max(values[1:], default=values[0] if values else 0)
     return float(written), float(out), indices
 
 
 def _moves_rows(call: OpCall) -> bool:
-    """Whether the first dimension is indexed, so that the elements of one index are adjacent."""
+    """Whether the first dimension is indexed, so that the elements of one index are adjacent, and torch uses it."""
     table, *others = call.inputs
+    if call.op in _OVERWRITES:
+        return False
     if call.op == "aten::index":
         picked = max((t.shape for t in others), key=len, default=())
         return call.outputs[0].shape[: len(picked)] == picked
@@ -67,12 +75,16 @@ def _moved_bytes(call: OpCall) -> float:
 
 
 def _moved(work: Work) -> float:
-    return work.sizes[0]
+    """Elements moved; twice those of a number that is put where an index says, which takes twice as long as a tensor's.
+
+    Both go through ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
+    """
+    return 2.0 * work.sizes[0] if work.op in _NUMBERS else work.sizes[0]
 
 
 def _moved_singly(work: Work) -> float:
     """Elements that are moved one by one, not in whole rows."""
-    return 0.0 if work.flags[2] else work.sizes[0]
+    return 0.0 if work.flags[2] else _moved(work)
 
 
 def _renewed(work: Work) -> float:

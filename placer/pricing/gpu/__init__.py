@@ -1,7 +1,7 @@
 """Prices ops on a GPU that nobody measured here, from its data sheet and published measurements."""
 
-from placer.pricing.gpu.network import FILE, LEARNT_RANGE, USUAL, edition, networks
+from placer.pricing.gpu.network import FILE, USUAL, edition, networks
 from placer.pricing.gpu.physics import LAUNCH, inputs
 from placer.pricing.gpu.rows import COLUMNS, Row, rows_of
 
-__all__ = ["COLUMNS", "FILE", "LAUNCH", "LEARNT_RANGE", "USUAL", "Row", "edition", "inputs", "networks", "rows_of"]
+__all__ = ["COLUMNS", "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "networks", "rows_of"]

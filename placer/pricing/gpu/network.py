@@ -24,9 +24,6 @@ Array = NDArray[np.floating[Any]]
 #: The fitted numbers that come with placer.
 FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
 
-#: Bounds of log(seconds / physics). Winograd convolutions and caches go below physics, by 3 at the most; kernels of
-#: a few threads go above them by any factor, of which 30 is believed.
-LEARNT_RANGE = (-1.1, 3.4)
 #: log(seconds / physics) of an op that was hardly published, and its standard deviation.
 USUAL, UNTRIED_SIGMA = 0.2, 0.5
 
@@ -68,7 +65,7 @@ class Network:
             z = z / (1.0 + np.exp(-z))
         weight, bias = self.layers[-1]
         trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
-        learnt = USUAL + trust * (np.clip((z @ weight + bias)[:, 0], *LEARNT_RANGE) - USUAL)
+        learnt = USUAL + trust * ((z @ weight + bias)[:, 0] - USUAL)
         return learnt, np.hypot(self.sigma[own is None], (1.0 - trust) * UNTRIED_SIGMA)
 
     def _known(self, label: str) -> str:

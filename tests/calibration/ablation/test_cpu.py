@@ -12,8 +12,8 @@ import pytest
 from placer import profile as profiles
 from placer.calibration.ablation.cpu import JOURNAL, CpuMechanism, Profiles, Records, cpu_outcome, opened
 from placer.calibration.ablation.cpu_mechanisms import CPU_MECHANISMS
-from placer.calibration.ablation.held_out import held_out_entries
 from placer.calibration.fitting.refitting import own_points, recounted, refitted
+from placer.calibration.validation.held_out import held_out_entries
 from placer.pricing import CostModel, framework_seconds
 
 RECORD = Path(__file__).parents[3] / "calibration" / "records" / "cpu-avx512-2-core-november"

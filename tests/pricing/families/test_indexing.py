@@ -63,6 +63,18 @@ def test_an_index_that_is_broadcast_over_rows_moves_whole_rows() -> None:
     assert feature(found, "expanded") == 1
 
 
+def test_overwriting_goes_element_by_element_and_a_number_counts_twice() -> None:
+    index = TensorSpec((50, 64), (1, 0), "int64")
+    rows = work("aten::scatter", [spec(10, 64), index, spec(50, 64)], [spec(10, 64)], 0)
+    number = work("aten::scatter_", [spec(10, 64), index], [spec(10, 64)], 0, 0, in_place=True)
+    assert number.op == "aten::scatter_.number"
+    for found, moved in ((rows, 3200), (number, 6400)):
+        assert found.sizes[:4] == (3200, 640, 50, 64)
+        assert (amounts(found)["moved"], amounts(found)["moved_singly"]) == (moved, moved)
+    added = work("aten::scatter_add", [spec(10, 64), index, spec(50, 64)], [spec(10, 64)], 0)
+    assert amounts(added)["moved_singly"] == 0  # torch sorts the rows, and adds whole ones
+
+
 def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() -> None:
     def added(rows: int) -> float:
         class Picked(nn.Module):

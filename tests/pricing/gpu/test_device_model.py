@@ -25,7 +25,7 @@ from placer.tracing import trace
 from placer.workload import make_workload
 
 #: The part of a step's price by which twice the batch may cost less: a learnt curve is not monotonic to the percent.
-DIP = 0.1
+DIP = 0.2
 
 
 class Recurrent(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit, Probe, log_int
-from placer.calibration.suite import Entry
+from placer.calibration.suite import Entry, Suite, entries
 
 #: Networks of each kind, and those that are drawn as calibration draws them.
 OF_EACH_KIND, AS_CALIBRATION = 20, 40
@@ -26,6 +26,9 @@ OF_EACH_KIND, AS_CALIBRATION = 20, 40
 LIMIT = Limit(2e9, 4e8)
 #: Share of the networks that are trained.
 TRAINED = 0.7
+
+#: What ``placer validate --suite`` calls them.
+NAME = "held-out"
 
 Drawn = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
@@ -47,6 +50,11 @@ def held_out_entries(*, of_each: int = OF_EACH_KIND, as_calibration: int = AS_CA
         )  # fmt: skip
         found.append(entry)
     return found
+
+
+def networks_of(suite: Suite | str) -> list[Entry]:
+    """The networks of a suite, or those held out. Raises ValueError for another name."""
+    return held_out_entries() if suite == NAME else entries(suite)  # type: ignore[arg-type]
 
 
 def _entry(
