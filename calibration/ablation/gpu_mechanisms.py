@@ -59,6 +59,9 @@ _DEVICE = (
         "inputs cut at the range of published ones",
         switches.networks_with(low=lambda n: np.full_like(n.low, -np.inf), high=lambda n: np.full_like(n.high, np.inf)),
     ),
+    _mechanism(
+        "bounds of what is learnt", {f"{_MODEL}.kernel_seconds": to(switches.unbounded)}, f"{_PHYSICS}:kernel_seconds"
+    ),
     _mechanism("bound of concatenations", {f"{_MODEL}._MOST_OF_A_COPY": to(np.inf)}, f"{_MODEL}:_MOST_OF_A_COPY"),
     _mechanism("input: arithmetic over memory", switches.without_inputs(0)),
     _mechanism("input: seconds by physics", switches.without_inputs(1)),

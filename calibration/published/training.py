@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from placer.calibration.published.samples import Sample, Table
-from placer.pricing.gpu import LAUNCH, USUAL
+from placer.pricing.gpu import LAUNCH, USUAL, kernel_seconds
 
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
 HIDDEN = {"product": 96, "convolution": 64, "depthwise": 32, "attention": 64, "recurrent": 24, "memory": 64}
@@ -203,7 +203,10 @@ class Trainer:
         members = [self.table.members[i] for i in numbers]
         used, place = np.unique([j for own in members for j, _ in own], return_inverse=True)
         learnt = self._learnt(torch.tensor(used), torch.full((len(used),), float(known)), self._label[used])
-        each = LAUNCH + self.table.seconds[used] * np.exp(learnt.numpy().astype(float))
+        each = np.full(len(used), LAUNCH)
+        for number, kind in enumerate(self.kinds):
+            own = self._kind[used].numpy() == number
+            each[own] += kernel_seconds(kind, self.table.seconds[used][own], learnt.numpy().astype(float)[own])
         found = np.zeros(len(numbers))
         counts = [n for own in members for _, n in own]
         np.add.at(found, [k for k, own in enumerate(members) for _ in own], each[place] * counts)

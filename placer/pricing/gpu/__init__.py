@@ -1,7 +1,9 @@
 """Prices ops on a GPU that nobody measured here, from its data sheet and published measurements."""
 
 from placer.pricing.gpu.network import FILE, USUAL, edition, networks
-from placer.pricing.gpu.physics import LAUNCH, inputs
+from placer.pricing.gpu.physics import LAUNCH, inputs, kernel_seconds
 from placer.pricing.gpu.rows import COLUMNS, Row, rows_of
 
-__all__ = ["COLUMNS", "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "networks", "rows_of"]
+__all__ = [
+    "COLUMNS", "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "kernel_seconds", "networks", "rows_of",
+]  # fmt: skip

@@ -1,6 +1,6 @@
 """Seconds of an op's kernels on a GPU that nobody measured here, from its data sheet and what others published.
 
-    seconds = kernels x launch + physics x exp(learnt)
+    seconds = kernels x launch + physics x exp(learnt), as far as that is believed
 
 The physics are in ``physics``, the learnt part is a small network per kind of kernel (``network``), fitted by
 ``placer.calibration.published`` to published operator and step times. Without a network the physics stand alone.
@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from placer.pricing.gpu.network import networks
-from placer.pricing.gpu.physics import LAUNCH, Array, inputs
+from placer.pricing.gpu.physics import LAUNCH, Array, inputs, kernel_seconds
 from placer.pricing.gpu.rows import Row, rows_of
 from placer.pricing.precision import TF32, Switch, allows_tf32
 from placer.pricing.prediction import Source
@@ -68,7 +68,7 @@ class DeviceModel:
         labels = [row.label for row in rows]
         learnt, sigma = network.evaluate(x, labels, self.sheet.name)
         most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
-        return LAUNCH + floor * np.minimum(np.exp(learnt), most), sigma
+        return LAUNCH + np.minimum(kernel_seconds(kind, floor, learnt), most * floor), sigma
 
     def _dtype(self, row: Row) -> str:
         """The row's dtype, or ``tf32`` where this process lets tensor cores multiply float32."""

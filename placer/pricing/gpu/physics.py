@@ -30,6 +30,13 @@ _PER_WATT = {
     "ada": (0.15e12, 0.6e12), "hopper": (0.075e12, 1.07e12), "blackwell": (0.075e12, 1.5e12),
     "gb20": (0.16e12, 0.65e12),
 }  # fmt: skip
+#: Seconds that a kernel of few threads takes beside its launch at the most, whatever was learnt. Small kernels of
+#: profiler traces that only move memory take up to 5 us; small products, attentions and convolutions that were
+#: published, 4 to 20 us.
+_FEW_THREADS, _FEW_THREADS_OF_MEMORY = 20e-6, 5e-6
+#: A longer kernel is believed to take up to 30 times what physics allow, and longer ones more: convolutions in half
+#: precision were published at hundreds of times. ``_LONG`` is where the 30 have doubled.
+_BELIEVED, _LONG = 30.0, 1e-7
 #: Sizes that are 0 for an empty batch, and by which others are divided.
 _AT_LEAST_1 = ("batch", "m", "n", "k", "image")
 #: Share of a peak that the best kernels reach.
@@ -134,6 +141,18 @@ def _convolution(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Arr
         c["dilated"], c["one_d"], c["three_d"], (c["batch"] > 1).astype(float), (c["kernel"] == 1).astype(float),
         ((c["kernel"] == 9) & (c["stride"] < 1.5)).astype(float),
     ]  # fmt: skip
+
+
+def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
+    """Seconds of kernels of one kind beside their launch: ``physics`` x exp(``learnt``), as far as it is believed.
+
+    Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
+    from their own.
+    """
+    few = _FEW_THREADS_OF_MEMORY if kind == "memory" else _FEW_THREADS
+    most = np.maximum(few, _BELIEVED * physics * (1.0 + physics / _LONG))
+    found: Array = np.minimum(physics * np.exp(learnt), most)
+    return found
 
 
 def _attention(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from described import spec, work
 
-from placer.pricing.gpu.physics import L2_BYTES_PER_CLOCK, L2_SHARE, inputs, rate
+from placer.pricing.gpu.device_model import DeviceModel
+from placer.pricing.gpu.physics import L2_BYTES_PER_CLOCK, L2_SHARE, inputs, kernel_seconds, rate
 from placer.pricing.gpu.rows import COLUMNS
 from placer.profile import DataSheet, find_gpu, gpus
 
@@ -192,3 +194,21 @@ def test_inputs_tell_dtypes_and_old_and_other_gpus_apart() -> None:
     last = {name: inputs("product", columns, "float32", find_gpu(name))[1][0, -3:-1].tolist()
             for name in ("A100", "P100", "MI210")}  # fmt: skip
     assert last == {"A100": [0, 0], "P100": [0, 1], "MI210": [1, 0]}
+
+
+@pytest.mark.parametrize(("kind", "few"), [("memory", 5e-6), ("product", 20e-6), ("convolution", 20e-6)])
+def test_how_much_of_what_is_learnt_is_believed(kind: str, few: float) -> None:
+    physics = np.array([1e-9, 1e-9, 1e-6, 1e-6, 1e-5, 1e-3])
+    times = np.array([2.0, 1e6, 200.0, 1e6, 1e4, 0.3])
+    most = np.array([2e-9, few, 200e-6, 30 * 11 * 1e-6, 30 * 101 * 1e-5, 0.3e-3])
+    np.testing.assert_allclose(kernel_seconds(kind, physics, np.log(times)), most, rtol=1e-12)
+
+
+@pytest.mark.parametrize("gpu", ["V100", "A100", "H100", "T4", "RTX 2080 Ti", "RTX 4090", "MI210", "MI300X"])
+def test_a_small_kernel_takes_some_microseconds(gpu: str) -> None:
+    ops = [
+        work("aten::div", [spec(100, 16)], [spec(100, 16)]), work("aten::relu", [spec(100, 16)], [spec(100, 16)]),
+        work("aten::native_layer_norm", [spec(100, 16), spec(16), spec(16)], [spec(100, 16), *[spec(100, 1)] * 2]),
+    ]  # fmt: skip
+    # Kernels of so few numbers take 1 to 5 us in profiler traces of V100, A100, H100, MI250 and MI300X.
+    assert all(1e-6 < seconds < 8e-6 for seconds in DeviceModel(find_gpu(gpu)).price(ops)[0])
