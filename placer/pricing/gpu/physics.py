@@ -31,9 +31,9 @@ _PER_WATT = {
     "gb20": (0.16e12, 0.65e12),
 }  # fmt: skip
 #: Seconds that a kernel of few threads takes beside its launch at the most, whatever was learnt. Small kernels of
-#: profiler traces that only move memory take up to 5 us; small products, attentions and convolutions that were
-#: published, 4 to 20 us.
-_FEW_THREADS, _FEW_THREADS_OF_MEMORY = 20e-6, 5e-6
+#: profiler traces that only move memory take up to 5 us, small products that were published up to 4. Attention,
+#: convolutions and recurrent layers of few threads take longer: 20 us at the most.
+_SHORT, _FEW_THREADS, _FEW_THREADS_SHORT = ("memory", "product"), 20e-6, 5e-6
 #: A longer kernel is believed to take up to 30 times what physics allow, and longer ones more: convolutions in half
 #: precision were published at hundreds of times. ``_LONG`` is where the 30 have doubled.
 _BELIEVED, _LONG = 30.0, 1e-7
@@ -149,7 +149,7 @@ def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
     Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
     from their own.
     """
-    few = _FEW_THREADS_OF_MEMORY if kind == "memory" else _FEW_THREADS
+    few = _FEW_THREADS_SHORT if kind in _SHORT else _FEW_THREADS
     most = np.maximum(few, _BELIEVED * physics * (1.0 + physics / _LONG))
     found: Array = np.minimum(physics * np.exp(learnt), most)
     return found
