@@ -203,10 +203,11 @@ class Trainer:
         members = [self.table.members[i] for i in numbers]
         used, place = np.unique([j for own in members for j, _ in own], return_inverse=True)
         learnt = self._learnt(torch.tensor(used), torch.full((len(used),), float(known)), self._label[used])
+        physics, above = self.table.seconds[used], learnt.numpy().astype(float)
         each = np.full(len(used), LAUNCH)
         for number, kind in enumerate(self.kinds):
             own = self._kind[used].numpy() == number
-            each[own] += kernel_seconds(kind, self.table.seconds[used][own], learnt.numpy().astype(float)[own])
+            each[own] += kernel_seconds(kind, physics[own], above[own])
         found = np.zeros(len(numbers))
         counts = [n for own in members for _, n in own]
         np.add.at(found, [k for k, own in enumerate(members) for _ in own], each[place] * counts)

@@ -33,7 +33,7 @@ from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import ValueUnknown
 
 _DETACH = torch.ops.aten.detach.default
-_ONE_DRAW = "the step reads a number that it draws: this is what one draw runs; others may run more or less"
+_ONE_DRAW = "the step draws numbers and reads values: this is what one draw runs, another may run more or less"
 
 
 class MetaRecorder(Recorder):

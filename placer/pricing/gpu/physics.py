@@ -34,8 +34,8 @@ _PER_WATT = {
 #: profiler traces that only move memory take up to 5 us, small products that were published up to 4. Attention,
 #: convolutions and recurrent layers of few threads take longer: 20 us at the most.
 _SHORT, _FEW_THREADS, _FEW_THREADS_SHORT = ("memory", "product"), 20e-6, 5e-6
-#: A longer kernel is believed to take up to 30 times what physics allow, and longer ones more: convolutions in half
-#: precision were published at hundreds of times. ``_LONG`` is where the 30 have doubled.
+#: A longer kernel is believed to take up to 30 times what physics allow, and the more the longer these are (seconds):
+#: twice as many at ``_LONG``. Steps with convolutions in half precision were published that need hundreds.
 _BELIEVED, _LONG = 30.0, 1e-7
 #: Sizes that are 0 for an empty batch, and by which others are divided.
 _AT_LEAST_1 = ("batch", "m", "n", "k", "image")
