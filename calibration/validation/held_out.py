@@ -1,4 +1,6 @@
-"""Networks drawn at random that no fit ever saw: some as calibration draws its own, most of other structures.
+"""``placer validate --suite held-out``: networks drawn at random that no fit ever saw.
+
+Some are drawn as calibration draws its own, most are of other structures.
 
 The latter are of the kinds whose predictions have been furthest off: recurrent layers, graphs, perceptrons and long
 chains of elementwise ops on thousands of rows, convolutions whose results are concatenated and pooled, and steps with
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +30,7 @@ LIMIT = Limit(2e9, 4e8)
 TRAINED = 0.7
 
 #: What ``placer validate --suite`` calls them.
-NAME = "held-out"
+SUITE = "held-out"
 
 Drawn = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
@@ -52,9 +54,9 @@ def held_out_entries(*, of_each: int = OF_EACH_KIND, as_calibration: int = AS_CA
     return found
 
 
-def networks_of(suite: Suite | str) -> list[Entry]:
+def networks_of(suite: str) -> list[Entry]:
     """The networks of a suite, or those held out. Raises ValueError for another name."""
-    return held_out_entries() if suite == NAME else entries(suite)  # type: ignore[arg-type]
+    return held_out_entries() if suite == SUITE else entries(cast(Suite, suite))
 
 
 def _entry(

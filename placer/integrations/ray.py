@@ -29,7 +29,7 @@ __all__ = ["Cluster", "Group", "Node", "NodeChoice", "calibrate", "choose_node",
 _ASKING = 120.0
 #: Ray's first version with ``label_selector``.
 _LABELS = (2, 49)
-#: Ids of nodes that gave no answer since they are gone: Ray lists them as alive for some seconds more.
+#: Ids of nodes that ``calibrate`` found gone. Ray lists them as alive for some seconds more.
 _gone: set[str] = set()
 
 
@@ -89,6 +89,8 @@ def calibrate(
 
 def nodes() -> Cluster:
     """The nodes of the cluster and what was collected of them before. Nothing is measured, no node is asked.
+
+    A node that ``calibrate`` found gone counts as dead, even where Ray has not noticed yet.
 
     Raises:
         PlacerError: this process is not connected to a cluster.

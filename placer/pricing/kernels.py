@@ -21,8 +21,8 @@ def op_of(kernel: str) -> str:
 def kernel_of(call: OpCall) -> str:
     """The op's name, with one of these suffixes where the operands select another kernel.
 
-    - ``number``: a tensor and a Python number. A tensor is made of the number first, which for a few elements takes as
-      long as the rest. A number that is put where an index says takes twice as long as one out of a tensor.
+    - ``number``: a tensor and a Python number. In arithmetic, a tensor is made of the number first, which for a few
+      elements takes as long as the rest. Put where an index says, it takes twice as long as numbers of a tensor.
     - ``mask``: elements that a mask selects. Searching the mask takes far less than reading as many row numbers. A sum
       of a mask counts in integers, which takes several times as long as a sum of floating-point numbers.
     - ``accumulate``: numbers that are added where they are put, as in the gradient of ``x[index]``. An accelerator

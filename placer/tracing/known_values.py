@@ -50,7 +50,6 @@ class KnownValues:
     def __init__(self, floats: bool) -> None:
         """With ``floats``, small floating point constants and draws keep their values as well."""
         self.floats = floats
-        self.drawn = False  # whether one of them was drawn
         self._lost: dict[int, Any] = {}  # storages by id; held, so that ids stay unique
 
     def keeps(self, tensor: Any) -> bool:
@@ -77,9 +76,8 @@ class KnownValues:
         """Whether a factory whose meta kernel gave ``result`` gives a tensor with values."""
         floating = result.dtype.is_floating_point or result.dtype.is_complex
         known = self.floats and (info.base in _CONSTANTS or info.base in _DRAWS)
-        keeps = result.numel() <= (CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if known else -1)
-        self.drawn |= keeps and info.base in _DRAWS
-        return keeps
+        limit = CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if known else -1
+        return result.numel() <= limit
 
     def can_run(self, info: Operator, inputs: Sequence[TensorSpec], tensors: Sequence[Any]) -> bool:
         """Whether an op on ``tensors`` (specs: ``inputs``) runs for real: all have values, and the result is small."""

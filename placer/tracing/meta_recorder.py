@@ -50,10 +50,11 @@ class MetaRecorder(Recorder):
     def __init__(self, layers: Layers, undo: Undo, floats: bool = False) -> None:
         super().__init__(layers, undo)
         self.values = KnownValues(floats)
+        self._drew = self._read_after_draw = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (_ONE_DRAW,) if self.values.drawn else ()
+        return (_ONE_DRAW,) if self._read_after_draw else ()
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +137,7 @@ class MetaRecorder(Recorder):
                 "float() of a tensor), which is only known when the step runs"
             )
         self.syncs += 1
+        self._read_after_draw |= self._drew
         result = func(*args, **kwargs)
         self.log.record(info.name, inputs, (), plain)
         return result
@@ -159,6 +161,7 @@ class MetaRecorder(Recorder):
                 return False, None
         self.syncs += info.base in COUNTS
         self.undo.before(func, args, kwargs)
+        self._drew |= _draws(func)
         result = func(*args, **kwargs)
         self.undo.made(result, args)
         self._made(info, inputs, plain, result)
@@ -191,7 +194,10 @@ class MetaRecorder(Recorder):
         if not info.takes_device:
             return False, None
         result = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
-        if self.values.made_by(info, result):
+        generator = kwargs.get("generator")
+        if self.values.made_by(info, result) and (generator is None or generator.device.type == "cpu"):
+            self.undo.before(func, args, kwargs)
+            self._drew |= _draws(func)
             result = func(*args, **{**kwargs, "device": "cpu", "pin_memory": None})
             self.undo.made(result, ())
         return True, self._made(info, inputs, plain, result)
@@ -241,6 +247,11 @@ def _asked_by_torch() -> bool:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.nn.")
+
+
+def _draws(func: Any) -> bool:
+    """Whether an op draws numbers."""
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _is_sparse(tensor: Tensor) -> bool:

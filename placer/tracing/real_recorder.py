@@ -29,7 +29,7 @@ from placer.tracing.undo import Undo
 LIMIT_SECONDS = 5.0
 #: Free memory is looked at whenever a real run has made so many bytes of tensors.
 _LOOK_EVERY = 2**28
-#: The share of all memory that a real run leaves free: what one more op may take before the next look.
+#: The share of all memory that a real run leaves free, and at least what it may make before the next look.
 _LEFT_FREE = 0.05
 
 _CPU = torch.device("cpu")
@@ -79,7 +79,7 @@ class RealRecorder(Recorder):
             return
         self._looked = self.log.liveness.made
         free, total = machine.memory("cpu")
-        if free < _LEFT_FREE * total:
+        if free < max(_LEFT_FREE * total, _LOOK_EVERY):
             raise TraceError(
                 f"the step can only be traced by running it once, and {free / 1e9:.1f} GB of memory are left; "
                 "give a smaller batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -222,3 +223,28 @@ def test_a_draw_that_drops_layers_may_be_read(drop: float, layers: int) -> None:
     assert any("this is what one draw runs" in note for note in traced.notes)
     assert not any("real run" in note for note in traced.notes)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda g: torch.rand((), generator=g) > 0.5, lambda g: torch.randint(0, 2, (1,), generator=g) > 0,
+    lambda g: torch.bernoulli(torch.full((1,), 0.5), generator=g) > 0.5,
+])  # fmt: skip
+def test_a_generator_of_the_user_is_where_it_was(draw: Callable[[torch.Generator], torch.Tensor]) -> None:
+    class Mixes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if draw(generator) else x * 2 * x
+
+    generator = torch.Generator()
+    before = generator.get_state()
+    traced = trace(make_workload(Mixes(), (2, 3), mode="infer"))
+    assert torch.equal(generator.get_state(), before)
+    assert any("this is what one draw runs" in note for note in traced.notes)
+
+
+def test_noise_drawn_after_all_reads_is_no_choice() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            times = torch.linspace(0, 1, 4)
+            return x * float(times[1]) + torch.randn(3)
+
+    assert not trace(make_workload(Noisy(), (2, 3), mode="infer")).notes

@@ -6,7 +6,7 @@ from placer.pricing.families.family import Family, Features, aten
 from placer.pricing.families.sharing import GRAIN
 from placer.pricing.operands import is_index, largest
 from placer.pricing.work import Work
-from placer.tracing import OpCall
+from placer.tracing import OpCall, TensorSpec
 
 #: Ops that read rows of a table; the others write them.
 _READS_ROWS = aten(
@@ -20,9 +20,10 @@ _ALONG = frozenset(
                  "index_fill")
     for in_place in ("", "_")
 )  # fmt: skip
-#: Ops whose index says for each element where it goes. Those that overwrite never move whole rows.
-_OVERWRITES = frozenset(("aten::scatter", "aten::scatter_"))
+#: Ops that overwrite elements one by one: torch never moves whole rows there.
+_OVERWRITES = aten("scatter scatter_")
 _NUMBERS = frozenset(f"{op}.number" for op in _OVERWRITES)
+#: Ops whose index says for each element where it goes.
 _PUTS_ELEMENTS = _OVERWRITES | aten("scatter_add scatter_add_ scatter_reduce scatter_reduce_")
 #: Elements from which on torch moves and adds whole rows. In narrower rows each element is handled alone
 #: (``can_use_expanded_index_path`` in ATen/native/TensorAdvancedIndexing.cpp).
@@ -42,9 +43,13 @@ def _read(call: OpCall) -> Features:
 
 def _indexed(call: OpCall) -> tuple[float, float, float]:
     """(Elements moved, elements of the table, distinct indices) of a call."""
-    index = max((t for t in call.inputs if is_index(t)), key=lambda t: t.numel, default=None)
+    index: TensorSpec | None
+    if call.op in _ALONG and len(call.inputs) > 1:  # their tables may hold integers too
+        index, values = call.inputs[1], [t.numel for t in (call.inputs[0], *call.inputs[2:])]
+    else:
+        index = max((t for t in call.inputs if is_index(t)), key=lambda t: t.numel, default=None)
+        values = [t.numel for t in call.inputs if not is_index(t)]
     indices = index.stored_bytes / index.item_bytes if index is not None else 1.0
-    values = [t.numel for t in call.inputs if not is_index(t)]
     out = largest(call.outputs)
     if call.op in _READS_ROWS:
         return float(out), float(max(values, default=0)), indices
@@ -55,7 +60,7 @@ def _indexed(call: OpCall) -> tuple[float, float, float]:
 
 
 def _moves_rows(call: OpCall) -> bool:
-    """Whether the first dimension is indexed, so that the elements of one index are adjacent, and torch uses it."""
+    """Whether torch moves whole rows: elements of one index are adjacent, as the first dimension is indexed."""
     table, *others = call.inputs
     if call.op in _OVERWRITES:
         return False
@@ -75,7 +80,7 @@ def _moved_bytes(call: OpCall) -> float:
 
 
 def _moved(work: Work) -> float:
-    """Elements moved; twice those of a number that is put where an index says, which takes twice as long as a tensor's.
+    """Elements moved. Those that a number overwrites count twice: they take twice as long as those of a tensor.
 
     Both go through ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
     """

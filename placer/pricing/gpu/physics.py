@@ -74,6 +74,18 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Arr
     return seconds, np.stack(found, axis=1)
 
 
+def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
+    """Seconds of kernels of one kind beside their launch: ``physics`` x exp(``learnt``), as far as it is believed.
+
+    Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
+    from their own.
+    """
+    few = _FEW_THREADS_SHORT if kind in _SHORT else _FEW_THREADS
+    most = np.maximum(few, _BELIEVED * physics * (1.0 + physics / _LONG))
+    found: Array = np.minimum(physics * np.exp(learnt), most)
+    return found
+
+
 def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) -> float:
     """FLOP/s that the GPU sustains in ``dtype``: its peak, or what its power limit allows.
 
@@ -141,18 +153,6 @@ def _convolution(c: dict[str, Array], sheet: DataSheet, size: float) -> list[Arr
         c["dilated"], c["one_d"], c["three_d"], (c["batch"] > 1).astype(float), (c["kernel"] == 1).astype(float),
         ((c["kernel"] == 9) & (c["stride"] < 1.5)).astype(float),
     ]  # fmt: skip
-
-
-def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
-    """Seconds of kernels of one kind beside their launch: ``physics`` x exp(``learnt``), as far as it is believed.
-
-    Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
-    from their own.
-    """
-    few = _FEW_THREADS_SHORT if kind in _SHORT else _FEW_THREADS
-    most = np.maximum(few, _BELIEVED * physics * (1.0 + physics / _LONG))
-    found: Array = np.minimum(physics * np.exp(learnt), most)
-    return found
 
 
 def _attention(c: dict[str, Array], sheet: DataSheet, _: float) -> list[Array]:

@@ -75,6 +75,15 @@ def test_overwriting_goes_element_by_element_and_a_number_counts_twice() -> None
     assert amounts(added)["moved_singly"] == 0  # torch sorts the rows, and adds whole ones
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_a_table_of_integers_is_no_index(dtype: str) -> None:
+    table, index = spec(256, 50_000, dtype=dtype), numbers(256, 1)
+    one_hot = work("aten::scatter_", [table, index], [table], 1, 1, in_place=True)
+    assert one_hot.sizes[:4] == (256, 256 * 50_000, 256, 1)
+    picked = work("aten::gather", [table, index], [spec(256, 1, dtype=dtype)], 1)
+    assert picked.sizes[:4] == (256, 256 * 50_000, 256, 1)
+
+
 def test_gradients_of_picked_rows_are_added_one_by_one_where_cores_share_them() -> None:
     def added(rows: int) -> float:
         class Picked(nn.Module):

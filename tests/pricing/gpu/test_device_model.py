@@ -24,7 +24,8 @@ from placer.profile import find_gpu, gpus
 from placer.tracing import trace
 from placer.workload import make_workload
 
-#: The part of a step's price by which twice the batch may cost less: a learnt curve is not monotonic to the percent.
+#: The part of a step's price by which twice the batch may cost less: what is learnt of small kernels is not monotonic
+#: (a recurrent layer on a P100 by 19 %).
 DIP = 0.2
 
 
