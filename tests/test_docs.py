@@ -94,7 +94,7 @@ ALONE = ("ray.md",)
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=[
         *([FRAMEWORKS] if page.parent.name == "integrations" else []),
-        *([pytest.mark.serial] if page.name in ALONE else []),
+        *([pytest.mark.serial, pytest.mark.timeout(300)] if page.name in ALONE else []),
     ])
     for page in PAGES
     if blocks(page, "python")

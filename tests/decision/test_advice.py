@@ -183,7 +183,7 @@ class Activated(nn.Module):
         return x
 
 
-def seconds(workloads: list[Workload], rounds: int = 6) -> list[float]:
+def seconds(workloads: list[Workload], rounds: int = 20) -> list[float]:
     """The shortest step of each, by turns: what a machine can do when nothing disturbs it."""
     steps = [step_on(workload, "cpu") for workload in workloads]
     for step in steps:
