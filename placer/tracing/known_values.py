@@ -22,10 +22,9 @@ CONCRETE_FLOATS = 64
 
 #: Ops on tensors with values run for real only while their result stays small, and these may grow it.
 _GROWING = frozenset({"mm", "bmm", "repeat", "repeat_interleave", "outer", "cartesian_prod"})
-#: Factories of floating point values a step may read. Empty and zero tensors are there to be written to.
-_CONSTANTS = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor", "ones"})
-#: Factories that draw numbers. A step may read one to decide what it runs: dropping layers, mixing a batch.
-_DRAWS = frozenset({"rand", "randn"})
+#: Factories of floating point values a step may read: constants, and draws that decide what it runs (dropping layers,
+#: mixing a batch). Empty and zero tensors are there to be written to.
+_READABLE = frozenset({"arange", "linspace", "logspace", "full", "scalar_tensor", "ones", "rand", "randn"})
 
 
 def keeps_values(tensor: Tensor, floats: bool = False) -> bool:
@@ -75,8 +74,8 @@ class KnownValues:
     def made_by(self, info: Operator, result: Tensor) -> bool:
         """Whether a factory whose meta kernel gave ``result`` gives a tensor with values."""
         floating = result.dtype.is_floating_point or result.dtype.is_complex
-        known = self.floats and (info.base in _CONSTANTS or info.base in _DRAWS)
-        limit = CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if known else -1
+        readable = self.floats and info.base in _READABLE
+        limit = CONCRETE_ELEMENTS if not floating else CONCRETE_FLOATS if readable else -1
         return result.numel() <= limit
 
     def can_run(self, info: Operator, inputs: Sequence[TensorSpec], tensors: Sequence[Any]) -> bool:

@@ -160,9 +160,7 @@ class MetaRecorder(Recorder):
             if torch.device(kwargs["device"]).type != "cpu":
                 return False, None
         self.syncs += info.base in COUNTS
-        self.undo.before(func, args, kwargs)
-        self._drew |= _draws(func)
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
         self.undo.made(result, args)
         self._made(info, inputs, plain, result)
         if info.view or info.in_place:
@@ -171,6 +169,12 @@ class MetaRecorder(Recorder):
             meta_tensor(t) if isinstance(t, Tensor) and not self.values.keeps(t) else t for t in as_sequence(result)
         ]
         return True, small[0] if isinstance(result, Tensor) else type(result)(small)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op for real; what it writes and draws from is put back later."""
+        self.undo.before(func, args, kwargs)
+        self._drew |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **kwargs)
 
     def _with_some_values(
         self, func: Any, info: Operator, inputs: tuple[TensorSpec, ...], plain: tuple[Hashable, ...], real: int,
@@ -196,9 +200,7 @@ class MetaRecorder(Recorder):
         result = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
         generator = kwargs.get("generator")
         if self.values.made_by(info, result) and (generator is None or generator.device.type == "cpu"):
-            self.undo.before(func, args, kwargs)
-            self._drew |= _draws(func)
-            result = func(*args, **{**kwargs, "device": "cpu", "pin_memory": None})
+            result = self._run(func, args, {**kwargs, "device": "cpu", "pin_memory": None})
             self.undo.made(result, ())
         return True, self._made(info, inputs, plain, result)
 
@@ -247,11 +249,6 @@ def _asked_by_torch() -> bool:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.nn.")
-
-
-def _draws(func: Any) -> bool:
-    """Whether an op draws numbers."""
-    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _is_sparse(tensor: Tensor) -> bool:

@@ -33,7 +33,9 @@ _PER_WATT = {
 #: Seconds that a kernel of few threads takes beside its launch at the most, whatever was learnt. Small kernels of
 #: profiler traces that only move memory take up to 5 us, small products that were published up to 4. Attention,
 #: convolutions and recurrent layers of few threads take longer: 20 us at the most.
-_SHORT, _FEW_THREADS, _FEW_THREADS_SHORT = ("memory", "product"), 20e-6, 5e-6
+_FEW_THREADS = {
+    "memory": 5e-6, "product": 5e-6, "attention": 20e-6, "convolution": 20e-6, "depthwise": 20e-6, "recurrent": 20e-6,
+}  # fmt: skip
 #: A longer kernel is believed to take up to 30 times what physics allow, and the more the longer these are (seconds):
 #: twice as many at ``_LONG``. Steps with convolutions in half precision were published that need hundreds.
 _BELIEVED, _LONG = 30.0, 1e-7
@@ -80,8 +82,7 @@ def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
     Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
     from their own.
     """
-    few = _FEW_THREADS_SHORT if kind in _SHORT else _FEW_THREADS
-    most = np.maximum(few, _BELIEVED * physics * (1.0 + physics / _LONG))
+    most = np.maximum(_FEW_THREADS[kind], _BELIEVED * physics * (1.0 + physics / _LONG))
     found: Array = np.minimum(physics * np.exp(learnt), most)
     return found
 
