@@ -10,7 +10,7 @@ SECONDS = 510.0
 #: Seconds that starting a process, torch in it and a context takes; no part is begun with less.
 STARTING = 5.0
 #: Seconds after its time until a part that does not end is ended: it is in the middle of a network or a fit.
-GRACE = 5.0
+GRACE = 25.0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from placer.calibration.validation.run import SECONDS_PER_CELL, validate
 from placer.calibration.validation.what_if_rows import what_if_tables
 from placer.errors import CalibrationError
 from placer.machine import MeasuredSpeeds
-from placer.pricing import beside, nearest_profile, on_other_cpu, small_step_seconds
+from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
 from placer.profile import DeviceFit, Profile
 
 #: Seconds spent measuring one cell on each visit, and times the whole suite is gone through: a machine that shares its
@@ -53,7 +53,7 @@ def main(
     if against is not None:
         path = Path(against)
         past = record.load(path)
-        chosen = profile_of_record(past, path) if profile is None and not estimate else _profile(profile, estimate)
+        chosen = _profile_of(past, path, profile, estimate)
         report = replay(_kept(past, suite, threads), chosen, progress=say)
         if written is not None:
             record.save(report, written)
@@ -70,6 +70,23 @@ def main(
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
     render(report, sys.stdout, tables)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
+
+
+def _profile_of(past: Report, path: Path, source: Profile | str | Path | None, estimate: bool) -> Profile:
+    """The profile to predict a record with. A GPU of the catalog is driven by the host that the record was made on.
+
+    Raises ProfileError.
+    """
+    if estimate:
+        return _profile(source, estimate)
+    recorded = partial(profile_of_record, past, path)
+    if source is None:
+        return recorded()
+    found = named_profile(source, recorded)
+    if "cpu" in found.devices() or not any(fit.gpu for fit in found.fits):
+        return found
+    host = recorded()
+    return replace(found, fits=(*(fit for fit in host.fits if fit.device == "cpu"), *found.fits))
 
 
 def _profile(source: Profile | str | Path | None, estimate: bool) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,20 @@ def test_main_prices_a_record_with_the_profile_it_names(
     assert past.profile in shown[0]
     assert "intel-xeon-avx512-2-core" in shown[1]  # without it: the shipped one of the nearest class
     assert all("on a Tesla K40m beside it" in text and "1 of 1 decided as reported" in text for text in shown)
+
+
+def test_a_record_is_predicted_from_what_the_catalog_knows_of_its_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    path = FOLDER.parent / "nvidia-h100-80gb-hbm3-16-core" / "measurements.json"
+    shown = []
+    for source in (None, "NVIDIA H100 80GB HBM3"):
+        assert main("reference", against=path, profile=source) == 0
+        shown.append(capsys.readouterr().out)
+    errors = [re.findall(r"^(cuda|cpu) +(\d+) +([\d.]+) %", text, re.MULTILINE)[:2] for text in shown]
+    # The same steps; the CPU is priced by the calibration beside the record both times, the GPU is not.
+    assert [[line[:2] for line in found] for found in errors] == [[("cuda", "19"), ("cpu", "19")]] * 2
+    cuda, cpu = ([found[k][2] for found in errors] for k in (0, 1))
+    assert cpu[0] == cpu[1]
+    assert cuda[0] != cuda[1]
 
 
 def test_what_if_needs_the_reference_systems() -> None:
