@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Nothing that is installed is compiled (PIP below): where Python may not keep what it compiled, every process does it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -22,7 +24,7 @@ DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
 MUTS := $(VENV)/.installed-mutants
 
-.PHONY: help venv demo docs test soak mutants lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages ablation clean
+.PHONY: help venv demo docs test soak mutants lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -37,7 +39,7 @@ $(BASE): pyproject.toml constraints.txt | $(PY)
 
 $(DEV): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools
-	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations,ray,dask,skypilot,energy]'
+	$(PIP) --no-build-isolation --editable '.[test,suite,report,integrations,ray,skypilot]'
 	@touch $@ $(BASE)
 
 $(DOCS): pyproject.toml constraints.txt | $(PY)
@@ -127,10 +129,6 @@ published-packages: $(NETS) ## torchvision, timm and transformers, which build t
 published: $(NETS) ## fit what ships about GPUs nobody here owns: make published DATA=../shared/gpu-data
 	@test -n "$(DATA)" || { echo "make published: name the folder of published measurements, DATA=../shared/gpu-data"; exit 1; }
 	$(PY) -m placer.calibration.published $(DATA)
-
-ablation: export OMP_NUM_THREADS := 1
-ablation: $(NETS) ## what each mechanism of pricing is worth: make ablation DATA=../shared/gpu-data
-	$(PY) -m placer.calibration.ablation calibration/records $(if $(DATA),--published $(DATA))
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

@@ -78,7 +78,7 @@ def _isolation() -> Iterator[None]:
 def _each_file() -> Iterator[None]:
     """The collector passes over what was there before: libraries, and thousands of collected tests.
 
-    And the environment is put back afterwards: Dask leaves one thread and its own settings of malloc to all processes.
+    And the environment is put back afterwards, whatever a library has set.
     """
     gc.freeze()
     before = dict(os.environ)

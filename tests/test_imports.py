@@ -35,7 +35,7 @@ ORDER = (
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
-    ("gpu_run", "ablation"),
+    ("gpu_run",),
     ("make_reference",),
     ("runner",),
     ("target",),

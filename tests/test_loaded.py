@@ -20,7 +20,6 @@ ABSENT = {
     },
     "names": {
         "sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert", "ray", "distributed", "sky",
-        "zeus",
     },
     "choose": {"sklearn", "rich", "transformers", "jinja2", "click", "placer.calibration"},
     "trace": {"torch._dynamo", "sympy"},

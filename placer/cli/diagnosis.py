@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,10 @@ _VARIABLES = (
 _CALIBRATE = "placer calibrate"
 
 
-def diagnose(
-    try_device: Callable[[str], dict[str, Any]] | None = None, only: Sequence[str] = ()
-) -> dict[str, Any]:
+def diagnose() -> dict[str, Any]:
     """Everything that is found, as plain values for JSON (``docs/commands/doctor.md`` lists the keys).
 
-    Creates no device context. ``try_device`` tries one device and says what came back; None tries none, and with
-    ``only`` it tries these. ``broken`` lists what keeps placer from working, ``next`` what to do about what was found.
-    Raises ValueError for a name in ``only`` that is no device.
+    Creates no device context. ``broken`` lists what keeps placer from working, ``next`` what to do about the rest.
     """
     from placer import __version__, machine
 
@@ -44,19 +39,11 @@ def diagnose(
         return {**found, "torch": None, "broken": [broken], "next": ["reinstall torch"]}
     driver, profile = machine.describe_driver(), _profile()
     devices = [_device(facts, profile["read"], stale=profile["state"] == "stale") for facts in _present()]
-    if try_device is not None:
-        wanted = {machine.normal_device(name) for name in only} or {device["device"] for device in devices}
-        if unknown := wanted - {device["device"] for device in devices}:
-            there = ", ".join(device["device"] for device in devices)
-            raise ValueError(f"torch lists no device {unknown.pop()!r} here; there is {there}")
-        for device in devices:
-            if device["device"] in wanted:
-                _tried(device, try_device(device["device"]))
     found |= {
         "torch": torch, "nvml": driver, "fingerprint": machine.fingerprint(), "devices": devices,
         "profile": {key: value for key, value in profile.items() if key != "read"},
     }  # fmt: skip
-    return {**found, "broken": _broken(found), "next": _next(found, tried=try_device is not None)}
+    return {**found, "broken": _broken(found), "next": _next(found)}
 
 
 def _torch() -> dict[str, Any]:
@@ -139,7 +126,6 @@ def _device(facts: dict[str, Any], profile: Any, *, stale: bool) -> dict[str, An
         "utilization": machine.utilization(name),
         **_knowledge(name, profile, stale=stale, catalog=catalog),
         "catalog": catalog,
-        "tried": None,
     }
 
 
@@ -181,23 +167,15 @@ def _catalog(name: str) -> str | None:
         return None
 
 
-def _tried(device: dict[str, Any], answer: dict[str, Any]) -> None:
-    device["tried"] = answer
-    device["usable"] = answer.get("error") is None
-    device["reason"] = answer.get("error") or None
-
-
 def _broken(found: dict[str, Any]) -> list[str]:
-    profile, cpu = found["profile"], found["devices"][0]
+    profile = found["profile"]
     broken = [profile["error"]] if profile["state"] == "unreadable" else []
     if not profile["writable"]:
         broken.append(f"no profile can be written to {profile['path']}: set PLACER_HOME to a folder of yours")
-    if cpu["usable"] is False:
-        broken.append(f"torch does not run on the CPU: {cpu['reason']}")
     return broken
 
 
-def _next(found: dict[str, Any], *, tried: bool) -> list[str]:
+def _next(found: dict[str, Any]) -> list[str]:
     profile, devices = found["profile"], found["devices"]
     advice: list[str] = []
     hidden = len(found["nvml"].get("gpus", ())) if not any(d["device"].startswith("cuda") for d in devices) else 0
@@ -213,8 +191,6 @@ def _next(found: dict[str, Any], *, tried: bool) -> list[str]:
     usable = [d for d in devices if d["usable"] is not False]
     if profile["state"] != "usable" or not profile["complete"] or any(d["knowledge"] != "calibrated" for d in usable):
         advice.append(_CALIBRATE)
-    if not tried and any(d["device"] != "cpu" and d["usable"] is None for d in devices):
-        advice.append("placer doctor --try: runs a small op on every device")
     return advice
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from placer.units import format_bytes, format_seconds
+from placer.units import format_bytes
 
 #: What an answer about a device rests on that was not calibrated.
 _NOT_CALIBRATED = {
@@ -13,6 +13,7 @@ _NOT_CALIBRATED = {
     "data sheet": "not calibrated: estimated from its data sheet",
     "convention": "not calibrated, and nothing is known of it: choose takes it if the model fits, and predicts nothing",
 }
+_NOTHING_MISSING = "nothing is missing: placer explain FILE.py:MODEL --batch 32,84"
 
 
 def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
@@ -33,7 +34,7 @@ def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -
             grid.add_row(f"  {label}", value)
         parts += [Text(title, style="bold"), grid, ""]
     parts.append(Text("Next", style="bold"))
-    parts += [f"- {line}" for line in found["next"]] or ["- nothing is missing: placer explain FILE.py:MODEL"]
+    parts += [f"- {line}" for line in found["next"] or [_NOTHING_MISSING]]
     return plain(parts, width=width, color=color)
 
 
@@ -78,32 +79,14 @@ def _device(device: Mapping[str, Any], profile: Mapping[str, Any]) -> Iterator[t
     yield device["device"], f"{name}: {memory}{free}{busy}"
     if device["device"] != "cpu" or device["usable"] is not None:
         yield "", _usable(device)
-    if device["tried"] is not None and device["usable"]:
-        yield "", _tried(device["tried"])
     if device["usable"] is not False:
         yield "", _knowledge(device, profile)
     if device["catalog"]:
-        how = f'placer explain --profile "{device["name"]}"' if device["knowledge"] != "calibrated" else ""
-        yield "", f"the catalog knows this GPU: {device['catalog']}{f'; try {how}' if how else ''}"
+        yield "", f"the catalog knows this GPU: {device['catalog']}"
 
 
 def _usable(device: Mapping[str, Any]) -> str:
-    if device["usable"] is False:
-        return f"cannot be used: {device['reason']}"
-    if device["usable"]:
-        return "usable: a small op came back right"
-    return "nothing speaks against using it; not tried"
-
-
-def _tried(answer: Mapping[str, Any]) -> str:
-    took = f"the first op took {format_seconds(answer['first_op_seconds'])}"
-    if "profiler_error" in answer:
-        return f"{took}; the profiler does not work: {answer['profiler_error']}"
-    ops = f"the profiler saw {answer['ops_seen']} of {answer['launched']} ops"
-    if answer["kernels_seen"] is None:
-        return f"{took}; {ops}"
-    lost = answer["kernels_seen"] < answer["launched"]
-    return f"{took}; {ops}, {answer['kernels_seen']} kernels{' (some are lost)' if lost else ''}"
+    return f"cannot be used: {device['reason']}" if device["usable"] is False else "nothing speaks against using it"
 
 
 def _knowledge(device: Mapping[str, Any], profile: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer import profile as profiles
-from placer.errors import UnknownGPU
+from placer.errors import PlacerError, UnknownGPU
 from placer.fleets import Machine, cpu_class
 from placer.integrations.collected import described
 from placer.machine import split_device
@@ -34,6 +34,10 @@ class Node:
     free: Mapping[str, float] | None = None
     alive: bool = True
     kind: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.id[:8]})"
 
     @property
     def cpus(self) -> int:
@@ -77,6 +81,18 @@ class Cluster:
     nodes: tuple[Node, ...]
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+
+    def profile_of(self, node: Node) -> Profile:
+        """The profile of the node's kind.
+
+        Raises:
+            PlacerError: there is none; the message names the node, and why.
+        """
+        found = self.profiles.get(node.kind)
+        if found is None:
+            unknown = "no node of its kind was calibrated" if node.kind else "it was never asked"
+            raise PlacerError(f"{node.title} is not calibrated: {self.failed.get(node.id, unknown)}")
+        return found
 
     def machines(self, price: Mapping[str, float] | None = None) -> list[Machine]:
         """One machine for each kind of node, with how many there are. See ``groups``."""
@@ -184,7 +200,7 @@ def table(cluster: Cluster) -> str:
         rows.append((str(len(group.nodes)), str(first.cpus), str(first.gpus), group.machine.name, group.machine.note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    names = {node.id: f"{node.name} ({node.id[:8]})" for node in cluster.nodes}
+    names = {node.id: node.title for node in cluster.nodes}
     lines += [f"{names.get(node, node)} failed: {why}" for node, why in cluster.failed.items()]
     dead = sum(not node.alive and node.id not in cluster.failed for node in cluster.nodes)
     idle = sum(node.alive and not node.works for node in cluster.nodes)

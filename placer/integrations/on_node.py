@@ -1,7 +1,7 @@
 """What a worker of a cluster does on its node: placer answers there, in a process of its own, with plain values.
 
 A process of its own has the node's threads and accelerators, whatever the worker was given, and its memory is given
-back. It ends with the worker. Ray and Dask send ``ask`` to their workers.
+back. It ends with the worker. Ray sends ``ask`` to its workers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ STARTING = 30.0
 #: Where an engine says which number of threads the node itself asks for: it may have set another one for the worker.
 OWN_THREADS = "PLACER_NODE_THREADS"
 _THREADS = "OMP_NUM_THREADS"
+#: What a calibration may end with.
+_FAILURES = (PlacerError, ValueError, MemoryError)
 
 
 def ask(request: dict[str, Any], timeout: float, limits: Sequence[str] = ()) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def ask(request: dict[str, Any], timeout: float, limits: Sequence[str] = ()) -> 
     Where ``PLACER_NODE_THREADS`` is set, it is the node's own ``OMP_NUM_THREADS``, "" for none.
 
     The answer has ``"fingerprint"``, and where a profile was asked for ``"profile"``: its file, compressed with zlib.
-    Or it has ``"error"``, a sentence.
+    Where that failed it has ``"error"``, a sentence; beside the fingerprint, if the node got so far.
     """
     environment = {name: value for name, value in os.environ.items() if name not in limits}
     own = environment.pop(OWN_THREADS, None)
@@ -68,7 +70,7 @@ def report(
 ) -> dict[str, Any]:
     """The fingerprint of this machine, and the file of its profile: the one it has if that holds, else a new one.
 
-    Raises PlacerError, ValueError.
+    Or the fingerprint and why there is no profile. Raises PlacerError where not even the fingerprint is to be had.
     """
     from placer import machine, profile
 
@@ -76,11 +78,14 @@ def report(
     if not measure:
         return {"fingerprint": facts}
     path = profile.default_path()
-    if force or not _holds(facts, devices):
-        again = path.with_name(f"{path.stem}-again.json")  # a profile in its place would be the answer
-        placer.calibrate(budget=budget, devices=devices, progress=False, path=again if force else path)
-        if force:
-            again.replace(path)
+    try:
+        if force or not _holds(facts, devices):
+            again = path.with_name(f"{path.stem}-again.json")  # a profile in its place would be the answer
+            placer.calibrate(budget=budget, devices=devices, progress=False, path=again if force else path)
+            if force:
+                again.replace(path)
+    except _FAILURES as error:
+        return {"fingerprint": facts, "error": first_line(error)}
     return {"fingerprint": facts, "path": str(path)}
 
 
@@ -103,7 +108,7 @@ def main() -> None:
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
     try:
         answer = report(**json.loads(sys.argv[1]))
-    except (PlacerError, ValueError, MemoryError) as error:
+    except _FAILURES as error:
         answer = {"error": first_line(error)}
     print(json.dumps(answer), flush=True)
 

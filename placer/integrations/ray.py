@@ -29,7 +29,8 @@ __all__ = ["Cluster", "Group", "Node", "NodeChoice", "calibrate", "choose_node",
 _ASKING = 120.0
 #: Ray's first version with ``label_selector``.
 _LABELS = (2, 49)
-#: Ids of nodes that ``calibrate`` found gone. Ray lists them as alive for some seconds more.
+#: Ids of nodes that ``calibrate`` found gone. Ray lists them as alive for some seconds more. None comes back: a node
+#: that is started again has another id.
 _gone: set[str] = set()
 
 
@@ -41,7 +42,7 @@ def calibrate(
 
     Each node measures itself in a process of its own, as ``placer calibrate`` would there, and keeps its profile too.
     What another task on the node does meanwhile disturbs it; the profile then says that the machine was contended.
-    Nodes that give no answer are named with the reason in ``Cluster.failed``.
+    Nodes that could not be calibrated are named with the reason in ``Cluster.failed``.
 
     Args:
         budget: seconds of measuring on a node.
@@ -60,15 +61,14 @@ def calibrate(
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
             raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
     checked = check_devices(devices)
-    asked = [node for node in _listed() if node.works]
+    asked = [node for node in nodes().nodes if node.works]
     request = {"budget": float(budget), "devices": checked and list(checked), "force": force}
     found: dict[str, str] = {}
 
     def take(node: Node, answer: Mapping[str, Any]) -> None:
-        kind = collected.kind_of(answer["fingerprint"])
+        found[node.id] = kind = collected.kind_of(answer["fingerprint"])
         if "profile" in answer:
             collected.keep(kind, answer["profile"], newest=force)
-        found[node.id] = kind
 
     patience = 3.0 * budget + _ASKING if timeout is None else float(timeout)
     if each == "node":
@@ -82,7 +82,6 @@ def calibrate(
             done |= {found[node] for node in wanted if node not in failed}
             left = {node: kind for node, kind in found.items() if node not in failed and kind not in done}
     collected.remember(found)
-    _gone.difference_update(found)
     _gone.update(node for node, why in failed.items() if why == DIED)
     return replace(nodes(), failed=failed)
 

@@ -30,9 +30,10 @@ _GLANCE = 1.0
 def ask_nodes(
     nodes: Sequence[Node], request: dict[str, Any], timeout: float, take: Callable[[Node, dict[str, Any]], None]
 ) -> dict[str, str]:
-    """Ask all nodes at once; ``take`` gets each answer as it arrives. Why a node gave none, by its id.
+    """Ask all nodes at once; ``take`` gets each answer that says what the node is, as it arrives.
 
-    A task asks for no CPU and no GPU: a node that is busy is reached, too.
+    Why a node failed, by its id: it gave no answer, its answer is an error, or ``take`` raised PlacerError. A task asks
+    for no CPU and no GPU: a node that is busy is reached, too.
     """
     task = ray.remote(on_node.ask)
     pending = {
@@ -60,18 +61,17 @@ def ask_nodes(
 
 
 def _taken(reference: Any, node: Node, take: Callable[[Node, dict[str, Any]], None]) -> str:
-    """Take an answer; why not, else ""."""
+    """Take an answer; why the node failed, else ""."""
     try:
         answer = ray.get(reference)
     except ray.exceptions.RayError as error:
         return _why(error)
-    if "error" in answer:
-        return str(answer["error"])
     try:
-        take(node, answer)
+        if "fingerprint" in answer:
+            take(node, answer)
     except PlacerError as error:
         return first_line(error)
-    return ""
+    return str(answer.get("error", ""))
 
 
 def _why(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from placer import machine, profile
-from placer.cli import diagnosis, main, trial
+from placer.cli import diagnosis, main
 from placer.cli.diagnosis_text import render
 from placer.profile import Profile
 
@@ -61,7 +60,7 @@ def test_a_machine_that_was_never_calibrated(run: Run, home: Path) -> None:
     assert found["profile"]["path"] == str(profile.default_path())
     assert found["broken"] == []
     (cpu,) = found["devices"]
-    assert (cpu["device"], cpu["knowledge"], cpu["tried"], cpu["usable"]) == ("cpu", "published", None, None)
+    assert (cpu["device"], cpu["knowledge"], cpu["usable"]) == ("cpu", "published", None)
     assert set(found["fingerprint"]) == set(machine.fingerprint())
 
 
@@ -126,7 +125,6 @@ def test_a_gpu_that_nobody_calibrated(run: Run, calibrated: Profile, a100: None)
     assert gpu["catalog"].startswith("published (")
     text = run("doctor").stdout
     assert "NVIDIA A100-SXM4-40GB (8.0): 42.0 GB of memory" in text
-    assert 'placer explain --profile "NVIDIA A100-SXM4-40GB"' in " ".join(text.split())
 
 
 def test_a_gpu_that_calibration_could_not_use(run: Run, calibrated: Profile, a100: None) -> None:
@@ -163,62 +161,3 @@ def test_a_gpu_that_only_the_driver_sees(
 def test_names_cannot_steer_the_terminal(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
     assert "\x1b" not in run("doctor").stdout
-
-
-def test_trying_runs_in_a_process_of_its_own(run: Run, home: Path, tmp_path: Path) -> None:
-    file = tmp_path / "report.json"
-    run("doctor", "--try", "--device", "cpu", "--format", "json", "--output", str(file))
-    (cpu,) = json.loads(file.read_text())["devices"]
-    assert cpu["usable"] is True
-    tried = cpu["tried"]
-    assert tried["error"] is None
-    assert tried["first_op_seconds"] > 0.0
-    assert (tried["launched"], tried["ops_seen"], tried["kernels_seen"]) == (trial.CHAIN, trial.CHAIN, None)
-
-
-@pytest.mark.parametrize(("done", "error"), [
-    (subprocess.TimeoutExpired("python", 120), "it did not answer within 120 s"),
-    (OSError(8, "Exec format error"), "no process could be started: Exec format error"),
-    (subprocess.CompletedProcess([], -11, "", ""), "the process that tried it ended by signal 11"),
-    (subprocess.CompletedProcess([], 1, "noise\n", "a\nfatal"),
-     "the process that tried it ended with exit code 1: fatal"),
-    (subprocess.CompletedProcess([], 0, 'noise\nplacer trial: {"error": "RuntimeError: busy"}\n', ""),
-     "RuntimeError: busy"),
-])  # fmt: skip
-def test_whatever_becomes_of_the_process_is_reported(
-    done: Any, error: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ran(*_: Any, **__: Any) -> Any:
-        if isinstance(done, Exception):
-            raise done
-        return done
-
-    monkeypatch.setattr(trial.subprocess, "run", ran)
-    assert trial.try_device("cuda") == {"error": error}
-
-
-def test_what_the_profiler_lost_is_said(home: Path, a100: None) -> None:
-    answers = {
-        "cpu": {"error": None, "first_op_seconds": 1e-3, "launched": 64, "ops_seen": 64, "kernels_seen": None},
-        "cuda": {"error": None, "first_op_seconds": 0.5, "launched": 64, "ops_seen": 64, "kernels_seen": 60},
-    }
-    text = " ".join(render(diagnosis.diagnose(answers.__getitem__)).split())
-    assert "the profiler saw 64 of 64 ops, 60 kernels (some are lost)" in text
-    answers["cuda"] = {"error": None, "first_op_seconds": 0.5, "profiler_error": "RuntimeError: CUPTI"}
-    text = " ".join(render(diagnosis.diagnose(answers.__getitem__)).split())
-    assert "the profiler does not work: RuntimeError: CUPTI" in text
-    answers["cpu"] = {"error": "it computed 0 where 56 is right"}
-    assert diagnosis.diagnose(answers.__getitem__)["broken"] == [
-        "torch does not run on the CPU: it computed 0 where 56 is right"
-    ]
-
-
-def test_wrong_usage(run: Run, home: Path) -> None:
-    assert "give --try, too" in run("doctor", "--device", "cpu", code=2).stderr
-    assert "there is cpu" in run("doctor", "--try", "--device", "cuda", code=2).stderr
-    assert "not a device" in run("doctor", "--try", "--device", "Cuda!", code=2).stderr
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
-def test_a_trial_of_a_device_that_is_not_there_says_why() -> None:
-    assert "Error" in trial.answer("cuda")["error"]
