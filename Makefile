@@ -83,18 +83,13 @@ types: wheel ## mypy, strict, on the built wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
 
-# Two processes share the files of tests. What is marked `serial` needs the machine to itself, and comes after them; files of
-# nothing else are not even imported before. A part of the tests (PYTEST_ARGS) is sooner done by one process.
+# Two processes share the files of tests. A part of them (PYTEST_ARGS) is sooner done by one process.
 # OMP_WAIT_POLICY: threads that wait would spin on the core that the other process needs, and all take several times as long.
-SERIAL = $(shell grep -rlE --include='test_*.py' '\bmark\.serial\b' tests)
-ALONE  = $(shell grep -lE '^(pytestmark = |    )pytest\.mark\.serial' $(SERIAL))
-
 check-tests: $(DEV) ## pytest (PYTEST_ARGS="-k name" narrows it)
 ifdef PYTEST_ARGS
 	$(PY) -m pytest $(PYTEST_ARGS)
 else
-	OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak and not serial" $(addprefix --ignore=,$(ALONE))
-	$(PY) -m pytest -m "serial and not soak" $(SERIAL)
+	OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 endif
 
 # Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -79,7 +80,9 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("HOME", os.environ["HOME"])  # put back after a page that sets it
     deciding.plans.clear()
-    yield tmp_path
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray:  # a short path, as Ray has sockets there
+        monkeypatch.setenv("RAY_TMPDIR", ray)  # else Ray would join the cluster of another test
+        yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
 
 
@@ -89,12 +92,9 @@ FRAMEWORKS = pytest.mark.filterwarnings(
     "ignore:Best weights from best epoch",
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",  # files of Ray
 )  # fmt: skip
-#: Ray would join the cluster of another test.
-ALONE = ("ray.md",)
 WITH_CODE = [
     pytest.param(page, id=page.name, marks=[
         *([FRAMEWORKS] if page.parent.name == "integrations" else []),
-        *([pytest.mark.serial, pytest.mark.timeout(300)] if page.name in ALONE else []),
     ])
     for page in PAGES
     if blocks(page, "python")

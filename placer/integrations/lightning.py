@@ -112,7 +112,8 @@ def job(
 
     Args:
         module: a LightningModule with automatic optimization.
-        train_dataloader, val_dataloader: those of ``fit``, one of each. The first batch says what a step is.
+        train_dataloader: that of ``fit``, one. Its first batch says what a step is.
+        val_dataloader: that of ``fit``, one.
         optimizer: as in ``choose``.
         loading: ``"measure"`` times the loaders with some of their batches; or seconds, or a ``placer.Loading``.
         trainer: arguments of ``Trainer``. What is read: ``max_epochs``, ``max_steps``, ``limit_train_batches``,

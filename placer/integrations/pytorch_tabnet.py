@@ -69,7 +69,7 @@ def job(
 
     Args:
         estimator: a TabNetClassifier, TabNetRegressor or TabNetMultiTaskClassifier.
-        X, y, batch_size, virtual_batch_size, max_epochs, eval_set: those of ``fit``.
+        X: that of ``fit``, and so are ``y``, ``batch_size``, ``virtual_batch_size``, ``max_epochs`` and ``eval_set``.
 
     Raises:
         ValueError, TypeError: a wrong argument.

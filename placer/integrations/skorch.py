@@ -45,8 +45,8 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
     are measured with the first batches. ``net`` is only read.
 
     Raises:
-        ValueError, TypeError: a wrong argument, or data without a batch, as of few rows with ``drop_last``.
-        Whatever the net's own code raises.
+        ValueError, TypeError: a wrong argument, or data without a batch, as of few rows with ``drop_last``. What the
+            net's own code raises goes through.
     """
     _check(net)
     with same_randomness():  # the weights that fit will draw, and the order of its batches, stay the same

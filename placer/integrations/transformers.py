@@ -89,8 +89,10 @@ def job(
 
     Args:
         model: with its loss among the outputs, as the Trainer needs it.
-        train_dataset, eval_dataset, data_collator: those of the ``Trainer``. The first examples say what a step is.
-            Of a dictionary of data sets, each has an evaluation of its own: "evaluation of" its name.
+        train_dataset: that of the ``Trainer``. Its first examples say what a step is.
+        eval_dataset: that of the ``Trainer``. Of a dictionary of data sets, each has an evaluation of its own:
+            "evaluation of" its name.
+        data_collator: that of the ``Trainer``.
         optimizer: an instance or a name; None: that of the argument ``optim``.
         loading: ``"measure"`` times the data sets with some of their batches; or seconds of each batch, or a
             ``placer.Loading``.

@@ -22,7 +22,8 @@ class Part:
 
     Args:
         name: what to call it, unlike the others of its job.
-        model, batch_shape, example, mode, loss, optimizer, data, autocast, modules: the step, as for ``placer.choose``.
+        model: the step; as for ``placer.choose``, and so are ``batch_shape``, ``example``, ``mode``, ``loss``,
+            ``optimizer``, ``data``, ``autocast`` and ``modules``.
         count: how often it runs each time the job does; a mean may have a fraction.
         loading: what each step waits for: a ``Loading``, or the seconds of one that is not overlapped.
         loop_calls: how many Python functions the loop around the step enters for each of them, beside the step's own: a

@@ -1,7 +1,8 @@
-"""The calibrate step for real, with a budget of a few seconds."""
+"""The calibrate step for real, on a clock that stands still while other programs have the cores."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +17,17 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import noise_warnings
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.health import BrokenDeviceError
-from placer.calibration.measuring.interference import Load
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.kernel_recorder import KernelRecorder
 from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.calibration.progress import Progress, silent
 from placer.calibration.runner import calibrate
 from placer.calibration.target import Target, one_of_each, targets
 
-pytestmark = pytest.mark.serial
-#: Seconds in which a machine measures more than a dozen probes, however busy it is: an interrupt comes long before.
-TIME_ENOUGH = 15.0
+#: Counts what this process computes, in seconds: a busy machine takes no time from a budget.
+CLOCK = time.process_time
+#: Seconds that no machine needs for a dozen probes: an interrupt comes long before.
+TIME_ENOUGH = 1e6
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_accelerators_error_ends_its_own_target_only(
     journal = Journal(tmp_path / "p.journal", {})
     journal.add_broken("cuda:2", "it was busy in the last run")
     wanted = targets(("cpu", "cuda", "cuda:1", "cuda:2"), quick=True)
-    runner.measure_all(wanted, 9.0, journal, silent(), time.perf_counter)
+    runner.measure_all(wanted, 9.0, journal, silent(), CLOCK)
     assert measured == [("cpu", 3.0), ("cuda:1", 3.0), ("cuda:2", 3.0)]
     assert set(journal.broken) == {"cuda", "cuda:1"}
     assert journal.broken["cuda"].endswith(str(error))
@@ -69,7 +69,7 @@ def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(runner, "measure", measure)
     with pytest.raises(type(error)):
-        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), silent(), time.perf_counter)
+        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), silent(), CLOCK)
 
 
 def test_one_accelerator_of_each_kind_is_measured() -> None:
@@ -106,8 +106,8 @@ def with_rates(path: Path, known: profile.Profile) -> None:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibrated") / "profile.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probing, "OVERTIME", 60.0)  # until there is enough to fit, on a busy machine too
-        calibrate(budget=5.0, path=path, quick=True, progress=False)
+        patch.setattr(probing, "OVERTIME", math.inf)  # until there is enough to fit, however slow the machine
+        calibrate(budget=5.0, path=path, quick=True, progress=False, clock=CLOCK)
     return path
 
 
@@ -117,8 +117,6 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
     assert found.devices()[0] == "cpu"
     assert found.fit("cpu").rates["flops/float32"] > found.fit("cpu").rates["bytes_per_second"] > 0
     assert {"matmul", "elementwise"} <= set(found.fit("cpu").families)
-    assert found.fit("cpu").rates[USUAL_READING] > 0
-    assert 0 <= found.noise["left_out"] < 1
     assert not measured.with_suffix(".journal").exists()
     placement = placer.choose(torch.nn.Linear(8, 8), (4, 8), profile=measured, devices=["cpu"], move=False)
     assert placement.predictions["cpu"].step_seconds > 0
@@ -127,14 +125,14 @@ def test_a_quick_calibration_gives_a_profile_that_prices(measured: Path) -> None
 def test_a_second_run_measures_nothing(measured: Path) -> None:
     shown = Notes()
     before = measured.read_bytes()
-    again = calibrate(budget=5.0, path=measured, quick=True, progress=shown)
+    again = calibrate(budget=5.0, path=measured, quick=True, progress=shown, clock=CLOCK)
     assert again.created == profile.load(measured).created
     assert measured.read_bytes() == before
     assert any("already calibrated" in note for note in shown.notes)
 
 
 def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Interrupt the next calibration when so many probes are measured; their names. No load throws one away."""
+    """Interrupt the next calibration when so many probes are measured; their names."""
     finished: list[str] = []
     measure = Bench.measure
 
@@ -146,7 +144,6 @@ def interrupted_after(probes: int, monkeypatch: pytest.MonkeyPatch) -> list[str]
         return found
 
     monkeypatch.setattr(Bench, "measure", interrupted)
-    monkeypatch.setattr(Load, "disturbed_since", lambda *_: False)
     monkeypatch.setattr(runner, "QUICK_BUDGET", TIME_ENOUGH)
     return finished
 
@@ -170,7 +167,7 @@ def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Int
     with_rates(path, replace(known, fits=(replace(known.fit("cpu"), threads=1),)))
     with pytest.MonkeyPatch.context() as patch:
         finished = interrupted_after(9, patch)
-        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown)
+        first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
     kept = [o.name for o in Journal(path.with_suffix(".journal"), machine.fingerprint()).observations]
     assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)
@@ -191,8 +188,9 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
     first, journal = interrupted.profile, interrupted.path.with_suffix(".journal")
     assert journal.exists()
     torch.set_num_threads(1)
+    monkeypatch.setattr(probing, "OVERTIME", math.inf)
     monkeypatch.setattr(runner, "QUICK_BUDGET", first.seconds + 2.0)
-    second = calibrate(budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False)
+    second = calibrate(budget=TIME_ENOUGH, path=interrupted.path, quick=True, progress=False, clock=CLOCK)
     assert second.complete
     assert second.seconds > first.seconds
     assert second.threads("cpu") == (1,)
@@ -219,9 +217,9 @@ def test_a_contended_machine_is_marked_in_the_profile_it_writes(
     interrupted_after(10, monkeypatch)
     path = tmp_path / "p.json"
     with_rates(path, handmade_profile)
-    calibrate(budget=20.0, devices=["cpu"], path=path, progress=False, unaided=True)
+    calibrate(budget=TIME_ENOUGH, devices=["cpu"], path=path, progress=False, unaided=True, clock=CLOCK)
     found = profile.load(path)
-    assert found.warnings[0] == noise_warnings(0.4, found.noise["left_out"])[0]
+    assert found.warnings[0] == noise_warnings(0.4, 0.0)[0]
     assert found.warnings[0].startswith("very noisy: repeated steps spread by 40%")
 
 

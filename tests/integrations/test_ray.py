@@ -6,8 +6,10 @@ Everything is real but the measuring: on a node, a calibration is a shipped prof
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zlib
@@ -114,6 +116,10 @@ def dying(homes: Path) -> dict[str, Any]:
 def cluster(homes: Path, dying: dict[str, Any]) -> Iterator[LocalCluster]:
     usual = {"num_cpus": 2, "include_dashboard": False, "include_log_monitor": False}
 
+    ray_home = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a short path, as Ray has sockets there
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_TMPDIR", ray_home)  # no other cluster of this machine is seen
+
     def environment(name: str, started: str = "", **more: str) -> dict[str, str]:
         (homes / name).mkdir()
         (homes / name / "sitecustomize.py").write_text(started)
@@ -138,6 +144,8 @@ def cluster(homes: Path, dying: dict[str, Any]) -> Iterator[LocalCluster]:
     yield local
     ray.shutdown()
     local.shutdown()
+    patch.undo()
+    shutil.rmtree(ray_home, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

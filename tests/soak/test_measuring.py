@@ -20,6 +20,7 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.attempts import attempt
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.calibration.measuring.watchdog import HungError, run_limited
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import entries
@@ -93,6 +94,9 @@ def test_two_calibrations_agree(
     """Decisions between this CPU, calibrated twice, and accelerators whose costs are set by hand."""
     budget = max(BUDGET * share, 15.0)
     both = [calibrate(budget=budget, path=tmp_path / f"{name}.json", progress=False) for name in ("first", "second")]
+    for found in both:
+        assert found.fit("cpu").rates[USUAL_READING] > 0
+        assert 0 <= found.noise["left_out"] < 1
     accelerator = next(fit for fit in handmade_profile.fits if fit.device == "cuda")
     same = total = on_cpu = 0
     for step in steps_of("full" if share == 1.0 else "quick"):
