@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import gc
 import inspect
 import warnings
 from collections.abc import Callable
@@ -446,24 +445,6 @@ def test_the_number_of_threads_is_part_of_the_question(
     torch.set_num_threads(fit.threads + 1)
     assert choose(model, (32, 84)).threads == fit.threads + 1
     assert len(traces) == 2
-
-
-def test_a_lookup_is_much_cheaper_than_a_trace(model: nn.Module, calibrated: Profile) -> None:
-    import time
-
-    start = time.perf_counter()
-    choose(model, (32, 84))
-    first = time.perf_counter() - start
-    gc.disable()
-    try:
-        again = []
-        for _ in range(50):
-            start = time.perf_counter()
-            placer.choose(model, (32, 84))
-            again.append(time.perf_counter() - start)
-    finally:
-        gc.enable()
-    assert min(again) < first / 5
 
 
 # measure

@@ -13,7 +13,7 @@ from simulated.entry_point import environment
 TESTS = Path(__file__).parent
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
 def test_everything_that_serves_accelerators_serves_a_simulated_one(
     tmp_path: Path, pytestconfig: pytest.Config
@@ -22,5 +22,5 @@ def test_everything_that_serves_accelerators_serves_a_simulated_one(
         sys.executable, "-m", "pytest", "-c", str(pytestconfig.inipath), "--rootdir", str(TESTS.parent), "-q",
         "-p", "no:cacheprovider", str(TESTS / "on_simulated"),
     ]  # fmt: skip
-    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=230, check=False)
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=890, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -42,7 +42,6 @@ from placer.integrations.ray_tasks import ENVIRONMENT
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
-    pytest.mark.timeout(240),
 ]
 SMALL = (nn.Linear(4, 4), (2, 4))
 LARGE = (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))), (512, 2048))

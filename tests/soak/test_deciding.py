@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,21 @@ def measured() -> Profile:
 def live_tensors() -> int:
     gc.collect()
     return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
+
+
+def test_a_lookup_is_much_cheaper_than_a_trace(measured: Profile) -> None:
+    profiles.save(replace(measured, fingerprint=machine.fingerprint()))
+    deciding.plans.clear()
+    model, seconds = torch.nn.Linear(32, 84), []
+    gc.disable()
+    try:
+        for _ in range(51):
+            start = time.perf_counter()
+            placer.choose(model, (32, 32), devices=["cpu"])
+            seconds.append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    assert min(seconds[1:]) < seconds[0] / 5
 
 
 def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Note) -> None:

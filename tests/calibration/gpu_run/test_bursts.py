@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,13 @@ from placer.calibration.gpu_run.job import Job
 from placer.calibration.gpu_run.lines import Lines, read
 
 
+def job(folder: Path, seconds: float) -> Job:
+    """Its clock stands still: there is time for everything, or for nothing."""
+    return Job(folder, "cpu", seconds, clock=lambda: 0.0)
+
+
 def rates(folder: Path, seconds: float = 30.0) -> Rates:
-    return Rates(Job(folder, "cpu", time.perf_counter() + seconds), Lines(folder / "rates.jsonl"))
+    return Rates(job(folder, seconds), Lines(folder / "rates.jsonl"))
 
 
 def test_a_burst_is_timed_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,5 +95,5 @@ def test_a_family_that_fails_as_a_whole_does_not_cost_the_others(
         asked.ask({"what": "fine"}, lambda: lambda: None)
 
     monkeypatch.setattr(device_rates, "FAMILIES", (broken, fine))
-    device_rates.run(Job(tmp_path, "cpu", time.perf_counter() + 5.0))
+    device_rates.run(job(tmp_path, 5.0))
     assert ["error" in line for line in read(tmp_path / "rates.jsonl")] == [True, False]
