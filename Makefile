@@ -29,8 +29,10 @@ MUTS := $(VENV)/.installed-mutants
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
+# Python's own pip may be years old, and take half as long again.
 $(PY):
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
 
 $(BASE): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools

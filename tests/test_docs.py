@@ -82,6 +82,7 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     deciding.plans.clear()
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray:  # a short path, as Ray has sockets there
         monkeypatch.setenv("RAY_TMPDIR", ray)  # else Ray would join the cluster of another test
+        monkeypatch.setenv("RAY_worker_niceness", "0")  # else its workers would stand still beside other load
         yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
 

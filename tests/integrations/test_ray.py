@@ -45,10 +45,10 @@ pytestmark = [
 ]
 SMALL = (nn.Linear(4, 4), (2, 4))
 LARGE = (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))), (512, 2048))
-#: A node that was killed is noticed within seconds (one that is slow has ten to answer), and only workers that have
-#: something to do are started.
+#: A node that was killed is noticed within seconds; one that is slow has ten to answer. No worker is started that has
+#: nothing to do. At Ray's usual priority for workers, the lowest but four, they would stand still beside other load.
 SYSTEM = {"health_check_period_ms": 500, "health_check_failure_threshold": 3, "enable_worker_prestart": False,
-          "prestart_worker_first_driver": False}  # fmt: skip
+          "prestart_worker_first_driver": False, "worker_niceness": 0}  # fmt: skip
 #: Run by Python when it starts on a node: there is no placer for it, though this machine has one.
 WITHOUT_PLACER = """
 import sys
