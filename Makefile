@@ -144,7 +144,7 @@ gpu: tree ## on a machine with an accelerator: measure what it alone can tell, i
 	cd $(TREE) && $(GPU_PYTHON) -m placer.calibration.gpu_run --folder $(CURDIR)/calibration/records $(GPU_ARGS)
 
 gpu-rehearsal: export PYTHONPATH := $(TREE)
-gpu-rehearsal: tree ## the same on a simulated accelerator, in about a minute, into build/rehearsal
+gpu-rehearsal: tree ## the same on a simulated accelerator, in about three minutes, into build/rehearsal
 	rm -rf $(CURDIR)/build/rehearsal
 	cd $(TREE) && $(GPU_PYTHON) $(CURDIR)/tests/simulated/rehearsal.py $(CURDIR)/build/rehearsal $(REHEARSAL_ARGS)
 

@@ -21,10 +21,10 @@ SCRIPT = Path(__file__).parent / "simulated" / "rehearsal.py"
 
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
 @pytest.mark.soak
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=170, check=False
+        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=590, check=False
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (folder,) = (tmp_path / "records").iterdir()

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulated.entry_point import environment
 
-SECONDS = 80.0
+#: Enough for every part on a slow machine: starting a process takes some seconds of each.
+SECONDS = 200.0
 #: Small networks: of the reference, of the quick suite, and one in bfloat16.
 NETWORKS = ("actor_critic", "mlp_tabular_bfloat16", "mlp_tabular_large_batch")
 #: A device whose kernels the recorder shows, and loses, with an allocator's cache and all dtypes.
