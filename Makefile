@@ -68,7 +68,7 @@ demo: .demo/calibrated ## calibrate this machine quickly, then ask where a T4 wo
 
 # mypy uses one core. On another, what the tests import is imported once: nothing that was installed is compiled yet, and
 # both processes of the tests would compile all of it.
-test: lint ## what CI runs: lint, types of the built wheel, tests
+test: lint ## what CI runs first: lint, types of the built wheel, tests
 	$(MAKE) --no-print-directory --jobs 2 types compiled
 	$(MAKE) --no-print-directory check-tests
 
@@ -96,7 +96,7 @@ endif
 
 # Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json
-	$(PY) -m pytest -m soak -p no:randomly --durations=0 tests/soak $(PYTEST_ARGS)
+	$(PY) -m pytest -m soak -p no:randomly --durations=0 $(PYTEST_ARGS)
 
 # Not part of `make test`: it says how good the tests are, not whether the code is right.
 mutants: $(MUTS) ## change pricing, decision and placement in 260 places: how many changes do their tests notice?

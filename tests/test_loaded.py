@@ -19,7 +19,7 @@ ABSENT = {
         "rich", *(f"placer.explanation.{name}" for name in ("text", "tables", "html", "charts", "sweep_text")),
     },
     "names": {
-        "sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert", "ray", "distributed", "sky",
+        "sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert", "ray", "sky",
     },
     "choose": {"sklearn", "rich", "transformers", "jinja2", "click", "placer.calibration"},
     "trace": {"torch._dynamo", "sympy"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -73,20 +73,17 @@ def main(
 
 
 def _profile_of(past: Report, path: Path, source: Profile | str | Path | None, estimate: bool) -> Profile:
-    """The profile to predict a record with. A GPU of the catalog is driven by the host that the record was made on.
+    """The profile to predict a record with. A GPU of the catalog is driven by the CPU of the record's own profile.
 
     Raises ProfileError.
     """
     if estimate:
         return _profile(source, estimate)
-    recorded = partial(profile_of_record, past, path)
-    if source is None:
-        return recorded()
-    found = named_profile(source, recorded)
-    if "cpu" in found.devices() or not any(fit.gpu for fit in found.fits):
+    recorded = cache(partial(profile_of_record, past, path))
+    found = recorded() if source is None else named_profile(source, recorded)
+    if found.created:  # what was calibrated some day is taken as it is
         return found
-    host = recorded()
-    return replace(found, fits=(*(fit for fit in host.fits if fit.device == "cpu"), *found.fits))
+    return replace(found, fits=(*(fit for fit in recorded().fits if fit.device == "cpu"), *found.fits))
 
 
 def _profile(source: Profile | str | Path | None, estimate: bool) -> Profile:

@@ -21,7 +21,7 @@ MOST_THREADS = 4096
 @click.option("--against", metavar="RECORD", help="Compare with a record of earlier measurements; nothing is run.")
 @click.option("--profile", metavar="FILE|NAME",
               help="Predict from another profile than this machine's; with --against, also from a GPU of the catalog, "
-                   "driven by the host of the record.")  # fmt: skip
+                   "driven by the CPU of the record's profile.")  # fmt: skip
 @click.option("--estimate", is_flag=True, default=None,
               help="Predict as before a calibration, from another class of CPU; "
                    "--profile tells how fast this one is.")  # fmt: skip

@@ -20,10 +20,10 @@ _CPU, _CARDS = ("cpu",), ("cuda", "xpu")  # devices of torch; a card of the cata
 
 @dataclass(frozen=True)
 class Node:
-    """One node, as its engine describes it.
+    """One node, as Ray describes it.
 
     ``resources`` are what tasks may ask for (``"CPU"``, ``"GPU"``, ...), ``free`` how much of it nobody has; None where
-    that is not known. ``kind`` names what it has in common with others, "" where it was never asked.
+    that is not known. ``kind`` names what it has in common with others, "" where it gave no answer.
     """
 
     id: str
@@ -54,7 +54,7 @@ class Node:
 
     @property
     def accelerator(self) -> str:
-        """The type of its accelerator as the engine calls it; "" for none."""
+        """The type of its accelerator as Ray calls it; "" for none."""
         label = self.labels.get("ray.io/accelerator-type", "")
         typed = (name.removeprefix(_ACCELERATOR) for name in self.resources if name.startswith(_ACCELERATOR))
         return label or next(typed, "")
@@ -90,8 +90,9 @@ class Cluster:
         """
         found = self.profiles.get(node.kind)
         if found is None:
-            unknown = "no node of its kind was calibrated" if node.kind else "it was never asked"
-            raise PlacerError(f"{node.title} is not calibrated: {self.failed.get(node.id, unknown)}")
+            unknown = "no node of its kind was calibrated" if node.kind else "nothing is known of it"
+            why = self.failed.get(node.id, unknown)
+            raise PlacerError(f"{node.title} is not calibrated: {why}; call placer.integrations.ray.calibrate()")
         return found
 
     def machines(self, price: Mapping[str, float] | None = None) -> list[Machine]:
@@ -101,8 +102,8 @@ class Cluster:
     def groups(self, price: Mapping[str, float] | None = None) -> list[Group]:
         """The nodes that take work, by kind and price.
 
-        A node that was never asked is priced as a cloud CPU with as many vCPUs as it has CPUs, beside the catalog's GPU
-        of its accelerator type; its note says so.
+        A node that was never calibrated is priced as a cloud CPU with as many vCPUs as it has CPUs, beside the
+        catalog's GPU of its accelerator type; its note says so.
 
         Args:
             price: dollars per hour of a node, by its name or address, by a label (``"market-type=spot"``, or the value
@@ -161,7 +162,7 @@ class Cluster:
 
 
 def _unknown(nodes: Sequence[Node], price: float | None) -> Group:
-    """Nodes of which only the engine's resources are known."""
+    """Nodes of which only the resources are known."""
     first = nodes[0]
     gpu, missing = _card(first.accelerator) if first.gpus else ("", "")
     profile = cpu_class(max(first.cpus, 1))
@@ -175,7 +176,7 @@ def _unknown(nodes: Sequence[Node], price: float | None) -> Group:
 
 
 def _card(name: str) -> tuple[str, str]:
-    """A GPU of the catalog that an engine calls ``name``, and what to say where there is none."""
+    """A GPU of the catalog that Ray calls ``name``, and what to say where there is none."""
     try:
         return (profiles.find_gpu(name.replace("-", " ")).name, "") if name else ("", "its GPU is of no known type")
     except UnknownGPU:

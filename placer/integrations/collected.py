@@ -14,7 +14,7 @@ from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.profile import Profile
 
-#: What makes another kind of machine. Threads are not among it: an engine sets them by the CPUs that a task asks for.
+#: What makes another kind of machine. Threads are not among it: Ray sets them by the CPUs that a task asks for.
 _FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
 #: Bytes that a profile is unpacked to at most: it has a few MB.
 _LARGEST = 2**26

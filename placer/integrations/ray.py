@@ -138,7 +138,7 @@ def choose_node(
 ) -> NodeChoice:  # fmt: skip
     """The kind of node, and the device there, on which a step or a job is best. Nothing is run or moved.
 
-    Each kind of node is priced once, however many nodes there are. A node that was never asked counts as an estimate.
+    Each kind of node is priced once, however many nodes there are. One that was never calibrated counts as an estimate.
 
     Args:
         model: as in ``placer.explain``, or a ``Workload`` or ``Job``.

@@ -21,8 +21,8 @@ ENVIRONMENT = {
     on_node.OWN_THREADS: "${OMP_NUM_THREADS}",
     **{f"RAY_EXPERIMENTAL_NOSET_{name}": "1" for name in _KEPT},
 }
-#: Why a node gave no answer, where Ray says that it is gone.
-DIED = "the node died, or left the cluster"
+#: Why a node gave no answer: where Ray says that it is gone, and where it finds none of that id, or none yet.
+DIED, NOT_FOUND = "the node died, or left the cluster", "Ray finds no such node at the moment"
 #: Seconds after which the clock is looked at while nothing arrives.
 _GLANCE = 1.0
 
@@ -30,7 +30,7 @@ _GLANCE = 1.0
 def ask_nodes(
     nodes: Sequence[Node], request: dict[str, Any], timeout: float, take: Callable[[Node, dict[str, Any]], None]
 ) -> dict[str, str]:
-    """Ask all nodes at once; ``take`` gets each answer that says what the node is, as it arrives.
+    """Ask all nodes at once; ``take`` gets each answer that says what the node is, also of one that failed then.
 
     Why a node failed, by its id: it gave no answer, its answer is an error, or ``take`` raised PlacerError. A task asks
     for no CPU and no GPU: a node that is busy is reached, too.
@@ -75,9 +75,10 @@ def _taken(reference: Any, node: Node, take: Callable[[Node, dict[str, Any]], No
 
 
 def _why(error: Exception) -> str:
-    lost = (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError)
-    if isinstance(error, lost):
+    if isinstance(error, ray.exceptions.NodeDiedError):
         return DIED
+    if isinstance(error, ray.exceptions.TaskUnschedulableError):
+        return NOT_FOUND
     text = str(error)
     if "No module named 'placer" in text:
         return "placer is not installed there, or an older one: pip install torch-placer on every node"

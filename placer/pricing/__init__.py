@@ -49,7 +49,7 @@ from placer.pricing.named_profile import named_profile
 from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
-from placer.pricing.page_faults import SETTLED, fault_seconds
+from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -129,7 +129,6 @@ __all__ = [
     "distances",
     "with_weights",
     "fault_seconds",
-    "SETTLED",
     "host_seconds",
     "issued_as",
     "HOST",

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 import pytest
-import tomllib
 from click.testing import Result
 
 from placer.cli import main
@@ -62,6 +61,16 @@ def texts(source: Path) -> Iterator[str]:
             yield node.value
 
 
+def helps(command: click.Command) -> Iterator[str]:
+    """What ``--help`` says of a command and those under it: the docstrings of their functions."""
+    yield command.help or ""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(CONTEXT):
+            inner = command.get_command(CONTEXT, name)
+            if inner is not None:
+                yield from helps(inner)
+
+
 def command_in(text: str) -> list[str]:
     """The arguments with which a sentence goes on, up to what is prose: ``calibrate --quick`` of "calibrate --quick.
     It takes 15 s".
@@ -99,6 +108,9 @@ def printed() -> list[Any]:
         for text in texts(source):
             for match in PRINTED.finditer(text):
                 found.setdefault(tuple(command_in(match[1])), f"{source.relative_to(ROOT)}")
+    for text in helps(main):
+        for match in PRINTED.finditer(text):
+            found.setdefault(tuple(command_in(match[1])), "help")
     found.pop(("profile",), None)  # "is no placer profile"
     for page in PAGES:
         for span in re.findall(r"(?<!`)`(placer [^`\n]+)`(?!`)", page.read_text(encoding="utf-8")):
@@ -126,16 +138,6 @@ def test_a_command_that_is_printed_works(arguments: list[str], here: None, run: 
     run(*arguments)
 
 
-def test_extras_that_are_named_exist() -> None:
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    named = {
-        extra for file in (*SOURCES, *PAGES)
-        for extra in re.findall(r"torch-placer\[([\w,]+)\]", file.read_text(encoding="utf-8"))
-    }  # fmt: skip
-    assert named <= set(pyproject["project"]["optional-dependencies"])
-    assert "ray" in named
-
-
 def test_commands_are_found_in_sentences() -> None:
     assert command_in("calibrate again to go on") == ["calibrate"]
     assert command_in("calibrate --output FILE) or folder (PLACER_HOME)") == ["calibrate", "--output", "new.json"]
@@ -145,5 +147,5 @@ def test_commands_are_found_in_sentences() -> None:
     ]  # fmt: skip
     assert command_in("calibrate --quick: It takes 15 s") == ["calibrate", "--quick"]
     assert command_in("profile show --all") == ["profile", "show", "--all"]
-    assert command_in("doctor --try: runs") == ["doctor", "--try"]
+    assert command_in("doctor --no-such: runs") == ["doctor", "--no-such"]
     assert len(printed()) > 20

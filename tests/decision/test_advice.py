@@ -163,7 +163,7 @@ def test_pricing_advice_leaves_the_model_untouched(handmade_profile: Profile) ->
     assert same(before, picture(model))
 
 
-# Applied: the direction of what is predicted from a real machine's record holds on whatever machine this is.
+# From a real machine's record. `soak/test_advice.py` applies these two and measures.
 
 
 def test_a_larger_batch_saves_time_per_row(recorded: Profile) -> None:

@@ -168,7 +168,7 @@ def kill_while_it_calibrates(local: LocalCluster, node: Any, home: Path) -> None
     local.remove_node(node, allow_graceful=False)
 
 
-def left_running(home: str, seconds: float = 10.0) -> list[list[str]]:
+def left_running(home: str, seconds: float = 120.0) -> list[list[str]]:
     """Commands that still run with that data folder after some seconds."""
     end = time.monotonic() + seconds
     while True:
@@ -204,7 +204,7 @@ def calibrated_nodes(cluster: LocalCluster, dying: dict[str, Any], homes: Path, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLACER_HOME", str(driver))
         killer.start()
-        partly = calibrate(budget=0.5, timeout=90)
+        partly = calibrate(budget=0.5, timeout=250)
         killer.join(30)
         return Calibrated(partly, calibrate(budget=2), before)
 
@@ -248,10 +248,10 @@ def test_a_node_that_could_not_be_calibrated_says_what_it_is_and_why(calibrated_
         with pytest.raises(PlacerError, match=rf"\({known[name].id[:8]}\) is not calibrated: {why}"):
             partly.profile_of(known[name])
     assert str(partly).count("not calibrated") == 1  # what was never measured is priced as one estimate
-    later = replace(partly, failed={})
+    later = replace(partly, failed={})  # as nodes() answers
     with pytest.raises(PlacerError, match="no node of its kind was calibrated"):
         later.profile_of(new)
-    with pytest.raises(PlacerError, match="it was never asked"):
+    with pytest.raises(PlacerError, match="nothing is known of it"):
         later.profile_of(known["without"])
 
 
@@ -301,13 +301,13 @@ def test_a_task_runs_on_the_chosen_kind_with_as_many_threads_as_were_priced(cali
     def where() -> tuple[str, str]:
         return ray.get_runtime_context().get_node_id(), os.environ["OMP_NUM_THREADS"]
 
-    ran, threads = ray.get(ray.remote(where).options(**choice.options()).remote(), timeout=60)
+    ran, threads = ray.get(ray.remote(where).options(**choice.options()).remote(), timeout=250)
     assert ran in choice.nodes
     assert threads == str(choice.num_cpus)
 
     bare = replace(known, nodes=tuple(replace(node, labels={}) for node in known.nodes))
     affine = choose_node(*SMALL, cluster=bare).options()
-    ran, _ = ray.get(ray.remote(where).options(**affine).remote(), timeout=60)
+    ran, _ = ray.get(ray.remote(where).options(**affine).remote(), timeout=250)
     assert ran == affine["scheduling_strategy"].node_id
 
 
@@ -316,7 +316,7 @@ def test_a_task_that_asks_for_no_gpu_sees_those_of_the_node(calibrated_nodes: Ca
     task = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
     environments: list[dict[str, Any]] = [{}, {"env_vars": ENVIRONMENT}]
     seen = [task.options(num_cpus=0, scheduling_strategy=there, runtime_env=each).remote() for each in environments]
-    assert ray.get(seen, timeout=60) == ["", "0,1"]  # Ray hides them, unless it is told not to
+    assert ray.get(seen, timeout=250) == ["", "0,1"]  # Ray hides them, unless it is told not to
 
 
 def test_a_node_that_takes_too_long_is_named(calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Advice applied to real networks and measured."""
+"""What ``decision/test_advice.py`` finds advised, on real networks: it takes less time on whatever machine this is."""
 
 from __future__ import annotations
 

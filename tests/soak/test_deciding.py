@@ -49,6 +49,7 @@ def test_a_lookup_is_much_cheaper_than_a_trace(measured: Profile) -> None:
     profiles.save(replace(measured, fingerprint=machine.fingerprint()))
     deciding.plans.clear()
     model, seconds = torch.nn.Linear(32, 84), []
+    placer.choose(model, (8, 32), devices=["cpu"])  # reads the profile
     gc.disable()
     try:
         for _ in range(51):

@@ -2,8 +2,8 @@
 
 from placer.pricing.gpu.network import FILE, USUAL, edition, networks
 from placer.pricing.gpu.physics import LAUNCH, inputs, kernel_seconds
-from placer.pricing.gpu.rows import COLUMNS, Row, rows_of
+from placer.pricing.gpu.rows import Row, rows_of
 
 __all__ = [
-    "COLUMNS", "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "kernel_seconds", "networks", "rows_of",
+    "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "kernel_seconds", "networks", "rows_of",
 ]  # fmt: skip
