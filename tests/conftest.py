@@ -24,9 +24,6 @@ from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
-#: Ray would replace ``print`` for all tests that come after its own.
-os.environ["RAY_TQDM_PATCH_PRINT"] = "0"
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _measured_once() -> Iterator[None]:

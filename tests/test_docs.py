@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import ModuleType
 import click
 import pytest
 from click.testing import CliRunner
+from ray_apart import ray_apart
 
 from placer import api
 from placer import decision as deciding
@@ -80,9 +80,7 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("HOME", os.environ["HOME"])  # put back after a page that sets it
     deciding.plans.clear()
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray:  # a short path, as Ray has sockets there
-        monkeypatch.setenv("RAY_TMPDIR", ray)  # else Ray would join the cluster of another test
-        monkeypatch.setenv("RAY_worker_niceness", "0")  # else its workers would stand still beside other load
+    with ray_apart():
         yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
 

@@ -22,8 +22,8 @@ STARTING = 30.0
 #: Where Ray says which number of threads the node itself asks for: it may have set another one for the worker.
 OWN_THREADS = "PLACER_NODE_THREADS"
 _THREADS = "OMP_NUM_THREADS"
-#: Begins a line of the answer.
-_SAYS = "placer: "
+#: Begins a line of the answer: libraries may print lines of their own.
+_SAYS = "placer answer: "
 
 
 def ask(request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def ask(request: dict[str, Any], timeout: float) -> dict[str, Any]:
 
 
 def _answer(out: bytes) -> dict[str, Any]:
-    """What the process said, line by line: what the node is comes first. Libraries may print lines of their own."""
+    """What the process said, line by line: what the node is comes first."""
     answer: dict[str, Any] = {}
     for line in out.decode(errors="replace").splitlines():
         if line.startswith(_SAYS):

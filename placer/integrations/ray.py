@@ -61,7 +61,7 @@ def calibrate(
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
             raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
     checked = check_devices(devices)
-    asked = [node for node in nodes().nodes if node.works]
+    asked = [node for node in _listed() if node.works]
     request = {"budget": float(budget), "devices": checked and list(checked), "force": force}
     found: dict[str, str] = {}
 
@@ -95,9 +95,7 @@ def nodes() -> Cluster:
         PlacerError: this process is not connected to a cluster.
     """
     known = collected.kinds()
-    listed = tuple(
-        replace(node, kind=known.get(node.id, ""), alive=node.alive and node.id not in _gone) for node in _listed()
-    )
+    listed = tuple(replace(node, kind=known.get(node.id, "")) for node in _listed())
     found = {kind: collected.kept(kind) for kind in dict.fromkeys(node.kind for node in listed if node.kind)}
     return Cluster(listed, {kind: profile for kind, profile in found.items() if profile is not None})
 
@@ -180,7 +178,7 @@ def _listed() -> list[Node]:
         Node(
             id=str(found["NodeID"]), name=str(found.get("NodeManagerHostname") or found.get("NodeName")),
             address=str(found.get("NodeManagerAddress")), labels=found.get("Labels") or {},
-            resources=found.get("Resources") or {}, alive=bool(found["Alive"]),
+            resources=found.get("Resources") or {}, alive=bool(found["Alive"]) and str(found["NodeID"]) not in _gone,
             free=None if free is None else free.get(str(found["NodeID"]), {}),
         )
         for found in ray.nodes()

@@ -6,10 +6,8 @@ Everything is real but the measuring: on a node, a calibration is a shipped prof
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -20,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from ray_apart import ray_apart
 from torch import nn
 
 from placer import fleets, machine, profile
@@ -46,9 +45,9 @@ pytestmark = [
 SMALL = (nn.Linear(4, 4), (2, 4))
 LARGE = (nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4))), (512, 2048))
 #: A node that was killed is noticed within seconds; one that is slow has ten to answer. No worker is started that has
-#: nothing to do. At Ray's usual priority for workers, the lowest but four, they would stand still beside other load.
+#: nothing to do.
 SYSTEM = {"health_check_period_ms": 500, "health_check_failure_threshold": 3, "enable_worker_prestart": False,
-          "prestart_worker_first_driver": False, "worker_niceness": 0}  # fmt: skip
+          "prestart_worker_first_driver": False}  # fmt: skip
 #: Run by Python when it starts on a node: there is no placer for it, though this machine has one.
 WITHOUT_PLACER = """
 import sys
@@ -115,36 +114,31 @@ def dying(homes: Path) -> dict[str, Any]:
 def cluster(homes: Path, dying: dict[str, Any]) -> Iterator[LocalCluster]:
     usual = {"num_cpus": 2, "include_dashboard": False, "include_log_monitor": False}
 
-    ray_home = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a short path, as Ray has sockets there
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_TMPDIR", ray_home)  # no other cluster of this machine is seen
-
     def environment(name: str, started: str = "", **more: str) -> dict[str, str]:
         (homes / name).mkdir()
         (homes / name / "sitecustomize.py").write_text(started)
         paths = [str(homes / name), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {"PLACER_HOME": str(homes / name), "PYTHONPATH": os.pathsep.join(paths), **more}
 
-    local = LocalCluster(True, head_node_args={
-        **usual, "env_vars": environment("new", CALIBRATION + "calibrate", OMP_NUM_THREADS="1"),
-        "labels": {"pool": "new"}, "_system_config": SYSTEM,
-    })  # fmt: skip
-    single = environment(
-        "single", CALIBRATION + "calibrate", LOKY_MAX_CPU_COUNT="1", CUDA_VISIBLE_DEVICES="0,1",
-        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="1",
-    )  # fmt: skip
-    without = environment("without", WITHOUT_PLACER)
-    dies = environment("dying", CALIBRATION + "hang")
-    local.add_node(**usual, wait=False, env_vars=single, labels={"pool": "single"})
-    local.add_node(**usual, wait=False, env_vars=without, labels={"pool": "without"})
-    dying["node"] = local.add_node(**usual, wait=False, env_vars=dies, labels={"pool": "dying"})
-    local.wait_for_nodes()
-    ray.init(address=local.address, log_to_driver=False, logging_level="ERROR")
-    yield local
-    ray.shutdown()
-    local.shutdown()
-    patch.undo()
-    shutil.rmtree(ray_home, ignore_errors=True)
+    with ray_apart():
+        local = LocalCluster(True, head_node_args={
+            **usual, "env_vars": environment("new", CALIBRATION + "calibrate", OMP_NUM_THREADS="1"),
+            "labels": {"pool": "new"}, "_system_config": SYSTEM,
+        })  # fmt: skip
+        single = environment(
+            "single", CALIBRATION + "calibrate", LOKY_MAX_CPU_COUNT="1", CUDA_VISIBLE_DEVICES="0,1",
+            RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="1",
+        )  # fmt: skip
+        without = environment("without", WITHOUT_PLACER)
+        dies = environment("dying", CALIBRATION + "hang")
+        local.add_node(**usual, wait=False, env_vars=single, labels={"pool": "single"})
+        local.add_node(**usual, wait=False, env_vars=without, labels={"pool": "without"})
+        dying["node"] = local.add_node(**usual, wait=False, env_vars=dies, labels={"pool": "dying"})
+        local.wait_for_nodes()
+        ray.init(address=local.address, log_to_driver=False, logging_level="ERROR")
+        yield local
+        ray.shutdown()
+        local.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +156,7 @@ def by_pool(found: Cluster) -> dict[str, Node]:
 
 
 def kill_while_it_calibrates(local: LocalCluster, node: Any, home: Path) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 250
     while not list(home.glob("profiles/*.lock")) and time.monotonic() < end:
         time.sleep(0.05)
     local.remove_node(node, allow_graceful=False)
@@ -205,7 +199,7 @@ def calibrated_nodes(cluster: LocalCluster, dying: dict[str, Any], homes: Path, 
         patch.setenv("PLACER_HOME", str(driver))
         killer.start()
         partly = calibrate(budget=0.5, timeout=250)
-        killer.join(30)
+        killer.join(250)
         return Calibrated(partly, calibrate(budget=2), before)
 
 
@@ -331,7 +325,7 @@ def test_the_process_on_a_node_ends_with_its_worker(tmp_path: Path) -> None:
                                env={**os.environ, "PLACER_HOME": str(tmp_path)})  # fmt: skip
     os.close(writing)  # what happens when the worker ends, however that happens
     os.close(reading)
-    assert process.wait(30) == 1
+    assert process.wait(250) == 1
     assert not list(tmp_path.glob("profiles/*.json"))
 
 
@@ -341,6 +335,30 @@ def test_a_process_that_hangs_on_a_node_is_ended(tmp_path: Path, monkeypatch: py
     hangs.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(hangs))
     assert on_node.ask({}, 0.2) == {"error": "it took longer than 0.2 s"}
+
+
+@pytest.mark.parametrize(("then", "error"), [
+    ("exit 3", "its process ended with exit code 3: worn out"), ("exec sleep 600", "it took longer than 0.1 s"),
+])  # fmt: skip
+def test_whatever_happens_after_a_node_has_said_what_it_is_that_is_known(
+    then: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, said = tmp_path / "python", tmp_path / "said"
+    program.write_text(
+        f"#!/bin/sh\necho hello\necho '{on_node._SAYS}{{\"fingerprint\": {{\"cores\": 3}}}}'\n"
+        f"echo worn out >&2\ntouch {said}\n{then}\n", encoding="utf-8",
+    )  # fmt: skip
+    program.chmod(0o755)
+    communicate = subprocess.Popen.communicate
+
+    def when_it_has_said_so(process: Any, timeout: float) -> Any:
+        while not said.exists():
+            time.sleep(0.01)
+        return communicate(process, timeout=timeout if then.endswith("600") else None)
+
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(subprocess.Popen, "communicate", when_it_has_said_so)
+    assert on_node.ask({}, 0.1) == {"fingerprint": {"cores": 3}, "error": error}
 
 
 def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(

@@ -28,10 +28,11 @@ PRICED_BY = {
 
 
 #: Of the same class: they tell nothing new but to ``make soak``.
-SLOW = ("cpu-avx512-2-core", "cpu-avx512-2-core-calm")
+REPEATED = ("cpu-avx512-2-core", "cpu-avx512-2-core-calm")
+NAMES = [pytest.param(name, marks=[pytest.mark.soak] if name in REPEATED else []) for name in PRICED_BY]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.soak] if n in SLOW else []) for n in PRICED_BY])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_figures_reached_are_held(name: str) -> None:
     priced_by = PRICED_BY[name]
     profile = load_profile(RECORDS / name / priced_by if priced_by.endswith(".json") else priced_by)
