@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -58,14 +59,16 @@ def placer_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _isolation() -> Iterator[None]:
-    """The same random numbers in any order of tests; global torch settings and the environment restored."""
+    """The same random numbers in any order of tests; torch's settings, signals and the environment restored."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - scikit-learn and torch_geometric still draw from the global generator
     torch.manual_seed(0)
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
     precision, environment = torch.get_float32_matmul_precision(), dict(os.environ)
+    handlers = signal_handlers()
     yield
     restore_environment(environment)
+    restore_handlers(handlers)
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     if torch.get_float32_matmul_precision() != precision:
@@ -78,18 +81,32 @@ def _isolation() -> Iterator[None]:
 def _each_file() -> Iterator[None]:
     """The collector passes over what was there before: libraries, and thousands of collected tests.
 
-    And the environment is put back afterwards, whatever a library has set.
+    And the environment and the signals are put back afterwards, whatever a library has set.
     """
     gc.freeze()
-    before = dict(os.environ)
+    environment, handlers = dict(os.environ), signal_handlers()
     yield
-    restore_environment(before)
+    restore_environment(environment)
+    restore_handlers(handlers)
 
 
 def restore_environment(before: dict[str, str]) -> None:
     if os.environ != before:
         os.environ.clear()
         os.environ.update(before)
+
+
+def signal_handlers() -> dict[int, Any]:
+    """What each signal does in this process, but for the alarm, by which pytest-timeout ends a test."""
+    alarm = getattr(signal, "SIGALRM", None)
+    return {number: signal.getsignal(number) for number in signal.valid_signals() if number != alarm}
+
+
+def restore_handlers(before: dict[int, Any]) -> None:
+    """Ray and torchrun's agent leave handlers of SIGTERM, and processes forked later would not end by it."""
+    for number, handler in signal_handlers().items():
+        if handler is not before[number] and before[number] is not None:  # None: not Python's own
+            signal.signal(number, before[number])
 
 
 @pytest.fixture

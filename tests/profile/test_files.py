@@ -10,6 +10,7 @@ import re
 import signal
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,10 @@ def test_processes_reading_and_writing_together_see_whole_profiles(handmade_prof
         for day in (1, 2, 3)
     ]
     profiles.save(profiles.load(sources[0]), target)
-    with multiprocessing.get_context("fork").Pool(3, random.seed) as pool:
-        found = pool.starmap_async(keep_busy, [(target, sources, 0.5)] * 3, chunksize=1).get(100)
-    for writes, reads in found:
+    # Not a Pool, which ends its processes by SIGTERM: what they inherit from this one may keep them from ending.
+    with ProcessPoolExecutor(3, multiprocessing.get_context("fork"), random.seed) as pool:
+        running = [pool.submit(keep_busy, target, sources, 0.5) for _ in range(3)]
+    for writes, reads in [process.result() for process in running]:
         assert writes > 0
         assert reads > writes
 
