@@ -1,4 +1,4 @@
-"""For some seconds, saves and reads one profile together with other processes like this.
+"""For some seconds, or longer on a slow machine, saves and reads one profile together with other processes like this.
 
 Arguments of the program: the profile, files with the contents it may have, seconds. Prints counts of both.
 """
@@ -14,6 +14,9 @@ from pathlib import Path
 from placer import profile as profiles
 from placer.decision import history
 
+#: Reads of a process at least: with a save before about every third of them, no process is left without one.
+LEAST = 50
+
 
 def keep_busy(path: Path, sources: Sequence[str], seconds: float) -> tuple[int, int]:
     """Returns the numbers of writes and reads."""
@@ -21,7 +24,7 @@ def keep_busy(path: Path, sources: Sequence[str], seconds: float) -> tuple[int, 
     allowed = {profile.created: profile for profile in known}
     end = time.monotonic() + seconds
     writes = reads = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or reads < LEAST:
         if random.random() < 0.3:
             profiles.save(random.choice(known), path)
             writes += 1

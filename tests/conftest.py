@@ -8,6 +8,7 @@ import random
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,9 @@ def _isolation() -> Iterator[None]:
     np.random.seed(0)  # noqa: NPY002 - scikit-learn and torch_geometric still draw from the global generator
     torch.manual_seed(0)
     threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
-    precision, environment = torch.get_float32_matmul_precision(), dict(os.environ)
-    handlers = signal_handlers()
-    yield
-    restore_environment(environment)
-    restore_handlers(handlers)
+    precision = torch.get_float32_matmul_precision()
+    with process_put_back():
+        yield
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     if torch.get_float32_matmul_precision() != precision:
@@ -84,29 +83,27 @@ def _each_file() -> Iterator[None]:
     And the environment and the signals are put back afterwards, whatever a library has set.
     """
     gc.freeze()
-    environment, handlers = dict(os.environ), signal_handlers()
+    with process_put_back():
+        yield
+
+
+@contextmanager
+def process_put_back() -> Iterator[None]:
+    """Afterwards, the environment and the signal handlers are as before.
+
+    Ray and torchrun's agent leave handlers of SIGTERM: processes that are forked later would not end by it. The alarm
+    is left alone, as pytest-timeout ends a test by it.
+    """
+    environment = dict(os.environ)
+    numbers = signal.valid_signals() - {getattr(signal, "SIGALRM", None)}
+    handlers = {number: signal.getsignal(number) for number in numbers}
     yield
-    restore_environment(environment)
-    restore_handlers(handlers)
-
-
-def restore_environment(before: dict[str, str]) -> None:
-    if os.environ != before:
+    if os.environ != environment:
         os.environ.clear()
-        os.environ.update(before)
-
-
-def signal_handlers() -> dict[int, Any]:
-    """What each signal does in this process, but for the alarm, by which pytest-timeout ends a test."""
-    alarm = getattr(signal, "SIGALRM", None)
-    return {number: signal.getsignal(number) for number in signal.valid_signals() if number != alarm}
-
-
-def restore_handlers(before: dict[int, Any]) -> None:
-    """Ray and torchrun's agent leave handlers of SIGTERM, and processes forked later would not end by it."""
-    for number, handler in signal_handlers().items():
-        if handler is not before[number] and before[number] is not None:  # None: not Python's own
-            signal.signal(number, before[number])
+        os.environ.update(environment)
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:  # None: not Python's own
+            signal.signal(number, handler)
 
 
 @pytest.fixture
