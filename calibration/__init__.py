@@ -13,6 +13,7 @@ __all__ = [
     "USUAL_READING",
     "SpeedProbe",
     "calibrate",
+    "check_what_if",
     "is_alike",
     "render_summary",
     "validate_accounts",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
     from placer.calibration.validation.accounts import validate_accounts
+    from placer.calibration.validation.command import check_what_if
     from placer.calibration.validation.command import main as validate_suite
     from placer.calibration.validation.compiled_speed_ups import validate_compiled
     from placer.calibration.validation.jobs import validate_jobs
@@ -37,6 +39,7 @@ _HOMES = {
     "USUAL_READING": ("measuring.speed_probe", "USUAL_READING"),
     "SpeedProbe": ("measuring.speed_probe", "SpeedProbe"),
     "calibrate": ("runner", "calibrate"),
+    "check_what_if": ("validation.command", "check_what_if"),
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
     "validate_accounts": ("validation.accounts", "validate_accounts"),

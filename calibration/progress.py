@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from placer.explanation import load_rich
+from placer.printable import printable
 
 #: What is measured, by family of probe, in words for people. ``rates`` are the numbers of the data sheet.
 WORDS = {
@@ -105,7 +106,7 @@ class _Lines(Progress):
         self.start(label, seconds)
 
     def note(self, text: str) -> None:
-        print(f"placer: {text}", file=sys.stderr)
+        print(printable(f"placer: {text}"), file=sys.stderr)
 
 
 class _Bar(Progress):
@@ -152,4 +153,4 @@ class _Bar(Progress):
         self._bar.update(self._task, description=label, what="")
 
     def note(self, text: str) -> None:
-        self._bar.console.print(f"placer: {text}", highlight=False, markup=False)
+        self._bar.console.print(printable(f"placer: {text}"), highlight=False, markup=False)

@@ -43,14 +43,12 @@ class Placement:
         decision: Decision,
         predictions: Mapping[str, Prediction] | None = None,
         *,
-        pinned: bool = False,
         explain: Callable[[], Explanation] | None = None,
         workload: str | None = None,
         staging: Staging | None = None,
     ) -> None:
         self.decision = decision
         self.predictions: Mapping[str, Prediction] = predictions or {}
-        self._pinned = pinned
         self._explain = explain
         self._workload = workload
         self._staging = staging
@@ -101,7 +99,7 @@ class Placement:
 
     def to(self, x: Any) -> Any:
         """``x`` with every tensor in it on the device: a tensor, module or any nest; other leaves stay as they are."""
-        return move(x, target(self.device), non_blocking=self._pinned)
+        return move(x, target(self.device))
 
     def host(self, x: Any) -> Any:
         """``x`` with every tensor in it on the CPU: for checkpoints that any machine can load, and for plotting."""
@@ -127,12 +125,11 @@ class Placement:
         return self._explain()
 
 
-def placement_of(plan: Plan, decision: Decision, data: str) -> Placement:
+def placement_of(plan: Plan, decision: Decision) -> Placement:
     """The answer that a plan gives; ``decision`` is the plan's, or the one all ranks agreed on."""
     return Placement(
         decision,
         plan.predictions,
-        pinned=data == "pinned",
         explain=partial(explanation_of, plan),
         workload=plan.key or None,
         staging=None if decision.device == "cpu" else _staging(plan, decision.device),
@@ -170,9 +167,7 @@ class Mover:
 
     def place(self, plan: Plan, decision: Decision) -> Placement:
         """The answer of a plan, its model moved; a PlacerWarning where the device refused it."""
-        model = self.request.model
-        known = None if model is None else deciding.plans.device_of(model)
-        placed = self._settled(placement_of(plan, decision, self.workload.data), known)
+        placed = self._settled(placement_of(plan, decision))
         if placed.decision is not decision:
             warnings.warn(PlacerWarning(f"not placed as predicted: {placed.reason}"), stacklevel=3)
         return placed
@@ -182,7 +177,7 @@ class Mover:
         decision = Decision(device, torch.get_num_threads(), None, f"{device}: set by PLACER_DEVICE")
         if self.move:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
-        return Placement(decision, pinned=self.workload.data == "pinned")
+        return Placement(decision)
 
     def by_convention(self, error: PlacerError, *, stacklevel: int = 3) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
@@ -190,7 +185,7 @@ class Mover:
             self.workload, self.request.devices, str(error), self.request.profile_read
         )
         agreed = ranks.agreed(conventional, (), self.workload)
-        placement = self._settled(Placement(agreed, pinned=self.workload.data == "pinned"))
+        placement = self._settled(Placement(agreed))
         next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
         message = f"placed on {placement.device} without a prediction: {error}{next_command}"
         if placement.decision is not agreed:
@@ -198,19 +193,18 @@ class Mover:
         warnings.warn(PlacerWarning(message), stacklevel=stacklevel)
         return placement
 
-    def _settled(self, placement: Placement, known: torch.device | None = None) -> Placement:
+    def _settled(self, placement: Placement) -> Placement:
         """The placement after the move; another where the device refused it and everything stayed where it was."""
         if not self.move:
             return placement
         refused = relocate_or_stay(
             self.workload, self.optimizer, placement.device, allowed=self.request.devices,
-            threads=self._threads(placement.decision), known=known,
+            threads=self._threads(placement.decision),
         )  # fmt: skip
         if refused is None:
             return placement
         decision = Decision(refused.home, torch.get_num_threads(), None, refused.reason)
-        pinned = self.workload.data == "pinned"
-        return Placement(decision, placement.predictions, pinned=pinned, explain=placement.explain)
+        return Placement(decision, placement.predictions, explain=placement.explain)
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""

@@ -1,7 +1,7 @@
 """The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``.
 
-``choose`` is a pipeline. It checks the arguments, looks up what was decided before, and otherwise traces one step,
-prices it on every device and decides. The ranks of a distributed run agree on one answer. Then the model is placed.
+``choose`` is a pipeline. It checks the arguments, traces one step, prices it on every device and decides. The ranks of
+a distributed run agree on one answer. Then the model is placed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import torch
 from torch import nn
 
 from placer import decision as deciding
-from placer.answer import Mover, Placement, explanation_of, placement_of, record
+from placer.answer import Mover, Placement, explanation_of, record
 from placer.collector import without_collection
-from placer.decision import Plan, ranks
+from placer.decision import ranks
 from placer.errors import PlacerError
 from placer.explanation import Explanation
-from placer.placement import move_optimizer, same_device, target
 from placer.profile import Profile
 from placer.workload import (
     THREADS,
@@ -67,7 +66,7 @@ def choose(
 
     Args:
         model: an ``nn.Module``, or a callable that performs one step on the inputs, with its own loss, backward pass
-            and optimizers (then ``modules`` names what to move). It runs once; what it did to tensors is undone.
+            and optimizers (then ``modules`` names what to move). It runs once, in a child process.
         batch_shape: one shape, or a sequence of shapes, of float32 inputs.
         example: instead of ``batch_shape``: a tensor or nest of tensors (a tuple: positional, a mapping: by keyword).
         mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
@@ -101,15 +100,6 @@ def choose(
 
         jobs.check_arguments((batch_shape, example, mode, loss, optimizer, steps, autocast, modules), data, threads)
         return jobs.choose_job(model, devices, measure, profile, move, objective, price, watts)
-    words = None
-    if modules is None and isinstance(model, nn.Module):
-        words = deciding.words(
-            batch_shape, example, mode, loss, optimizer, steps, data, autocast, devices, threads, measure, objective,
-            price, watts,
-        )  # fmt: skip
-        plan = deciding.answered_before(model, words, threads, measure, profile)
-        if plan is not None and (not move or _is_there(model, plan, optimizer)):
-            return placement_of(plan, plan.decision, data)
     workload = make_workload(
         model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
@@ -123,15 +113,13 @@ def choose(
         # Steps that are timed make garbage, as they will in training.
         with without_collection() if measure == "never" else nullcontext():
             started = time.perf_counter()
-            plan, is_news = deciding.plan_for(request)
-            if is_news:
-                record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
+            plan = deciding.plan_for(request)
+            record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
     except PlacerError as error:
         if strict():
             raise
         return mover.by_convention(error)
     deciding.say_estimated(plan.profile)
-    deciding.understood(request, words)
     agreed = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
     return mover.place(plan, agreed)
 
@@ -244,13 +232,3 @@ def load_profile(source: str | os.PathLike[str] | None = None) -> Profile:
         ProfileError: ProfileMissing, ProfileDamaged, ProfileTooNew, ProfileTooOld or UnknownGPU.
     """
     return deciding.profile_named(source, samples=True)
-
-
-def _is_there(model: nn.Module, plan: Plan, optimizer: Any) -> bool:
-    """Whether the model is where the plan puts it; then the optimizer's state is brought there too."""
-    device, here = target(plan.decision.device), deciding.plans.device_of(model)
-    if here is None or not same_device(here, device):
-        return False
-    if isinstance(optimizer, torch.optim.Optimizer):
-        move_optimizer(optimizer, device)
-    return True

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-#: How deep ``tensors`` looks into containers and unknown objects; a nest is a shallow thing, a cycle is not.
+#: How deep ``tensors`` looks into containers and unknown objects: a nest is a shallow thing.
 MAX_DEPTH = 12
+#: Holds no tensor.
+_ATOMS = (str, bytes, int, float, complex, type(None), type)
 
 
 def is_namedtuple(value: object) -> bool:
@@ -59,22 +61,26 @@ def map_nest(function: Callable[[Any], Any], value: Any) -> Any:
     return value
 
 
-def tensors(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
-    """Every tensor in a nest, in a fixed order; unknown objects are searched through their attributes."""
-    if isinstance(value, Tensor):
-        yield value
-        return
-    if depth <= 0 or isinstance(value, (str, bytes, int, float, complex, type(None), type)):
-        return
-    children: Any
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a nest, in a fixed order; unknown objects are searched through their attributes.
+
+    A container or object that is met again is not searched again.
+    """
+    met: dict[int, Any] = {}  # with the objects themselves: the identity of one that is gone may be another's
+    ahead = [(value, MAX_DEPTH)]
+    while ahead:
+        item, depth = ahead.pop()
+        if isinstance(item, Tensor):
+            yield item
+        elif depth > 0 and not isinstance(item, _ATOMS) and id(item) not in met:
+            met[id(item)] = item
+            ahead += [(child, depth - 1) for child in reversed(_children(item))]
+
+
+def _children(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
-        children = value.values()
-    elif isinstance(value, (tuple, list)):
-        children = value
-    else:
-        children = getattr(value, "__dict__", {}).values()
-    for child in children:
-        yield from tensors(child, depth - 1)
+        return list(value.values())
+    return list(value) if isinstance(value, (tuple, list)) else list(getattr(value, "__dict__", {}).values())
 
 
 def _same(new: list[Any], old: Any) -> bool:

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from placer import decision as deciding
 from placer import machine, profile
 from placer.machine import speed
 from placer.pricing import estimate, speeds
@@ -104,14 +103,6 @@ def process_put_back() -> Iterator[None]:
     for number, handler in handlers.items():
         if handler is not None and signal.getsignal(number) is not handler:  # None: not Python's own
             signal.signal(number, handler)
-
-
-@pytest.fixture
-def no_plans() -> Iterator[None]:
-    """Nothing was decided before, and nothing decided here is known to the next test."""
-    deciding.plans.clear()
-    yield
-    deciding.plans.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,11 +43,11 @@ def main(profile: str) -> None:
 
     from placer.tracing import trace
     from placer.workload import make_workload
-    from placer.workload.deferred_init import DeferredInit
+    from placer.workload.undrawn import Undrawn
 
-    with DeferredInit() as deferred:
+    with Undrawn() as undrawn:
         nn.Linear(512, 512)
-    assert deferred
+    assert undrawn._left
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8), nn.GELU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.LayerNorm(8), nn.Linear(8, 10), nn.LogSoftmax(1),

@@ -21,8 +21,6 @@ from placer.errors import PlacerWarning, ProfileMissing, ProfileStale, TraceErro
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 @pytest.fixture
 def model() -> nn.Sequential:

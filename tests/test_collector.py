@@ -41,7 +41,6 @@ def test_who_switched_it_off_finds_it_off() -> None:
     assert not gc.isenabled()
 
 
-@pytest.mark.usefixtures("no_plans")
 @pytest.mark.parametrize(("measure", "collects"), [("never", False), ("unsure", True), ("always", True)])
 def test_a_choice_without_timed_steps_collects_nothing(
     measure: str, collects: bool, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
@@ -58,7 +57,6 @@ def test_a_choice_without_timed_steps_collects_nothing(
     assert (seen, gc.isenabled()) == ([collects], True)
 
 
-@pytest.mark.usefixtures("no_plans")
 def test_a_choice_that_fails_leaves_it_on(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(nn.Linear):
         def forward(self, _: Any) -> Any:

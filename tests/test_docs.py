@@ -79,7 +79,6 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("HOME", os.environ["HOME"])  # put back after a page that sets it
-    deciding.plans.clear()
     with ray_apart():
         yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name

@@ -18,14 +18,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import placer
-from placer import decision as deciding
 from placer import profile
 from placer.profile.profile import Profile
 from placer.tracing import tracer
 
 
 @pytest.fixture(autouse=True)
-def _calibrated(handmade_profile: Profile, no_plans: None) -> None:
+def _calibrated(handmade_profile: Profile) -> None:
     """Also for one thread, which is what workers of a loader get."""
     cpu = handmade_profile.fit("cpu")
     profile.save(dataclasses.replace(handmade_profile, fits=(cpu, dataclasses.replace(cpu, threads=1))))
@@ -65,11 +64,10 @@ def test_data_loader_workers_can_ask_and_use_a_placement(context: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_forked_in_the_middle_of_a_decision_is_not_stuck() -> None:
-
     held, done = threading.Event(), threading.Event()
 
     def decide() -> None:
-        with tracer._one_at_a_time, deciding.plans._lock:
+        with tracer._one_at_a_time:
             held.set()
             done.wait(60)
 

@@ -18,8 +18,6 @@ from placer.decision import comparison
 from placer.errors import PlacerWarning
 from placer.profile.profile import Profile
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 class Base(nn.Module):
     def __init__(self) -> None:

@@ -21,7 +21,6 @@ from ticking import Clock
 from torch import nn
 
 import placer
-from placer import decision as deciding
 from placer import profile as profiles
 from placer.calibration.suite import Entry
 from placer.calibration.validation.run import validate
@@ -106,7 +105,6 @@ def test_an_answer_leaves_everything_as_it_was(
 ) -> None:
     with surroundings():
         model, optimizer, options = workload(reads)
-        deciding.plans.clear()
         before = process_state(model, optimizer)
         FUNCTIONS[name](model, options)
         assert changed(before, process_state(model, optimizer)) == set()
@@ -135,7 +133,6 @@ def test_a_fault_at_any_point_leaves_everything_as_it_was(
     reached = [inject(FUNCTIONS[name], model, optimizer, options, error, point) for point in points]
     assert sum(reached) >= 0.9 * len(points)
     # And nothing is left that would change the next answer.
-    deciding.plans.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert placer.choose(model, example=example(model), move=False, **options).confidence == 1.0
@@ -146,7 +143,6 @@ def functions_entered(
 ) -> int:
     """How many points there are to fail at; what is done once in a process (imports, tables) is done before."""
     for _ in range(2):
-        deciding.plans.clear()
         with Fault().watching() as plain:
             function(model, options)
     return plain.count
@@ -160,7 +156,6 @@ def inject(
 
     False where the point was not reached.
     """
-    deciding.plans.clear()
     before = process_state(model, optimizer)
     with warnings.catch_warnings(record=True) as seen, Fault(error, point).watching() as fault:
         warnings.simplefilter("always")

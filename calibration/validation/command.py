@@ -22,6 +22,7 @@ from placer.calibration.validation.what_if_rows import what_if_tables
 from placer.errors import CalibrationError
 from placer.machine import MeasuredSpeeds
 from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
+from placer.printable import printable_text
 from placer.profile import DeviceFit, Profile
 
 #: Seconds spent measuring one cell on each visit, and times the whole suite is gone through: a machine that shares its
@@ -44,11 +45,9 @@ def main(
     exit code: 0, or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors``
     and ValueError for an argument that is not accepted.
     """
+    check_what_if(what_if, suite, against)
     for name in what_if or ():
         profiles.find_gpu(name)  # refused before anything is measured
-    if what_if is not None and against is None and suite not in ("reference", "full"):
-        raise ValueError("--what-if prices the reference systems: give --suite reference, or a record with --against")
-    say = partial(print, file=sys.stderr, flush=True)
     written = None if output is None else Path(output)
     if against is not None:
         path = Path(against)
@@ -70,6 +69,17 @@ def main(
     tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
     render(report, sys.stdout, tables)
     return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
+
+
+def check_what_if(what_if: Sequence[str] | None, suite: str | None, against: str | Path | None) -> None:
+    """Raise ValueError where GPUs are asked about, and no reference system would run."""
+    if what_if is not None and against is None and suite not in ("reference", "full"):
+        raise ValueError("--what-if prices the reference systems: give --suite reference, or a record with --against")
+
+
+def say(text: str) -> None:
+    """To stderr, at once."""
+    print(printable_text(text), file=sys.stderr, flush=True)
 
 
 def _profile_of(past: Report, path: Path, source: Profile | str | Path | None, estimate: bool) -> Profile:

@@ -20,7 +20,7 @@ import numpy as np
 from placer.calibration.published import CompiledPair, catalog_gpu, read_compiled_pairs, spread_pairs, trace_step
 from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.published_steps import as_published, buildable, reading
-from placer.calibration.validation.table import markdown_by_group, write_lines
+from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu
 from placer.tracing import Trace
@@ -70,7 +70,7 @@ def validate_compiled(
         pairs = read_compiled_pairs(Path(data))
     found = list(speed_ups(spread_pairs(pairs, steps or len(pairs)), profile, say))
     write_lines((json.dumps(asdict(pair)) for pair in found), output)
-    print("\n".join(tables(found)))
+    print_lines(tables(found))
     return 0 if found else 1
 
 

@@ -34,7 +34,7 @@ from placer.calibration.published import (
 )
 from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.priced_step import PricedStep
-from placer.calibration.validation.table import markdown, markdown_by_group, write_lines
+from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
 from placer.errors import PlacerError, TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
@@ -67,7 +67,7 @@ def validate_published(
         published = read_steps(Path(data))[0]
     priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
     write_lines((json.dumps(vars(p)) for p in priced), output)
-    print("\n".join(tables(priced)))
+    print_lines(tables(priced))
     return 0 if priced else 1
 
 

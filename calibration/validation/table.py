@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from placer.explanation import load_rich
+from placer.printable import printable, printable_text
 
 T = TypeVar("T")
 
@@ -28,11 +29,11 @@ def show(items: Iterable[Table | str], stream: TextIO) -> None:
     """Print tables and lines of text: tables are drawn on a terminal, else plain."""
     for item in items:
         if isinstance(item, str):
-            stream.write(f"{item}\n")
+            stream.write(printable_text(f"{item}\n"))
         elif stream.isatty():
             _draw(item, stream)
         else:
-            stream.write(_plain(item) + "\n")
+            stream.write(printable_text(_plain(item) + "\n"))
 
 
 def _plain(table: Table) -> str:
@@ -58,7 +59,7 @@ def _draw(table: Table, stream: TextIO) -> None:
     for i, name in enumerate(table.columns):
         drawn.add_column(name, justify="left" if _left(table, i) else "right")
     for row in table.rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(printable, row))
     Console(file=stream, markup=False, highlight=False).print(drawn)
 
 
@@ -88,7 +89,12 @@ def write_lines(lines: Iterable[str], output: Path | None) -> None:
         output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """To stdout, printable."""
+    print(printable_text("\n".join(lines)))
+
+
 def report(table: Table, notes: Sequence[str], words: Container[int], output: Path | None) -> None:
     """Print a table and notes below it, and write both as Markdown."""
-    print("\n".join([_plain(table), "", *notes]))
+    print_lines([_plain(table), "", *notes])
     write_lines([*markdown(table.columns, table.rows, words), "", *(f"- {note}" for note in notes)], output)

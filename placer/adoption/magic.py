@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from placer.adoption.session import Question, Session
+from placer.printable import printable_text
 
 #: What is undone by ``unload_magic``, by the id of the shell.
 _loaded: dict[int, Callable[[], None]] = {}
@@ -35,7 +36,7 @@ def load_magic(shell: Any) -> None:
                 shell.run_cell(cell)
             finally:
                 told.stop()
-        print(told.report(question), end="")
+        print(printable_text(told.report(question)), end="")
 
     def look_again(*info: Any) -> None:
         session.look_again()

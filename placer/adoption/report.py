@@ -20,6 +20,7 @@ from placer.explanation import (
     sureness,
 )
 from placer.nest import tensors
+from placer.printable import printable
 from placer.units import format_seconds
 
 #: A loop that takes this many times what its model should has its time elsewhere: more than a prediction is off.
@@ -44,8 +45,10 @@ def render(answers: Sequence[Answer], *, width: int, whole: bool = False) -> str
 
 
 def _table(answers: Sequence[Answer], rows: dict[str, DeviceRow]) -> Any:
-    called = headings(rows)
-    table = new_table("placer: a step of each model", ["model", "steps", "ran on", "measured", *called.values()])
+    from rich.text import Text
+
+    heads = ["model", "steps", "ran on", "measured", *headings(rows).values()]
+    table = new_table("placer: a step of each model", heads)
     for answer in answers:
         seen, found = answer.seen, answer.explanation
         if found is None:
@@ -53,7 +56,8 @@ def _table(answers: Sequence[Answer], rows: dict[str, DeviceRow]) -> Any:
         times = [format_seconds(found.devices[name].step_seconds) if name in found.devices else "-" for name in rows]
         measured = "-" if seen.seconds is None else format_seconds(seen.seconds)
         steps = f"{seen.step_count:,}" if seen.step_count else "-"
-        table.add_row(f"{name_of(seen)}\n  {_what(found)}", steps, answer.home, measured, *times)
+        called = Text(f"{printable(name_of(seen))}\n  {printable(_what(found))}")
+        table.add_row(called, steps, answer.home, measured, *times)
     return table
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.adoption.loading import when_loaded
 from placer.errors import first_line
+from placer.printable import printable_text
 
 if TYPE_CHECKING:
     from placer.adoption.watcher import Watcher
@@ -100,5 +101,5 @@ class Session:
                 text = "placer: interrupted\n"
             except Exception as error:  # noqa: BLE001 - the script's exit code is not placer's to change
                 text = f"placer: no report: {type(error).__name__}: {first_line(error)}\n"
-            sys.stderr.write(text)
+            sys.stderr.write(printable_text(text))
             sys.stderr.flush()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from placer.cli.options import device_option, usage_errors
+from placer.cli.options import checked, device_option
+from placer.cli.output import say, show_text
 
 
 @click.command("calibrate")
@@ -22,14 +23,13 @@ def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | 
     from placer.calibration import calibrate, render_summary
     from placer.workload import check_available, check_devices
 
-    with usage_errors():
-        names = check_devices(devices or None)
-        if names is not None:
-            check_available(names, "--device")
+    names = checked(check_devices, devices or None)
+    if names is not None:
+        checked(check_available, names, "--device")
     try:
         profile = calibrate(budget=budget, devices=names, progress=not quiet, path=output, quick=quick)
     except KeyboardInterrupt:
-        click.echo("placer: interrupted; run the same command again to go on where it stopped", err=True)
+        say("interrupted; run the same command again to go on where it stopped")
         raise click.exceptions.Exit(1) from None
     if not quiet:
-        click.echo(render_summary(profile))
+        show_text(render_summary(profile))

@@ -119,27 +119,25 @@ def _device(facts: dict[str, Any], profile: Any, *, stale: bool) -> dict[str, An
     from placer import machine
 
     name = facts["device"]
-    catalog = _catalog(str(facts.get("name") or "")) if name != "cpu" else None
+    estimate, catalog = ("published", None) if name == "cpu" else _catalog(str(facts.get("name") or ""))
     return {
         **facts,
         "free_bytes": machine.known_free_memory(name),
         "utilization": machine.utilization(name),
-        **_knowledge(name, profile, stale=stale, catalog=catalog),
+        **_knowledge(name, profile, stale=stale, estimate=estimate),
         "catalog": catalog,
     }
 
 
-def _knowledge(device: str, profile: Any, *, stale: bool, catalog: str | None) -> dict[str, Any]:
+def _knowledge(device: str, profile: Any, *, stale: bool, estimate: str) -> dict[str, Any]:
     """``usable`` (None: nothing speaks against it), ``reason``, and the ``knowledge`` that an answer would rest on.
 
-    ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's perhaps), or that of an estimate:
-    ``published`` or ``data sheet``; else ``convention``.
+    ``knowledge`` is ``calibrated`` (under the name ``calibrated_as``, a twin's perhaps), or that of the ``estimate``.
     ``completed_by`` is the GPU of the catalog whose published numbers stand where calibration measured nothing.
     """
     from placer import decision
     from placer.errors import ProfileError
 
-    estimate = "published" if device == "cpu" else "convention" if catalog is None else catalog.partition(" (")[0]
     nothing = {"usable": None, "reason": None, "knowledge": estimate, "calibrated_as": None,
                "completed_by": None}  # fmt: skip
     refused = decision.unusable(device, profile)
@@ -156,15 +154,19 @@ def _knowledge(device: str, profile: Any, *, stale: bool, catalog: str | None) -
     return {**nothing, "knowledge": "calibrated", "calibrated_as": fitted, "completed_by": completed_by}
 
 
-def _catalog(name: str) -> str | None:
-    """What the catalog knows of a GPU by its driver's name: ``published (N rows)`` or ``data sheet``."""
-    from placer import profile
+def _catalog(name: str) -> tuple[str, str | None]:
+    """What an estimate for a GPU by its driver's name rests on, ``published`` or ``data sheet``, and that in words.
+
+    ``convention``, and None, for one that is not in the catalog.
+    """
+    from placer import pricing, profile
     from placer.errors import UnknownGPU
 
     try:
-        return profile.knowledge(profile.find_gpu(name).name)
+        known = profile.find_gpu(name).name
     except UnknownGPU:
-        return None
+        return "convention", None
+    return pricing.device_model(known).provenance, profile.knowledge(known)
 
 
 def _broken(found: dict[str, Any]) -> list[str]:
@@ -184,7 +186,7 @@ def _next(found: dict[str, Any]) -> list[str]:
     elif hidden:
         advice.append("see why torch lists no GPU: the driver does; CUDA_VISIBLE_DEVICES may hide it")
     advice += [
-        f"to use {device['device']}: {_remedy(device)}; without it, placer chooses among the others"
+        f"to use {device['device']}: {_remedy(device, found)}; without it, placer chooses among the others"
         for device in devices
         if device["usable"] is False and device["device"] != "cpu"
     ]
@@ -194,13 +196,19 @@ def _next(found: dict[str, Any]) -> list[str]:
     return advice
 
 
-def _remedy(device: dict[str, Any]) -> str:
-    reason = str(device["reason"])
-    if "driver" in reason:
+def _remedy(device: dict[str, Any], found: dict[str, Any]) -> str:
+    from placer import machine
+
+    runs, needed = (_major(version) for version in (found["nvml"].get("cuda"), found["torch"]["cuda"]))
+    if runs is not None and needed is not None and runs < needed:
         return "update its driver, or install a torch for an older CUDA"
-    if "kernel" in reason or "capability" in reason:
+    if machine.unsupported(device) is not None:  # of the two things that versions tell, the other one
         return "install a torch that is built for its compute capability"
     return "see the reason above"
+
+
+def _major(version: str | None) -> int | None:
+    return int(version.partition(".")[0]) if version else None
 
 
 def _line(error: BaseException) -> str:

@@ -7,24 +7,23 @@ from typing import Any
 
 from placer.units import format_bytes
 
-#: What an answer about a device rests on that was not calibrated.
-_NOT_CALIBRATED = {
-    "published": "not calibrated: estimated from what others measured",
-    "data sheet": "not calibrated: estimated from its data sheet",
-    "convention": "not calibrated, and nothing is known of it: choose takes it if the model fits, and predicts nothing",
+#: What an answer about a device rests on where no calibration holds.
+_ESTIMATES = {
+    "published": ": estimated from what others measured",
+    "data sheet": ": estimated from its data sheet",
+    "convention": ", and nothing is known of it: choose takes it if the model fits, and predicts nothing",
 }
 _NOTHING_MISSING = "nothing is missing: placer explain FILE.py:MODEL --batch 32,84"
 
 
 def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-    from placer.explanation import load_rich, plain, printable_values
+    from placer.explanation import load_rich, plain
 
     load_rich()
     from rich.table import Table
     from rich.text import Text
 
-    found = printable_values(dict(found))
     parts: list[Any] = []
     for title, rows in _sections(found):
         grid = Table.grid(padding=(0, 2, 0, 0))
@@ -91,8 +90,8 @@ def _usable(device: Mapping[str, Any]) -> str:
 
 def _knowledge(device: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
     if device["knowledge"] != "calibrated":
-        known = _NOT_CALIBRATED[device["knowledge"]]
-        return known.replace("not calibrated", "its calibration is stale") if profile["state"] == "stale" else known
+        why = "its calibration is stale" if profile["state"] == "stale" else "not calibrated"
+        return why + _ESTIMATES[device["knowledge"]]
     twin = device["calibrated_as"]
     named = "" if twin == device["device"] else f" as {twin}, which is equal"
     completed = f", completed by what is published of {device['completed_by']}" if device["completed_by"] else ""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from placer.cli.options import amounts_option, device_option, parse_amounts, usage_errors
-from placer.cli.output import rendered, rendered_decisions, rendered_sweep, write_result
+from placer.cli.options import amounts_option, checked, device_option, parse_amounts
+from placer.cli.output import rendered, rendered_decisions, rendered_sweep, say, write_result
 from placer.cli.work import OF_A_STEP, refuse, step_options, work
 
 if TYPE_CHECKING:
@@ -80,36 +80,38 @@ def command(
     from placer.cli.job import job_explanation
     from placer.cli.shapes import parse_batch, parse_sweep
     from placer.decision import objective_of
-    from placer.workload import Job, check_devices, check_on_cpu
+    from placer.workload import Job, check_available, check_devices, check_on_cpu
 
-    with usage_errors():
-        shapes = [parse_batch(text) for text in batches]
-        wanted = None if sweep is None else parse_sweep(sweep)
-        aim = objective_of(objective, parse_amounts("price", price), parse_amounts("watts", watts))
+    shapes = [checked(parse_batch, text) for text in batches]
+    wanted = None if sweep is None else checked(parse_sweep, sweep)
+    prices, powers = checked(parse_amounts, "price", price), checked(parse_amounts, "watts", watts)
+    aim = checked(objective_of, objective, prices, powers)
+    names = checked(check_devices, devices or None)
+    if names is not None and not profiles:
+        checked(check_available, names, "--device")
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
     what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
     if isinstance(what, Job):
         refuse(context, ("threads", "on_cpu"), "is for a single step; a Job says what to run in its parts")
-        with usage_errors():
-            job_explanation(what, wanted, check_devices(devices or None), profiles, what_if, aim, form, output)
+        if wanted is not None:
+            checked(sweeps.check_sweep, wanted, what)
+        job_explanation(what, wanted, names, profiles, what_if, aim, form, output)
         _warn_of_speed(profiles)
         return
     if wanted is not None and (wanted.part or wanted.over not in ("batch", "steps")):
         raise click.UsageError(f"--sweep {sweep} is for a placer.Job, and {target} is a model", context)
-    with usage_errors():
-        workload = replace(what, on_cpu=check_on_cpu(on_cpu, what))
-        names = check_devices(devices or None)
-        explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if, aim=aim)
-        swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
-        if swept is not None and form != "html":
-            write_result(rendered_sweep(swept, form, output), output)
-            _warn_of_speed(profiles)
-            return
-        explanation = explain(workload, advice=True)
-        if form == "html" and swept is None:
-            swept = sweeps.around(workload, explain)
+    workload = replace(what, on_cpu=checked(check_on_cpu, on_cpu, what))
+    explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if, aim=aim)
+    swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
+    if swept is not None and form != "html":
+        write_result(rendered_sweep(swept, form, output), output)
+        _warn_of_speed(profiles)
+        return
+    explanation = explain(workload, advice=True)
+    if form == "html" and swept is None:
+        swept = sweeps.around(workload, explain)
     write_result(rendered(explanation, form, output, swept), output)
     _warn_of_speed(profiles)
 
@@ -129,10 +131,7 @@ def _explain(
     advice: bool = False,
 ) -> Explanation:
     from placer.api import explain_workload
-    from placer.workload import check_available
 
-    if not profiles and names is not None:
-        check_available(names)
     return explain_workload(workload, names, threads, list(profiles) or None, what_if, aim, advice=advice)
 
 
@@ -146,4 +145,4 @@ def _warn_of_speed(profiles: tuple[str, ...]) -> None:
     profile = present_profile()
     found = None if profile.estimated else warning(profile)
     if found is not None:
-        click.echo(f"placer: {found}", err=True)
+        say(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.cli.options import parse_amounts, usage_errors
+from placer.cli.options import checked, parse_amounts
 from placer.cli.output import terminal, write_result
 from placer.cli.work import step_options, work
 
@@ -28,7 +28,7 @@ _OF_A_NODE = "nfd"
                    "perhaps a GPU: g4dn.xlarge=4:T4. May be repeated.")  # fmt: skip
 @click.option("--gpu", "gpus", multiple=True, metavar="GPU",
               help="A GPU beside this machine's CPU (placer gpus lists them), or all. May be repeated.")
-@click.option("--vcpus", multiple=True, type=float, metavar="N", help="A cloud CPU with N vCPUs. May be repeated.")
+@click.option("--vcpus", multiple=True, metavar="N", help="A cloud CPU with N vCPUs. May be repeated.")
 @click.option("--nodes", "files", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
               help="Machines of a CSV or JSON file: name; profile, vcpus or gpu; price, count. May be repeated.")
 @click.option("--catalog", type=click.Choice(["skypilot"]),
@@ -54,7 +54,7 @@ def command(
     data: str,
     machines: tuple[str, ...],
     gpus: tuple[str, ...],
-    vcpus: tuple[float, ...],
+    vcpus: tuple[str, ...],
     files: tuple[str, ...],
     catalog: str | None,
     profile: str | None,
@@ -78,30 +78,30 @@ def command(
     from placer.fleets import compare
     from placer.units import parse_duration
 
-    with usage_errors():
-        shapes = [parse_batch(text) for text in batches]
-        seconds = None if limit is None else parse_duration(limit)
-        prices = parse_amounts("price", price, "machine") or {}
+    shapes = [checked(parse_batch, text) for text in batches]
+    seconds = None if limit is None else checked(parse_duration, limit)
+    prices = checked(parse_amounts, "price", price, "machine") or {}
+    asked = [checked(known.parse_machine, text) for text in machines]
+    clouds = [checked(known.parse_vcpus, text) for text in vcpus]
     here = known.host(profile)
-    with usage_errors():
-        found = [known.named(text, here) for text in machines]
-        found += known.of_gpus(gpus, here.profile) + known.of_vcpus(vcpus)
-        found += [machine for path in files for machine in known.of_file(path, here.profile)]
-        found += [] if catalog is None else known.of_catalog(catalog)
-        if not (machines or files or catalog):
-            rented = [] if gpus or vcpus or form == _OF_A_NODE else known.RENTED
-            found = [here, *found, *known.of_gpus(rented, here.profile)]
-        found = known.priced(found, prices, here)
-        if form == _OF_A_NODE and len(found) > 1:
-            raise ValueError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}")
+    found = [known.named(each, here) for each in asked] + known.of_gpus(gpus, here.profile)
+    found += [each.machine for each in clouds]
+    found += [machine for path in files for machine in known.of_file(path, here.profile)]
+    found += [] if catalog is None else known.of_catalog(catalog)
+    if not (machines or files or catalog):
+        rented = [] if gpus or vcpus or form == _OF_A_NODE else known.RENTED
+        found = [here, *found, *known.of_gpus(rented, here.profile)]
+    checked(known.check_prices, found, prices, here)
+    found = known.priced(found, prices, here)
+    if form == _OF_A_NODE and len(found) > 1:
+        raise click.UsageError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}", context)
     what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
-    with usage_errors():
-        fleet = compare(what, found, objective=objective, target=seconds)
-        fleet = replace(fleet, notes=(*_notes(here, found, prices), *fleet.notes))
+    fleet = compare(what, found, objective=objective, target=seconds)
+    fleet = replace(fleet, notes=(*_notes(here, found), *fleet.notes))
     write_result(_rendered(fleet, form, output), output)
 
 
-def _notes(here: Machine, machines: Sequence[Machine], prices: object) -> list[str]:
+def _notes(here: Machine, machines: Sequence[Machine]) -> list[str]:
     """Which CPU drives the GPUs, and where the prices come from."""
     found = []
     cpu = here.profile.fingerprint.get("cpu", "unknown CPU")
@@ -109,10 +109,10 @@ def _notes(here: Machine, machines: Sequence[Machine], prices: object) -> list[s
         found.append(f"the CPU beside the GPUs is {here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
     elif any(machine.name == here.name for machine in machines):
         found.append(f"{here.name}: {cpu}, {here.profile.fingerprint.get('cores')} cores")
-    dates = sorted({machine.note.rpartition("price of ")[2] for machine in machines if "price of " in machine.note})
-    if dates:
-        found.append(f"prices on demand are those of SkyPilot's catalog of {' and '.join(dates)}")
-    if prices or any(machine.price is not None and "price of " not in machine.note for machine in machines):
+    dates = {machine.priced for machine in machines if machine.price is not None}
+    if listed := sorted(dates - {""}):
+        found.append(f"prices on demand are those of SkyPilot's catalog of {' and '.join(listed)}")
+    if "" in dates:
         found.append("prices per hour are as given")
     return found
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from placer.cli.output import show_text
 from placer.units import three_digits
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def command(words: tuple[str, ...], form: str) -> None:
     sheets = [find_gpu(" ".join(words))] if words else list(gpus().values())
     if form == "json":
         rows = [{**asdict(sheet), "knowledge": knowledge(sheet.name)} for sheet in sheets]
-        click.echo(json.dumps({"schema": _SCHEMA, "gpus": rows}, indent=2))
+        show_text(json.dumps({"schema": _SCHEMA, "gpus": rows}, indent=2))
     elif words:
-        click.echo(_sheet(sheets[0], knowledge(sheets[0].name)))
+        show_text(_sheet(sheets[0], knowledge(sheets[0].name)))
     else:
-        click.echo(_table([_row(sheet, knowledge(sheet.name)) for sheet in sheets]))
-        click.echo("\nRates in TFLOP/s; tensor: float16 products that add up in float32. One GPU: placer gpus NAME")
+        show_text(_table([_row(sheet, knowledge(sheet.name)) for sheet in sheets]))
+        show_text("\nRates in TFLOP/s; tensor: float16 products that add up in float32. One GPU: placer gpus NAME")
 
 
 def _row(sheet: DataSheet, known: str) -> tuple[str, ...]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from placer import __version__
+from placer.cli.output import say, show_text
 from placer.errors import PlacerError
+from placer.printable import printable
 
 #: Subcommand -> module of ``placer.cli`` whose ``command`` it is.
 _COMMANDS = {
@@ -46,11 +50,17 @@ class PlacerGroup(click.Group):
         command: click.Command = importlib.import_module(module).command
         return command
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
         try:
-            return super().main(*args, **kwargs)
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except RunLast as last:
             run = last.run
+        except (click.ClickException, click.Abort) as error:
+            if not standalone_mode:
+                raise
+            sys.exit(_refused(error))
+        else:
+            return sys.exit(code) if standalone_mode else code
         return run()
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -72,8 +82,20 @@ class PlacerGroup(click.Group):
 
 def fail(ctx: click.Context, message: str) -> None:
     """One line on stderr, exit code 1."""
-    click.echo(f"placer: {' '.join(message.split())}", err=True)
+    say(" ".join(message.split()))
     ctx.exit(1)
+
+
+def _refused(error: click.ClickException | click.Abort) -> int:
+    """Say what click would, which repeats what was typed. Returns the exit code."""
+    if isinstance(error, click.Abort):
+        show_text("Aborted!", err=True)
+        return 1
+    error.message = printable(error.message)
+    said = io.StringIO()
+    error.show(said)
+    show_text(said.getvalue(), err=True)
+    return error.exit_code
 
 
 @click.group(cls=PlacerGroup, context_settings={"help_option_names": ["-h", "--help"]})

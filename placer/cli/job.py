@@ -11,7 +11,7 @@ from placer.cli.shapes import Range
 from placer.decision import Objective
 from placer.explanation import Explanation
 from placer.jobs import Plans, explain_job
-from placer.workload import Job, check_available
+from placer.workload import Job
 
 
 def job_explanation(
@@ -20,10 +20,8 @@ def job_explanation(
 ) -> None:  # fmt: skip
     """Write why the job runs where it does, or the ``wanted`` sweep, as ``form`` to ``output``.
 
-    Raises ValueError for a sweep over what the job does not have, and PlacerError where it cannot be priced.
+    Raises PlacerError where it cannot be priced.
     """
-    if not profiles and names is not None:
-        check_available(names)
     plans: Plans = {}  # what a sweep leaves alone is priced once
     explain = partial(_explained, names=names, profiles=profiles, what_if=what_if, aim=aim, plans=plans)
     swept = None if wanted is None else sweeps.of_job(wanted, job, partial(explain, advice=False))

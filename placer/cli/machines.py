@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from placer.decision import present_profile, profile_named, without_maker
 from placer.errors import PlacerError, UnknownGPU
@@ -35,20 +36,46 @@ def host(profile: str | None) -> Machine:
     return Machine(name or profile, found)
 
 
-def named(text: str, here: Machine) -> Machine:
-    """``here``, ``NAME=VCPUS``, ``NAME=VCPUS:GPU``, or a machine by its profile or its GPU. Raises ValueError."""
-    if text == SHORT:
-        return here
+class Instance(NamedTuple):
+    """A machine of which its vCPUs are known, and perhaps a GPU."""
+
+    name: str
+    vcpus: float
+    gpu: str = ""
+
+    @property
+    def machine(self) -> Machine:
+        """Raises UnknownGPU."""
+        return Machine(self.name, cpu_class(self.vcpus), gpu=find_gpu(self.gpu).name if self.gpu else "")
+
+
+def parse_machine(text: str) -> Instance | str:
+    """``NAME=VCPUS`` or ``NAME=VCPUS:GPU``; anything else is a name, or a file. Raises ValueError."""
     name, assigned, rest = text.partition("=")
     if not assigned or Path(text).exists():
-        return machine_named(text, here.profile)
+        return text
     vcpus, _, gpu = rest.partition(":")
     try:
-        return _instance(name.strip(), float(vcpus), gpu.strip())
+        return _instance(name, vcpus, gpu)
     except ValueError as error:
         raise ValueError(
             f"--machine {text!r} is not a name with vCPUs, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
         ) from None
+
+
+def parse_vcpus(text: str) -> Instance:
+    """A cloud CPU of which only the number of vCPUs is known. Raises ValueError."""
+    try:
+        return _instance(f"{float(text):g} vCPUs", text)
+    except ValueError as error:
+        raise ValueError(f"--vcpus {text!r}: {error}") from None
+
+
+def named(asked: Instance | str, here: Machine) -> Machine:
+    """What was asked for; by a name: ``here``, or a machine by its profile or its GPU. Raises ProfileError."""
+    if isinstance(asked, Instance):
+        return asked.machine
+    return here if asked == SHORT else machine_named(asked, here.profile)
 
 
 def of_gpus(names: Iterable[str], cpu: Profile) -> list[Machine]:
@@ -56,11 +83,6 @@ def of_gpus(names: Iterable[str], cpu: Profile) -> list[Machine]:
     cards = [sheet.name for sheet in gpus().values() if not sheet.integrated]
     wanted = [each for name in names for each in (cards if name.lower() == _ALL else [find_gpu(name).name])]
     return [gpu_beside(name, cpu) for name in dict.fromkeys(wanted)]
-
-
-def of_vcpus(numbers: Iterable[float]) -> list[Machine]:
-    """Cloud CPUs of which only the number of vCPUs is known."""
-    return [_instance(f"{number:g} vCPUs", number, "") for number in numbers]
 
 
 def of_file(path: str, cpu: Profile) -> list[Machine]:
@@ -96,24 +118,25 @@ def of_catalog(name: str) -> list[Machine]:
     return skypilot.machines()
 
 
-def priced(machines: Sequence[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
-    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU.
-
-    Raises ValueError for a name that none has.
-    """
-    found = list(machines)
-    for name, price in prices.items():
-        name = here.name if name == SHORT else name
-        hit = [number for number, machine in enumerate(found) if _is_called(machine, name)]
-        if not hit:
-            known = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in found[:12]))
+def check_prices(machines: Sequence[Machine], prices: Iterable[str], here: Machine) -> None:
+    """Raise ValueError for the price of a name that no machine has."""
+    for name in prices:
+        if not any(_is_called(machine, name, here) for machine in machines):
+            known = ", ".join(dict.fromkeys(without_maker(machine.name) for machine in machines[:12]))
             raise ValueError(f"--price {name!r} names no machine that is compared: {known}")
-        for number in hit:
-            found[number] = replace(found[number], price=price)
+
+
+def priced(machines: Iterable[Machine], prices: Mapping[str, float], here: Machine) -> list[Machine]:
+    """The machines, with the prices that were given by their names, or by a GPU's beside this machine's CPU."""
+    found = []
+    for machine in machines:
+        own = [price for name, price in prices.items() if _is_called(machine, name, here)]
+        found.append(replace(machine, price=own[-1], priced="") if own else machine)
     return found
 
 
-def _is_called(machine: Machine, name: str) -> bool:
+def _is_called(machine: Machine, name: str, here: Machine) -> bool:
+    name = here.name if name == SHORT else name
     if name.lower() in (machine.name.lower(), without_maker(machine.name).lower()):
         return True
     try:
@@ -122,10 +145,13 @@ def _is_called(machine: Machine, name: str) -> bool:
         return False
 
 
-def _instance(name: str, vcpus: float, gpu: str) -> Machine:
-    if not name:
+def _instance(name: str, vcpus: str, gpu: str = "") -> Instance:
+    number = float(vcpus)
+    if not name.strip():
         raise ValueError("it has no name")
-    return Machine(name, cpu_class(vcpus), gpu=find_gpu(gpu).name if gpu else "")
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"vcpus must be a number above 0, not {number!r}")
+    return Instance(name.strip(), number, gpu.strip())
 
 
 def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) -> Machine:
@@ -150,7 +176,7 @@ def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) 
         known = profiles[text]
         found = replace(known, gpu=gpu or known.gpu)
     elif "vcpus" in given:
-        found = _instance(name, float(given["vcpus"]), gpu)
+        found = Machine(name, cpu_class(float(given["vcpus"])), gpu=gpu)
     elif gpu:
         found = gpu_beside(gpu, cpu)
     else:

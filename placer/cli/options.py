@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from placer.profile import Profile
+
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def device_option(text: str) -> Callable[[F], F]:
@@ -40,10 +44,20 @@ def parse_amounts(name: str, given: Sequence[str], what: str = "device") -> dict
     return found or None
 
 
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Wrong arguments, which the library reports as ValueError and TypeError, are wrong usage (exit code 2) here."""
+def checked(check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """What ``check`` makes of arguments. Those that it refuses with a ValueError are wrong usage.
+
+    It does no more than check: what the command then does with them raises its own errors.
+    """
     try:
-        yield
-    except (ValueError, TypeError) as error:
+        return check(*arguments, **options)
+    except ValueError as error:
         raise click.UsageError(" ".join(str(error).split()), click.get_current_context(silent=True)) from error
+
+
+def loaded(source: str | None, *, samples: bool = True) -> Profile:
+    """This machine's profile (None), or that of a file or a name."""
+    from placer import profile
+
+    checked(profile.locate, source)
+    return profile.load(source, samples=samples)

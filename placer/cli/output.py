@@ -1,4 +1,4 @@
-"""Where results go, and in which form: text, JSON or a page."""
+"""All that the command line prints, made printable; where results go, and in which form: text, JSON or a page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from placer.printable import printable, printable_text
+
 if TYPE_CHECKING:
     from placer.explanation import Explanation, Sweep
 
@@ -17,16 +19,31 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 100
 
 
+def show_text(text: str, *, err: bool = False, colored: bool = False) -> None:
+    """To stdout or stderr, with a line end. Only a ``colored`` text keeps codes of colours."""
+    click.echo(printable_text(text.removesuffix("\n"), colored=colored), err=err)
+
+
+def show_line(line: str) -> None:
+    """One line to stdout, whatever the names in it hold."""
+    show_text(printable(line))
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    show_text(printable(f"placer: {line}"), err=True)
+
+
 def write_result(text: str, output: str | None) -> None:
     """To the file ``output``, or to stdout (None or ``-``)."""
     if output is None or output == "-":
-        click.echo(text, nl=not text.endswith("\n"))
+        show_text(text, colored=terminal(output)[1])
     else:
         Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        click.echo(f"placer: written to {output}", err=True)
+        say(f"written to {output}")
 
 
-def terminal(output: str | None) -> tuple[int, bool]:
+def terminal(output: str | None = None) -> tuple[int, bool]:
     """Width of the text, and whether it may be coloured: only on a terminal, and not against ``NO_COLOR``."""
     if output is None and sys.stdout.isatty():
         return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns, not os.environ.get("NO_COLOR")

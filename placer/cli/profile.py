@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from placer.cli.options import usage_errors
-from placer.cli.output import terminal
+from placer.cli.options import checked, loaded
+from placer.cli.output import say, show_line, show_text, terminal
+from placer.printable import printable
 
 
 @click.group("profile")
@@ -29,21 +30,19 @@ def show(sources: tuple[str, ...], everything: bool) -> None:
             raise click.UsageError("--all takes one SOURCE", click.get_current_context())
         from placer.cli import side_by_side
 
-        with usage_errors():
-            several = [profile.load(name, samples=False) for name in sources]
-        width, color = terminal(None)
-        click.echo(side_by_side.render(several, width=width, color=color), nl=False)
+        several = [loaded(name, samples=False) for name in sources]
+        width, color = terminal()
+        show_text(side_by_side.render(several, width=width, color=color), colored=color)
         return
     source = sources[0] if sources else None
-    with usage_errors():
-        found = profile.load(source)
-    click.echo(f"profile: {found.name}")
-    click.echo(f"machine: {_machine(found.fingerprint)}")
-    click.echo(f"created: {found.created}")
-    click.echo(render_summary(found, everything=everything))
+    found = loaded(source)
+    show_line(f"profile: {found.name}")
+    show_line(f"machine: {_machine(found.fingerprint)}")
+    show_line(f"created: {found.created}")
+    show_text(render_summary(found, everything=everything))
     if source is None:
         for field in profile.stale_fields(found, machine.fingerprint()):
-            click.echo(f"stale: {field}; run: placer calibrate")
+            show_line(f"stale: {field}; run: placer calibrate")
 
 
 @command.command("list")
@@ -53,9 +52,9 @@ def list_profiles() -> None:
 
     own = profile.default_path().stem
     for name in profile.imported():
-        click.echo(f"{name}\t{'this machine' if name == own else 'imported'}")
+        show_text(f"{printable(name)}\t{'this machine' if name == own else 'imported'}")
     for name in profile.shipped():
-        click.echo(f"{name}\tshipped")
+        show_text(f"{name}\tshipped")
 
 
 @command.command("path")
@@ -63,7 +62,7 @@ def path() -> None:
     """Where this machine's profile is, or would be."""
     from placer import profile
 
-    click.echo(str(profile.default_path()))
+    show_line(str(profile.default_path()))
 
 
 @command.command("export")
@@ -75,11 +74,10 @@ def export(file: str, source: str | None, force: bool) -> None:
     from placer import profile
     from placer.errors import ProfileError
 
-    with usage_errors():
-        found = profile.load(source)
+    found = loaded(source)
     if Path(file).exists() and not force:
         raise ProfileError(f"{file} exists; overwrite it with --force")
-    click.echo(f"placer: written to {profile.save(found, file)}", err=True)
+    say(f"written to {profile.save(found, file)}")
 
 
 @command.command("import")
@@ -92,12 +90,11 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
     from placer.errors import ProfileError
 
     found = profile.load(Path(file))
-    with usage_errors():
-        target = profile.named_path(name or Path(file).stem)
+    target = checked(profile.named_path, name or Path(file).stem)
     if target.exists() and not force:
         raise ProfileError(f"a profile called {target.stem!r} exists; give --name, or overwrite it with --force")
     profile.save(found, target)
-    click.echo(target.stem)
+    show_line(target.stem)
 
 
 def _machine(fingerprint: object) -> str:

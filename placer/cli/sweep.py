@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import click
-
+from placer.cli.output import say
 from placer.cli.shapes import Range
 from placer.decision import Objective, batch_size, decide, with_batch
 from placer.errors import TraceError
@@ -24,31 +23,35 @@ class _Candidate(DeviceRow):
 
 def of_workload(wanted: Range, workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep:
     """The workload at every batch size or number of steps; ``explain`` prices one."""
-    return run(wanted, lambda size: explain(workload if size is None else with_batch(workload, size)))
+    if wanted.over == "steps":
+        return over_steps(explain(workload), wanted.values)
+    return run(wanted, lambda size: explain(with_batch(workload, size)))
 
 
 def of_job(wanted: Range, job: Job, explain: Callable[[Job], Explanation]) -> Sweep:
-    """The job at every number of repeats, or with a part of every batch size or count; ``explain`` prices one.
+    """The job at every number of repeats, or with a part of every batch size or count; ``explain`` prices one."""
 
-    Raises ValueError for a part that it does not have, or that has no batch size.
-    """
+    def at(value: int) -> Explanation:
+        if wanted.over == "repeats":
+            return explain(Job(job.parts, repeats=value, apart=job.apart))
+        part = job.part(wanted.part)
+        if wanted.over == "count":
+            return explain(job.with_part(part.changed(count=value)))
+        return explain(job.with_part(part.changed(workload=with_batch(part.workload, value))))
+
+    return run(wanted, at)
+
+
+def check_sweep(wanted: Range, job: Job) -> None:
+    """Raise ValueError for a part that the job does not have, or that has no batch size."""
     if wanted.over == "repeats":
-        return replace(over_steps(explain(job), wanted.values), over="repeats")
+        return
     if not wanted.part:
         names = ", ".join(part.name for part in job.parts)
         raise ValueError(f"--sweep of a job is over repeats, or batch or count of a part (PART.{wanted.over}): {names}")
     part = job.part(wanted.part)
     if wanted.over == "batch" and batch_size(part.workload) is None:
         raise ValueError(f"--sweep varies the first size of every input, and those of {part.name} have none in common")
-
-    def at(value: int | None) -> Explanation:
-        if value is None:
-            return explain(job)
-        if wanted.over == "count":
-            return explain(job.with_part(part.changed(count=value)))
-        return explain(job.with_part(part.changed(workload=with_batch(part.workload, value))))
-
-    return replace(run(wanted, at), part=part.name)
 
 
 def around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sweep | None:
@@ -63,25 +66,23 @@ def around(workload: Workload, explain: Callable[[Workload], Explanation]) -> Sw
         return None
 
 
-def run(wanted: Range, explain: Callable[[int | None], Explanation]) -> Sweep:
-    """The sweep over ``wanted``. ``explain`` gives the explanation at a batch size; None: as the workload is.
+def run(wanted: Range, explain: Callable[[int], Explanation]) -> Sweep:
+    """The sweep over ``wanted``; ``explain`` gives the explanation at a value.
 
-    A size that cannot be traced is skipped, unless all are (TraceError).
+    One that cannot be traced is skipped, unless all are (TraceError).
     """
-    if wanted.over == "steps":
-        return over_steps(explain(None), wanted.values)
     rows: dict[int, Explanation] = {}
     failed: dict[int, str] = {}
     error: TraceError | None = None
     for size in wanted.values:
-        click.echo(f"placer: {wanted.over} {size:,}", err=True)
+        say(f"{wanted.over} {size:,}")
         try:
             rows[size] = explain(size)
         except TraceError as caught:
             error, failed[size] = caught, str(caught)
     if error is not None and not rows:
         raise error
-    return Sweep(wanted.over, rows, failed)
+    return Sweep(wanted.over, rows, failed, wanted.part)
 
 
 def over_steps(one: Explanation, counts: tuple[int, ...]) -> Sweep:

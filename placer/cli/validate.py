@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from placer.cli.options import usage_errors
+from placer.cli.options import checked, loaded
+from placer.cli.output import show_text
 
 #: No machine has more; torch would start this many.
 MOST_THREADS = 4096
@@ -66,44 +67,42 @@ def command(
         raise click.UsageError("--compiled compares published steps: give their folder with --published DIR")
     if steps is not None:
         raise click.UsageError("--steps counts published steps: give their folder with --published DIR")
-    from placer.calibration import validate_suite
+    from placer.calibration import check_what_if, validate_suite
 
-    with usage_errors():
-        counts = None if threads is None else parse_counts(threads)
-        code = validate_suite(
-            suite=suite, threads=counts, output=output, against=against, profile=profile, estimate=bool(estimate),
-            what_if=[name for name in what_if if name] if what_if else None,
-        )  # fmt: skip
-    raise click.exceptions.Exit(code)
+    checked(check_what_if, what_if or None, suite, against)
+    counts = None if threads is None else checked(parse_counts, threads)
+    raise click.exceptions.Exit(validate_suite(
+        suite=suite, threads=counts, output=output, against=against, estimate=bool(estimate),
+        profile=profile if against is not None or profile is None else loaded(profile),
+        what_if=[name for name in what_if if name] if what_if else None,
+    ))  # fmt: skip
 
 
 def _against_published(
     folder: str, profile: str | None, steps: int | None, output: str | None, *, compiled: bool
 ) -> int:
     from placer.calibration import validate_compiled, validate_published
-    from placer.profile import load
 
-    host = None if profile is None else load(profile)
+    host = None if profile is None else loaded(profile)
     written = None if output is None else Path(output)
-    say = partial(click.echo, err=True)
+    say = partial(show_text, err=True)
     validate = validate_compiled if compiled else validate_published
     return validate(folder, profile=host, steps=steps, output=written, say=say)
 
 
 def _jobs(profile: str | None, output: str | None) -> int:
     from placer.calibration import validate_jobs
-    from placer.profile import load
 
-    given = None if profile is None else load(profile)
+    given = None if profile is None else loaded(profile)
     written = None if output is None else Path(output)
-    return validate_jobs(profile=given, output=written, say=partial(click.echo, err=True))
+    return validate_jobs(profile=given, output=written, say=partial(show_text, err=True))
 
 
 def _against_accounts(collection: str, output: str | None) -> int:
     from placer.calibration import validate_accounts
 
     written = None if output is None else Path(output)
-    return validate_accounts(collection, output=written, say=partial(click.echo, err=True))
+    return validate_accounts(collection, output=written, say=partial(show_text, err=True))
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from placer.cli.options import usage_errors
+from placer.cli.options import checked
 
 if TYPE_CHECKING:
     from placer.cli.shapes import Shape
@@ -70,6 +70,5 @@ def work(
         return Job(parts, repeats=model.repeats, apart=model.apart)
     if not shapes and not exported:
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
-    with usage_errors():
-        made = make_workload(model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    made = checked(make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
     return replace(made, draw=draw)

@@ -1,4 +1,4 @@
-"""Predictions -> Decision: which device, how sure, with how many threads, and what was decided before."""
+"""Predictions -> Decision: which device, how sure, and with how many threads."""
 
 from placer.decision import history, observed, ranks
 from placer.decision.advice import LEAST_GAIN, Advice, advise
@@ -9,14 +9,13 @@ from placer.decision.comparison import Comparison, compare, without_maker
 from placer.decision.convention import conventional, reachable
 from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide, probability_faster
 from placer.decision.making import make_plan, plan_for
-from placer.decision.objective import MANY, OBJECTIVES, TIME, Objective, objective_of
+from placer.decision.objective import MANY, OBJECTIVES, TIME, Objective, Unit, objective_of
 from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
-from placer.decision.plan_cache import plans
 from placer.decision.planning import decided, described
 from placer.decision.present import present_profile, say_estimated
 from placer.decision.real_times import with_race, with_seen
-from placer.decision.request import Request, answered_before, check, understood, words
+from placer.decision.request import Request, check
 from placer.decision.residence import home
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.timed import TIE, counted_seconds, is_cpu
@@ -42,8 +41,8 @@ __all__ = [
     "TIME",
     "ThreadOption",
     "Total",
+    "Unit",
     "advise",
-    "answered_before",
     "asked",
     "batch_size",
     "best_count",
@@ -64,7 +63,6 @@ __all__ = [
     "observed",
     "pareto",
     "plan_for",
-    "plans",
     "present_profile",
     "probability_faster",
     "profile_named",
@@ -72,7 +70,6 @@ __all__ = [
     "reachable",
     "running_with",
     "say_estimated",
-    "understood",
     "total",
     "trade",
     "unusable",
@@ -81,5 +78,4 @@ __all__ = [
     "with_race",
     "with_seen",
     "without_maker",
-    "words",
 ]

@@ -122,7 +122,7 @@ def _asked(ask: Callable[[_Question], Iterator[Advice]], question: _Question) ->
 
 def _batch(q: _Question) -> Iterator[Advice]:
     size = changes.batch_size(q.workload)
-    if size is None or _really_ran(q.trace):
+    if size is None or q.trace.real:
         return
     steps = None if q.workload.steps is None else -(-q.workload.steps // LARGER)
     larger = dataclasses.replace(changes.with_batch(q.workload, size * LARGER), steps=steps)
@@ -146,7 +146,7 @@ def _data(q: _Question) -> Iterator[Advice]:
 
 def _autocast(q: _Question) -> Iterator[Advice]:
     """Asked only where the lower precision was measured to be the faster one."""
-    if q.workload.autocast is not None or q.fit is None or _really_ran(q.trace):
+    if q.workload.autocast is not None or q.fit is None or q.trace.real:
         return
     rates = q.fit.rates
     if rates.get("flops/bfloat16", 0.0) <= rates.get("flops/float32", 0.0):
@@ -191,11 +191,6 @@ def _activations(q: _Question) -> Iterator[Advice]:
         new = changes.SUBSTITUTES[name]
         yield q.answer("op", f"{new} in place of {name}", f"torch.nn.functional.{new}",
                        changes.substituted(q.trace, name), changes_results=True)  # fmt: skip
-
-
-def _really_ran(trace: Trace) -> bool:
-    """Whether tracing had to run the step: asking again would run a changed one, for seconds."""
-    return any("real run" in note for note in trace.notes)
 
 
 def _embeddings(q: _Question) -> Iterator[Advice]:

@@ -133,7 +133,7 @@ def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> li
     """
     if not machine.order_is_known():
         return [device]
-    then = {str(old.get("device")): old for old in profile.fingerprint.get("accelerators") or ()}
+    then = {old["device"]: old for old in profile.fingerprint.get("accelerators", ())}
     alike = [name for name, old in then.items() if facts is not None and machine.same_kind(old, facts)]
     own = [device] if device in alike or device not in then or not alike else []
     return [*own, *(name for name in alike if name != device)]

@@ -68,9 +68,9 @@ def substituted(trace: Trace, name: str) -> Trace:
 
     def changed(call: OpCall) -> OpCall:
         if call.op in (f"aten::{name}", f"aten::{name}_"):
-            return dataclasses.replace(call, op=f"aten::{new}", args=())
+            return call._replace(op=f"aten::{new}", args=())
         if call.op == f"aten::{name}_backward":
-            return dataclasses.replace(call, op=backward, args=(0,) if new == "relu" else ())
+            return call._replace(op=backward, args=(0,) if new == "relu" else ())
         return call
 
     return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
@@ -94,6 +94,6 @@ def with_fused(trace: Trace) -> Trace:
         if not parameter_updates.is_update(call):
             return call
         kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
-        return dataclasses.replace(call, args=(("fused", True), *kept))
+        return call._replace(args=(("fused", True), *kept))
 
     return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -64,9 +65,12 @@ class Comparison:
         predictions, tried = predict_all(trace, workload, self.profile, able or self.devices, self.threads, where)
         accelerators = accelerators_of(predictions, self.profile, where)
         threads = predictions["cpu"].threads if "cpu" in predictions else None
-        others = [] if self.what_if is None else [(self.what_if, (_accelerator(self.what_if),))]
-        for other, names in (*others, *((other, other.devices()) for other in self.beside)):
-            found = _elsewhere(trace, workload, other, *names)
+        others = [(other, other.devices()) for other in self.beside]
+        if self.what_if is not None:
+            others.insert(0, (self.what_if, (_accelerator(self.what_if),)))
+        labels = _labels([other.name for other, _ in others])
+        for (other, names), label in zip(others, labels, strict=True):
+            found = _elsewhere(trace, workload, other, label, names, predictions)
             accelerators += accelerators_of(found, other, Residence(here=False))
             predictions.update(found)
         if workload.on_cpu:
@@ -141,8 +145,13 @@ def _accelerator(profile: Profile) -> str:
     return accelerator
 
 
-def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str) -> dict[str, Prediction]:
-    """Devices of another machine's profile, named ``cuda@that-profile``; of the catalog's GPUs, ``cuda@Tesla T4``."""
+def _elsewhere(
+    trace: Trace, workload: Workload, profile: Profile, label: str, devices: Sequence[str], taken: Container[str]
+) -> dict[str, Prediction]:
+    """Devices of another machine's profile, named ``cuda@label``; of the catalog's GPUs, ``cuda@Tesla T4``.
+
+    Where such a name is ``taken``, a number follows it.
+    """
     found = predict(
         trace, profile, devices=devices, threads=profiles.default_threads(profile), data=workload.data,
         steps=workload.steps, residence=Residence(here=False), loading=workload.loading,
@@ -151,9 +160,23 @@ def _elsewhere(trace: Trace, workload: Workload, profile: Profile, *devices: str
     for device, prediction in found.items():
         fit = prediction.priced.fit
         gpu = fit.gpu if fit is not None and prediction.provenance != "calibrated" else ""
-        name = f"{device}@{without_maker(gpu) or Path(profile.name).stem or 'profile'}"
+        own = f"{device}@{without_maker(gpu) or label}"
+        numbered = (f"{own} ({number})" for number in itertools.count(2))
+        name = next(name for name in itertools.chain((own,), numbered) if name not in taken)
         named[name] = dataclasses.replace(prediction, device=name)
     return named
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
+    paths = [Path(name.removesuffix(".json") or "profile") for name in names]
+    parts = [path.parts[bool(path.anchor) :] for path in paths]
+    return ["/".join(_distinct_end(own, parts)) for own in parts]
+
+
+def _distinct_end(own: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    ends = (own[-length:] for length in range(1, len(own)))
+    return next((end for end in ends if sum(other[-len(end) :] == end for other in others) == 1), own)
 
 
 def without_maker(gpu: str) -> str:

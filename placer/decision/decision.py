@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from placer.decision.objective import TIME, Objective
+from placer.decision.objective import STEP, TIME, Objective, Unit
 from placer.decision.reason import reason, what_tips_it
 from placer.decision.threads import ThreadOption
 from placer.decision.timed import EQUAL, TIE, Timed, counted_seconds, is_cpu
@@ -55,11 +55,14 @@ class Decision:
         return ABOUT_THE_SAME if self.tie else self.device
 
 
-def decide(predictions: Mapping[str, Timed], steps: int | None, objective: Objective = TIME) -> Decision:
+def decide(
+    predictions: Mapping[str, Timed], steps: int | None, objective: Objective = TIME, unit: Unit = STEP
+) -> Decision:
     """Choose the device that takes the least for ``steps`` steps (None: a long run, so one step alone decides).
 
     What is made small is the ``objective``: time, money or energy. Devices on which the workload does not fit in memory
-    are left out; if it fits on none, the best one is still chosen, and the reason says so.
+    are left out; if it fits on none, the best one is still chosen, and the reason says so. ``unit`` is what it calls
+    a step.
 
     Raises:
         ValueError: no predictions.
@@ -92,8 +95,8 @@ def decide(predictions: Mapping[str, Timed], steps: int | None, objective: Objec
         close = decision.speedup is not None and decision.speedup <= 1.0 + TIE
         told = f": {ABOUT_THE_SAME}" if close else f": {ABOUT_THE_SAME}, as far as predictions tell"
         if objective.name == "time":
-            told += what_tips_it(chosen, best_other, steps, decision.break_even_steps)
-    return replace(decision, reason=reason(chosen, best_other, predictions, steps, told, objective))
+            told += what_tips_it(chosen, best_other, steps, decision.break_even_steps, unit)
+    return replace(decision, reason=reason(chosen, best_other, predictions, steps, told, objective, unit))
 
 
 def probability_faster(

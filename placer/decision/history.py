@@ -6,19 +6,31 @@ without it, so writing and reading it never fail: on a read-only or full disk th
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
+import sys
+import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from placer.profile import data_home, replace_file
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 log = logging.getLogger(__name__)
 
 #: When the file outgrows this, the older half is dropped. One entry may take at most a quarter of it.
 MAX_BYTES = 1_000_000
+#: Seconds in which another process has written its entry; it takes far less.
+PATIENCE = 1.0
 #: Step times outlive decisions, which are longer and many: of the dropped half, the newest of them are kept, in at most
 #: a quarter of the file.
 _STEPS = b'"kind":"steps"'
@@ -97,15 +109,67 @@ def lines_with(text: str) -> list[bytes]:
 
 def _append(path: Path, line: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One write to a descriptor opened for appending: entries of several processes don't mix.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+    with _alone(path):
+        # One write to a descriptor opened for appending: entries don't mix, also where files cannot be locked.
+        with _opened(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+            os.write(descriptor, line)
+            size = os.fstat(descriptor).st_size
+        if size > MAX_BYTES:
+            replace_file(path, _trimmed(path.read_bytes()))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Meanwhile, no other process writes the history: what it appends while the file is replaced would be lost.
+
+    Raises OSError where another one does not come to an end.
+    """
+    with _opened(path.with_suffix(".lock"), os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)) as descriptor:
+        end = time.monotonic() + PATIENCE
+        while not _locked(descriptor):
+            if time.monotonic() > end:
+                raise OSError(errno.EAGAIN, "another process does not end writing the history")
+            time.sleep(0.001)
+        try:
+            yield
+        finally:  # said, not left to closing: a process that was forked meanwhile has the descriptor too
+            with contextlib.suppress(OSError):
+                _unlock(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
-        os.write(descriptor, line)
-        size = os.fstat(descriptor).st_size
+        yield descriptor
     finally:
         os.close(descriptor)
-    if size > MAX_BYTES:
-        replace_file(path, _trimmed(path.read_bytes()))
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock is had now. It counts as had where the file system has no locks."""
+    try:
+        _lock(descriptor)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # what systems say of one that is held
+    return True
+
+
+if sys.platform == "win32":
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _trimmed(content: bytes) -> bytes:

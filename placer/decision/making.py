@@ -8,7 +8,7 @@ from placer.decision.occupied import with_occupied
 from placer.decision.plan import Plan
 from placer.decision.planning import decided
 from placer.decision.real_times import with_race, with_seen
-from placer.decision.request import Request, look_up, remember
+from placer.decision.request import Request
 from placer.errors import PlacerError, first_line
 from placer.workload import Workload
 
@@ -20,20 +20,11 @@ def make_plan(workload: Workload, comparison: Comparison) -> Plan:
     return decided(workload, traced, comparison, prices)
 
 
-def plan_for(request: Request) -> tuple[Plan, bool]:
-    """The plan for a request, and whether its decision is new; made now where none was made before.
+def plan_for(request: Request) -> Plan:
+    """The plan for a request, with what is known of busy devices and of real step times.
 
     Every failure is a PlacerError.
     """
-    plan, is_news = look_up(request)
-    if plan is None:
-        plan, is_news = _new_plan(request), True
-        remember(request, plan)
-    return plan, is_news
-
-
-def _new_plan(request: Request) -> Plan:
-    """A plan made now, with what is known of busy devices and of real step times."""
     workload = request.workload
     try:
         plan = with_occupied(make_plan(workload, request.comparison()))
@@ -42,6 +33,6 @@ def _new_plan(request: Request) -> Plan:
     except PlacerError:
         raise
     except Exception as error:
-        # The boundary of "choose never breaks a training script": tracing runs the user's own code on tensors it was
-        # not written for, pricing sees ops nobody foresaw; what they raise must end in a warning, not in a crash.
+        # The boundary of "choose never breaks a training script": pricing sees ops nobody foresaw; what it raises
+        # must end in a warning, not in a crash.
         raise PlacerError(f"pricing failed with {type(error).__name__}: {first_line(error)}") from error

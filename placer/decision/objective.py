@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from placer.decision.timed import Timed, counted_seconds
 from placer.errors import PlacerError, UnknownGPU
@@ -19,6 +19,18 @@ OBJECTIVES = ("time", "cost", "energy")
 #: Steps that a price is told of where nobody said how many there will be.
 MANY = 1_000_000
 _HOUR = 3600.0
+
+
+class Unit(NamedTuple):
+    """What a step is called: one of them as the subject of a sentence, one in a rate, and one that is counted."""
+
+    one: str = "a step"
+    each: str = "a step"
+    counted: str = "step"
+
+
+#: What predictions are of, as a rule.
+STEP = Unit()
 
 
 @dataclass(frozen=True)
@@ -63,12 +75,12 @@ class Objective:
             return format_joules(value)
         return format_dollars(value if steps is not None else MANY * value)
 
-    def spends(self, steps: int | None) -> str:
+    def spends(self, steps: int | None, unit: Unit = STEP) -> str:
         """The words before an amount of so many steps; of a long run, of one, or of many where it is money."""
         verb = "cost" if self.name == "cost" else "take"
         if steps is None:
-            return f"a million steps {verb}" if self.name == "cost" else f"a step {verb}s"
-        return f"{format_count(steps, 'step')} {verb}{'s' if steps == 1 else ''}"
+            return f"a million {unit.counted}s {verb}" if self.name == "cost" else f"{unit.one} {verb}s"
+        return f"{format_count(steps, unit.counted)} {verb}{'s' if steps == 1 else ''}"
 
 
 #: The fastest device.

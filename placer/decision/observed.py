@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,15 +14,13 @@ import torch
 from placer import machine
 from placer.decision import history, settings
 from placer.pricing import NOT_PREDICTED, Prediction
-from placer.tracing import Trace
+from placer.tracing import OpCall, Trace
 from placer.workload import Workload
 
 #: Fewer timed steps than this say too little.
 LEAST_STEPS = 20
 #: Another run differs from the one that was seen by at least this factor, either way, however even its steps were.
 LEAST_SPREAD = 1.1
-
-_recorded = 0
 
 
 class Seen(NamedTuple):
@@ -33,20 +31,21 @@ class Seen(NamedTuple):
     high: float
 
 
-def generation() -> int:
-    """Grows whenever this process writes step times: what was decided before may be decided otherwise now."""
-    return _recorded
-
-
 def record(entry: dict[str, Any]) -> None:
     """Step times into the history. Never raises."""
-    global _recorded
-    history.record({"kind": "steps", **entry})
-    _recorded += 1
+    history.record({"kind": "steps", **entry, "hardware": hardware(str(entry.get("device")))})
+
+
+def hardware(device: str) -> str:
+    """What a device's name stands for on this machine now: the same name may be another GPU after a change."""
+    if device == "cpu":
+        return machine.cpu_model()
+    facts = next((f for f in machine.describe_accelerators() if f.get("device") == device), {})
+    return f"{facts.get('name')}, {facts.get('memory_bytes')} bytes"
 
 
 def workload_key(trace: Trace, workload: Workload) -> str:
-    """Equal, in every process on this machine, for workloads of equal ops: what is the same step by its trace.
+    """Equal, in every process on this machine, for steps of the same ops on the same kinds of tensors.
 
     Another version of torch is another key, as its steps may take another time.
     """
@@ -59,10 +58,15 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     digest.update(repr(facts).encode())
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
         inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
-        shown = {number: repr((spec.shape, spec.dtype)) for number, spec in inputs.items()}
-        lines = (f"{c.op}{c.phase}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in calls)
+        shown = {number: f"{s.shape}{s.stride}{s.dtype}" for number, s in inputs.items()}
+        lines = (f"{c.op}{c.phase}{_given(c, trace)}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in calls)
         digest.update("".join(lines).encode())
     return digest.hexdigest()[:32]
+
+
+def _given(call: OpCall, trace: Trace) -> tuple[Hashable, ...]:
+    """The arguments of a call; of a step that ran, without numbers that its values may have given."""
+    return tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args
 
 
 def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
@@ -73,6 +77,8 @@ def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
         if not isinstance(device, str) or device in found or device not in predictions:
             continue
         if device == "cpu" and entry.get("threads") != predictions[device].threads:
+            continue
+        if entry.get("hardware") != hardware(device):
             continue
         seen = _seen(entry)
         if seen is not None:

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from placer import profile as profiles
-from placer.decision import interpolation
 from placer.decision import threads as thread_counts
 from placer.decision.comparison import Comparison, Prices
 from placer.decision.decision import Decision, decide
@@ -17,14 +16,13 @@ from placer.decision.threads import ThreadOption
 from placer.pricing import Prediction
 from placer.profile import Profile
 from placer.tracing import Trace
-from placer.workload import Workload, describe_inputs, describe_workload
+from placer.workload import Workload, describe_workload
 
 
 def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Prices) -> Plan:
     """The plan for a step that was traced and priced."""
     predictions, profile = prices.predictions, comparison.profile
     elsewhere = (told for name, found in predictions.items() if (told := origin(name, found, profile)))
-    every = (trace, *trace.others.values())
     left_out = tuple(f"{name} is left out: {why}" for name, why in comparison.without(trace).items())
     return Plan(
         decision=said(with_threads(decide(predictions, workload.steps, comparison.objective), prices.tried), left_out),
@@ -33,7 +31,6 @@ def decided(workload: Workload, trace: Trace, comparison: Comparison, prices: Pr
         profile=profile,
         notes=(*comparison.notes, *left_out, *elsewhere, *profiles.notes(profile)),
         key=workload_key(trace, workload),
-        kinds=hash(frozenset((call.op, call.phase, call.layer) for each in every for call in each.calls)),
         left_out=left_out,
         objective=comparison.objective,
     )
@@ -59,31 +56,6 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
     return f"{fit.gpu}: {source} (no calibration); {host}"
 
 
-def interpolated(below: Plan, above: Plan, up: float, down: float, workload: Workload) -> Plan | None:
-    """The plan of a workload whose sizes lie between those of two plans; None where it has to be traced.
-
-    ``up`` and ``down`` are the distances to them (see ``interpolation.growth``).
-    """
-    if below.before is None or above.before is None:  # compare like with like: both as priced, or both as seen
-        below, above = below.before or below, above.before or above
-    predictions = interpolation.interpolate(below, above, up, down, workload.steps)
-    if predictions is None:
-        return None
-    decision = said(decide(predictions, workload.steps, above.objective), above.left_out)
-    ends = " and ".join("; ".join(plan.workload["inputs"]) for plan in (below, above))
-    note = f"interpolated between the inputs {ends}, which were traced; memory and ops are those of the larger"
-    return dataclasses.replace(
-        above,
-        decision=dataclasses.replace(decision, reason=f"{decision.reason} (interpolated between other shapes)"),
-        predictions=predictions,
-        workload={**above.workload, "inputs": describe_inputs(workload)},
-        notes=(*above.notes, note),
-        key="",
-        before=None,
-        interpolated=True,
-    )
-
-
 def with_threads(decision: Decision, tried: tuple[ThreadOption, ...]) -> Decision:
     """The decision with the numbers of threads that were compared, and a word on them where the CPU was chosen."""
     if not tried:
@@ -94,9 +66,9 @@ def with_threads(decision: Decision, tried: tuple[ThreadOption, ...]) -> Decisio
 
 def described(workload: Workload, trace: Trace) -> dict[str, Any]:
     """A traced workload as plain values, for explanations and the history."""
-    facts = describe_workload(workload)
+    facts = {**describe_workload(workload), "mode": trace.mode}
     if workload.is_step_function:  # what it is shows when it runs
-        facts["mode"] = trace.mode
         facts["optimizer"] = trace.optimizer.lower() if trace.optimizer else None
-        facts["parameters"] = sum(p.numel for p in trace.parameters)
-    return {**facts, "op_calls": len(trace.calls)}
+    elif trace.mode == "infer":
+        facts["optimizer"] = facts["loss"] = None
+    return {**facts, "parameters": sum(p.numel for p in trace.parameters), "op_calls": len(trace.calls)}

@@ -18,9 +18,8 @@ from placer.workload import strict
 #: Set to anything but 0, this variable silences the notice that an answer is an estimate.
 QUIET = "PLACER_QUIET"
 
-#: The profile that took the place of each calibration (None: there is none). The calibration is kept alive, and so is
-#: its identity, which is part of the key.
-_answers: dict[Hashable, tuple[Profile | None, Profile]] = {}
+#: The last estimate that took the place of a calibration (None: there is none), with what it was made for.
+_estimate: tuple[Hashable, Profile] | None = None
 
 
 def present_profile() -> Profile:
@@ -29,6 +28,7 @@ def present_profile() -> Profile:
     Raises ProfileError where no estimate can be made. Under PLACER_STRICT=1 there is none: raises ProfileMissing,
     ProfileStale or what else is wrong with the calibration.
     """
+    global _estimate
     own, wrong = None, ""
     try:
         own = profiles.load_cached(None)
@@ -37,28 +37,12 @@ def present_profile() -> Profile:
         if strict():
             raise
         wrong = str(error)  # the error itself would keep what was read of the file
-    key = _key(own)
     if own is not None and not wrong:
-        _answers[key] = own, own
         return own
-    known = _answers.get(key)
-    if known is None or known[1] is own or profiles.changed_fields(known[1]):
-        made = estimated_profile(own, wrong, torch.get_num_threads())
-        known = _answers[key] = own, made
-    return known[1]
-
-
-def profile_as_before() -> Profile | None:
-    """What ``present_profile`` returned last for the calibration of now, without a look at the machine; None: nothing.
-
-    Under PLACER_STRICT=1 that is never an estimate.
-    """
-    try:
-        own: Profile | None = profiles.load_cached(None)
-    except ProfileError:
-        own = None
-    _, found = _answers.get(_key(own), (None, None))
-    return None if found is not own and strict() else found
+    made_for = (None if own is None else own.created, wrong, torch.get_num_threads(), os.environ.get("PLACER_HOME"))
+    if _estimate is None or _estimate[0] != made_for or profiles.changed_fields(_estimate[1]):
+        _estimate = made_for, estimated_profile(own, wrong, torch.get_num_threads())
+    return _estimate[1]
 
 
 def say_estimated(profile: Profile) -> None:
@@ -70,7 +54,3 @@ def say_estimated(profile: Profile) -> None:
 @functools.cache
 def _say(*what: str) -> None:
     warnings.warn(PlacerWarning(f"{'; '.join(what)} ({QUIET}=1 silences this)"), stacklevel=4)
-
-
-def _key(own: Profile | None) -> Hashable:
-    return id(own), torch.get_num_threads(), os.environ.get("PLACER_HOME")

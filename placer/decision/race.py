@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median, quantiles
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 from placer.decision.observed import Seen
 from placer.nest import map_nest, tensors
 from placer.placement import move, move_optimizer, synchronize, target
-from placer.workload import Workload, optimizer_classes, same_randomness
+from placer.workload import Workload, loss_of, optimizer_classes, same_randomness
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
 WARM_UP = 3
@@ -87,8 +90,8 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
             synchronize(device)
             return
         with context:
-            loss = _loss(workload, model(*args, **kwargs))
-        if loss.requires_grad:
+            loss = loss_of(model(*args, **kwargs), workload.loss)
+        if loss is not None:
             loss.backward()
         if optimizer is not None:
             optimizer.step()
@@ -96,6 +99,31 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         synchronize(device)
 
     return step
+
+
+def shared_function(workload: Workload) -> str | None:
+    """A function that is the user's and that copies of the model would call too: a hook, or a ``forward`` put in place.
+
+    It may reach anything, the original among it. None where there is none.
+    """
+    model = cast(nn.Module, workload.target)
+    of_all = (sys.modules[kind.__module__] for kind in (nn.Module, torch.optim.Optimizer))
+    for owner in (*model.modules(), *of_all):
+        for name, value in vars(owner).items():
+            for function in _called(name, value):
+                while isinstance(function, partial):
+                    function = function.func
+                if not str(getattr(function, "__module__", "")).startswith(("torch.", "placer.")):
+                    return str(getattr(function, "__qualname__", type(function).__qualname__))
+    return None
+
+
+def _called(name: str, value: Any) -> Sequence[Any]:
+    """The functions that a step calls, of a value kept under this name; copies of a method have their own module."""
+    if name == "forward":
+        return [value] if isinstance(value, FunctionType) else []
+    is_hooks = name.endswith("_hooks") and "state_dict" not in name and isinstance(value, dict)
+    return list(value.values()) if is_hooks else []
 
 
 def _copied(
@@ -121,13 +149,6 @@ def _real(leaf: Any) -> Any:
     if leaf.is_floating_point() or leaf.is_complex():
         return torch.randn(leaf.shape, dtype=leaf.dtype)
     return torch.zeros(leaf.shape, dtype=leaf.dtype)
-
-
-def _loss(workload: Workload, output: Any) -> Tensor:
-    if workload.loss is not None:
-        return cast(Tensor, workload.loss(output))
-    floating = [t for t in tensors(output) if t.is_floating_point() and t.requires_grad]
-    return torch.stack([t.float().sum() for t in floating]).sum() if floating else torch.zeros(())
 
 
 def _summary(values: list[float]) -> Seen:

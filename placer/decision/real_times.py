@@ -13,9 +13,9 @@ from placer.decision.decision import decide
 from placer.decision.occupied import said
 from placer.decision.plan import Plan
 from placer.decision.planning import with_threads
-from placer.decision.race import race
+from placer.decision.race import race, shared_function
 from placer.decision.threads import running_with
-from placer.errors import first_line, is_out_of_memory
+from placer.errors import first_line
 from placer.pricing import Prediction
 from placer.workload import Workload
 
@@ -23,38 +23,39 @@ from placer.workload import Workload
 def with_race(plan: Plan, workload: Workload, measure: str) -> Plan:
     """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle.
 
-    The same, with a note, where there is no memory for the copies that are timed.
+    The same, with a note, where the copies that are timed would run what is the user's own, or cannot run.
     """
     competing = {name: p for name, p in plan.predictions.items() if p.fits}
     if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
         return plan
     if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
-        return replace(plan, notes=(*plan.notes, "the real step was not timed: a copy would have to be compiled again"))
+        return _untimed(plan, "a copy would have to be compiled again")
+    if (function := shared_function(workload)) is not None:
+        return _untimed(plan, f"copies of the model would call {function} too")
     try:
         with _cpu_threads(plan.predictions):
             results = race(workload, tuple(competing))
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return replace(plan, notes=(*plan.notes, f"the real step was not timed: {first_line(error)}"))
+    except Exception as error:  # noqa: BLE001 - the user's code, on copies and on devices it was not written for
+        return _untimed(plan, f"{type(error).__name__}: {first_line(error)}")
     note = "step times were measured on this machine; what they are made of is predicted"
     return replace(_corrected(plan, results, workload.steps, "measured", note), measured=True)
 
 
+def _untimed(plan: Plan, why: str) -> Plan:
+    return replace(plan, notes=(*plan.notes, f"the real step was not timed: {why}"))
+
+
 def with_seen(plan: Plan, steps: int | None) -> Plan:
-    """The plan with what earlier runs recorded, if they did; up to date with this process's records.
+    """The plan with what earlier runs recorded of its step, if they did.
 
     A plan that was measured stays as it is: its race was run on both sides, under equal conditions.
     """
-    plan = plan.before or plan
-    generation = observed.generation()
     seen = {} if plan.measured else observed.lookup(plan.key, plan.predictions)
     if not seen:
-        return replace(plan, generation=generation)
+        return plan
     where = " and ".join(sorted(seen))
     note = f"step times on {where} were seen in earlier runs; what they are made of is predicted"
-    after = _corrected(plan, seen, steps, f"seen in earlier runs on {where}", note)
-    return replace(after, generation=generation, before=plan)
+    return _corrected(plan, seen, steps, f"seen in earlier runs on {where}", note)
 
 
 def _corrected(plan: Plan, seen: dict[str, observed.Seen], steps: int | None, source: str, note: str) -> Plan:

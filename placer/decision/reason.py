@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.decision.objective import TIME, Objective
+from placer.decision.objective import STEP, TIME, Objective, Unit
 from placer.decision.timed import EQUAL, TIE, Timed, counted_seconds, is_cpu
 from placer.decision.trade_offs import Point, trade
-from placer.units import format_bytes, format_seconds
+from placer.units import format_bytes, format_count, format_seconds
 
 
 def reason(
     chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None, tie: str = "",
-    objective: Objective = TIME,
+    objective: Objective = TIME, unit: Unit = STEP,
 ) -> str:  # fmt: skip
     """The times that decided it, and what bounds each of the two; memory or one-time costs where those decided it.
 
     The money or the energy, where that is the ``objective``. ``tie`` is what follows where the two are about the same.
+    ``unit`` is what a step is called.
     """
     left_out = min(
         (p for p in predictions.values() if not p.fits and p is not chosen),
@@ -31,18 +32,18 @@ def reason(
     if left_out is not None and objective.counted(left_out, steps) < objective.counted(chosen, steps):
         better = {"time": "faster", "cost": "cheaper", "energy": "more sparing"}[objective.name]
         return (
-            f"{chosen.device}: {left_out.device} would be {better} ({_times(left_out, steps)} against "
-            f"{_times(chosen, steps)}), but does not fit: {_memory(left_out)}"
+            f"{chosen.device}: {left_out.device} would be {better} ({_times(left_out, steps, unit)} against "
+            f"{_times(chosen, steps, unit)}), but does not fit: {_memory(left_out)}"
         )
     if best_other is None:
         only = "there is no other device to choose" if len(predictions) == 1 else "the only device it fits on"
-        return f"{chosen.device}: {only}; a step takes {format_seconds(chosen.step_seconds)}"
+        return f"{chosen.device}: {only}; {unit.one} takes {format_seconds(chosen.step_seconds)}"
     if objective.name != "time":
-        return _amounts(chosen, best_other, steps, objective) + tie
+        return _amounts(chosen, best_other, steps, objective, unit) + tie
     if steps is not None and (tie or _one_time_matters(chosen, best_other, steps)):
-        return _totals(chosen, best_other, steps) + tie
+        return _totals(chosen, best_other, steps, unit) + tie
     return (
-        f"{chosen.device}: a step takes {format_seconds(chosen.step_seconds)} there{_bound(chosen)} and "
+        f"{chosen.device}: {unit.one} takes {format_seconds(chosen.step_seconds)} there{_bound(chosen)} and "
         f"{format_seconds(best_other.step_seconds)} on {best_other.device}{_bound(best_other)}{tie}"
     )
 
@@ -57,7 +58,9 @@ def point(prediction: Timed, steps: int | None, objective: Objective) -> Point:
     )  # fmt: skip
 
 
-def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int | None) -> str:
+def what_tips_it(
+    chosen: Timed, other: Timed, steps: int | None, break_even: int | None, unit: Unit = STEP
+) -> str:
     """What would favour the accelerator of two devices that are about the same, as far as its times tell; else "".
 
     ``break_even`` is the number of steps that repay its one-time cost. Nothing is priced for this.
@@ -67,12 +70,12 @@ def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int
         return ""
     accelerator, cpu = (other, chosen) if pair[0] is other else (chosen, other)
     if steps is not None and break_even is not None and break_even > steps:
-        return f"; {accelerator.device} is ahead from {break_even:,} steps on"
+        return f"; {accelerator.device} is ahead from {break_even:,} {unit.counted}s on"
     copies = accelerator.components.get("copy", 0.0)
     without = counted_seconds(accelerator, steps) - copies * (steps or 1)
     if without * (1.0 + TIE) < counted_seconds(cpu, steps):
         seconds = format_seconds(accelerator.step_seconds - copies)
-        return f"; without its copies, a step on {accelerator.device} takes about {seconds}"
+        return f"; without its copies, {unit.one} on {accelerator.device} takes about {seconds}"
     return f"; a larger batch favours {accelerator.device}" if accelerator.bounded_by == "launches" else ""
 
 
@@ -80,12 +83,12 @@ def what_tips_it(chosen: Timed, other: Timed, steps: int | None, break_even: int
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "most sparing"}
 
 
-def _amounts(chosen: Timed, other: Timed, steps: int | None, objective: Objective) -> str:
+def _amounts(chosen: Timed, other: Timed, steps: int | None, objective: Objective, unit: Unit) -> str:
     """What both cost, and what the other one gives for it."""
     here, there = (objective.amount(objective.counted(p, steps), steps) for p in (chosen, other))
     traded = trade(point(other, steps, objective), point(chosen, steps, objective))
     gives = f", {traded}" if traded else ""
-    return f"{chosen.device}: {objective.spends(steps)} {here} there and {there} on {other.device}{gives}"
+    return f"{chosen.device}: {objective.spends(steps, unit)} {here} there and {there} on {other.device}{gives}"
 
 
 def _memory(prediction: Timed) -> str:
@@ -103,7 +106,7 @@ def _one_time_matters(chosen: Timed, other: Timed, steps: int) -> bool:
     return same and counted_seconds(chosen, steps) < counted_seconds(other, steps)
 
 
-def _totals(chosen: Timed, other: Timed, steps: int) -> str:
+def _totals(chosen: Timed, other: Timed, steps: int, unit: Unit) -> str:
     def total(prediction: Timed) -> str:
         return format_seconds(counted_seconds(prediction, steps))
 
@@ -112,14 +115,14 @@ def _totals(chosen: Timed, other: Timed, steps: int) -> str:
         return f" ({format_seconds(once)} of it to start)" if once else ""
 
     return (
-        f"{chosen.device}: {steps:,} step{'s take' if steps > 1 else ' takes'} {total(chosen)} there{start(chosen)} "
-        f"and {total(other)} on {other.device}{start(other)}"
+        f"{chosen.device}: {format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'} {total(chosen)} "
+        f"there{start(chosen)} and {total(other)} on {other.device}{start(other)}"
     )
 
 
-def _times(prediction: Timed, steps: int | None) -> str:
+def _times(prediction: Timed, steps: int | None, unit: Unit) -> str:
     if steps is None:
-        return f"{format_seconds(prediction.step_seconds)} a step"
+        return f"{format_seconds(prediction.step_seconds)} {unit.each}"
     return f"{format_seconds(counted_seconds(prediction, steps))} in all"
 
 

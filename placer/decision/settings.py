@@ -1,26 +1,13 @@
-"""Switches of torch that a step's time depends on: keys of what was decided, and notes where they add doubt."""
+"""Switches of torch that a step's time depends on: keys of real step times, and notes where they add doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from placer import machine
 from placer.profile import Profile
-
-#: Kinds of devices that autocast is switched on for one by one.
-_KINDS = ("cpu", "cuda")
-
-
-def switches() -> tuple[Hashable, ...]:
-    """The present state of all that a prediction depends on besides the workload: equal for equal answers."""
-    cudnn = torch.backends.cudnn
-    return (
-        torch.get_num_threads(), machine.matmul_precision(), machine.tf32(), cudnn.enabled, cudnn.benchmark,
-        cudnn.deterministic, torch.are_deterministic_algorithms_enabled(), machine.current_device("cuda"),
-        *[torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in _KINDS],
-    )  # fmt: skip
 
 
 def unusual() -> tuple[str, ...]:

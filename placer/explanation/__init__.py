@@ -35,7 +35,6 @@ __all__ = [
     "marked",
     "new_table",
     "plain",
-    "printable_values",
     "provenance_kind",
     "render_html",
     "render_sweep",
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from placer.explanation.console import load_rich, plain
     from placer.explanation.html import render as render_html
     from placer.explanation.page import template as page_template
-    from placer.explanation.printable import printable as printable_values
     from placer.explanation.provenance import headings, kind_mark, legend, marked
     from placer.explanation.provenance import kind as provenance_kind
     from placer.explanation.sweep import Sweep
@@ -72,7 +70,6 @@ _HOMES = {
     "new_table": ("tables", "new_table"),
     "page_template": ("page", "template"),
     "plain": ("console", "plain"),
-    "printable_values": ("printable", "printable"),
     "provenance_kind": ("provenance", "kind"),
     "render_html": ("html", "render"),
     "render_sweep": ("sweep_text", "render"),

@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from placer.printable import printable, printable_text
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -30,13 +32,21 @@ def load_rich() -> None:
 
 
 def plain(parts: Iterable[Any], *, width: int, color: bool = False) -> str:
-    """Lines and rich tables as text of at most ``width`` columns, without trailing blanks."""
+    """Lines and rich tables as text of at most ``width`` columns, without trailing blanks.
+
+    Lines and whatever a table holds as a ``str`` are made printable here. A cell that is a rich ``Text`` is placer's
+    own, and stays as it is.
+    """
     load_rich()
     from rich.console import Console
     from rich.text import Text
 
+    class Printable(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(printable(text), **options)
+
     file = io.StringIO()
-    console = Console(
+    console = Printable(
         file=file, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False,
         emoji=False, markup=False, legacy_windows=False,
     )  # fmt: skip
@@ -56,4 +66,4 @@ def _wrapped(line: str | Text, width: int) -> Text:
     hanging = "  " if text.startswith("- ") else ""
     text = _BEFORE_UNIT.sub(_NO_BREAK, text)
     filled = textwrap.fill(text, width, subsequent_indent=hanging, break_on_hyphens=False)
-    return Text(filled.replace(_NO_BREAK, " "), style=style)
+    return Text(printable_text(filled.replace(_NO_BREAK, " ")), style=style)

@@ -12,7 +12,7 @@ from placer.explanation.layers import Node, gathered, inside, joined, tree
 from placer.explanation.page import template
 from placer.explanation.provenance import all_calibrated, headings, kind, legend, marked
 from placer.explanation.step_parts import ONE_TIME, PARTS, first_step, shown_parts, step_parts
-from placer.explanation.sweep import Sweep
+from placer.explanation.sweep import Sweep, answer
 from placer.explanation.sweep_text import turns
 from placer.explanation.tables import GUESS, SMALL
 from placer.explanation.verdict import (
@@ -206,7 +206,7 @@ def _sweep(sweep: Sweep | None) -> dict[str, Any] | None:
     for index, (value, row) in enumerate(sweep.rows.items()):
         found = [times[name][index] for name in sweep.devices]
         rows.append(
-            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], row.decision.verdict)
+            (f"{value:,}", ["-" if time is None else format_seconds(time[0]) for time in found], answer(row))
         )
     return {"axis": sweep.axis, "devices": list(sweep.headings.values()), "rows": rows, "turns": turns(sweep)}
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from placer.explanation.data import ExplanationData
 from placer.explanation.provenance import headings, legend
-from placer.explanation.rows import DeviceRow
+from placer.explanation.rows import ApartRow, DeviceRow
+
+#: What the parts of a job on several devices are called among the devices.
+APART = "apart"
+#: What varies, in words, and what is counted of it.
+_AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
+_COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,7 @@ class Sweep:
     @property
     def axis(self) -> str:
         """What varies, in words."""
-        named = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
-        return named[self.over] + (f" of {self.part}" if self.part else "")
+        return _AXES[self.over] + (f" of {self.part}" if self.part else "")
 
     @property
     def in_all(self) -> bool:
@@ -48,18 +53,20 @@ class Sweep:
 
     def named(self, value: float) -> str:
         """A value in words: ``batch 64``, ``64 steps``."""
-        number = f"{value:,.0f}"
-        what = f"batch {number}" if self.over == "batch" else f"{number} {self.axis.removeprefix('number of ')}"
-        return f"{what} of {self.part}" if self.part and self.over == "batch" else what
+        what = f"batch {value:,.0f}" if self.over == "batch" else f"{value:,.0f} {_COUNTED[self.over]}"
+        return f"{what} of {self.part}" if self.part else what
 
     @property
     def devices(self) -> list[str]:
-        return list(dict.fromkeys(name for row in self.rows.values() for name in row.devices))
+        """All that is compared: devices, and the parts of a job apart where that was chosen."""
+        apart = [APART] * any(chosen(row) == APART for row in self.rows.values())
+        return [*self._any_rows, *apart]
 
     @property
     def headings(self) -> dict[str, str]:
         """What each device is called above its numbers."""
-        return headings(self._any_rows)
+        marked = headings(self._any_rows)
+        return {name: marked.get(name, name) for name in self.devices}
 
     @property
     def legend(self) -> list[str]:
@@ -73,22 +80,22 @@ class Sweep:
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
         """Seconds, low and high at each value: of the whole run over numbers of steps or repeats, else of one."""
-        return [self._time(value, row.devices.get(device)) for value, row in self.rows.items()]
+        return [self._time(value, _row(row, device)) for value, row in self.rows.items()]
 
     def crossovers(self) -> list[tuple[int, str]]:
         """(value, device) of the first value, and of each where the choice differs from the value before."""
         found: list[tuple[int, str]] = []
         for value, row in self.rows.items():
-            if not found or found[-1][1] != row.decision.device:
-                found.append((value, row.decision.device))
+            if not found or found[-1][1] != chosen(row):
+                found.append((value, chosen(row)))
         return found
 
     def verdicts(self) -> list[tuple[int, str]]:
         """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
         found: list[tuple[int, str]] = []
         for value, row in self.rows.items():
-            if not found or found[-1][1] != row.decision.verdict:
-                found.append((value, row.decision.verdict))
+            if not found or found[-1][1] != answer(row):
+                found.append((value, answer(row)))
         return found
 
     def turn(self, value: int) -> float | None:
@@ -101,7 +108,7 @@ class Sweep:
         index = values.index(value)
         if not index or self.objective != "time":
             return None
-        old, new = self.rows[values[index - 1]].decision.device, self.rows[value].decision.device
+        old, new = chosen(self.rows[values[index - 1]]), chosen(self.rows[value])
         gaps = []
         for i in (index - 1, index):
             a, b = self.times(old)[i], self.times(new)[i]
@@ -113,7 +120,7 @@ class Sweep:
         share = -gaps[0] / (gaps[1] - gaps[0])
         return float(values[index - 1] * (value / values[index - 1]) ** share)
 
-    def _time(self, value: int, row: DeviceRow | None) -> tuple[float, float, float] | None:
+    def _time(self, value: int, row: DeviceRow | ApartRow | None) -> tuple[float, float, float] | None:
         if row is None:
             return None
         if not self.in_all:
@@ -130,10 +137,11 @@ class Sweep:
             "rows": [
                 {
                     self.over: value,
-                    "choice": row.decision.device,
-                    "verdict": row.decision.verdict,
+                    "choice": chosen(row),
+                    "verdict": answer(row),
                     "confidence": row.decision.confidence,
                     "devices": {name: device.to_dict() for name, device in row.devices.items()},
+                    **({"apart": row.apart.to_dict()} if row.apart is not None else {}),
                 }
                 for value, row in self.rows.items()
             ],
@@ -141,3 +149,19 @@ class Sweep:
             "crossovers": [{self.over: value, "choice": device} for value, device in self.crossovers()],
         }
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def chosen(row: ExplanationData) -> str:
+    """The chosen device; ``apart`` where the parts of a job go to several."""
+    return APART if row.apart is not None and row.apart.chosen else row.decision.device
+
+
+def answer(row: ExplanationData) -> str:
+    """The choice; ``about the same`` for a tie."""
+    return row.decision.verdict if row.decision.tie else chosen(row)
+
+
+def _row(row: ExplanationData, device: str) -> DeviceRow | ApartRow | None:
+    if device != APART:
+        return row.devices.get(device)
+    return row.apart if chosen(row) == APART else None

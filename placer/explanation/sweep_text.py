@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from placer.explanation.bars import curves, sparkline
 from placer.explanation.console import plain
 from placer.explanation.data import ExplanationData
-from placer.explanation.sweep import Sweep
+from placer.explanation.sweep import Sweep, answer
 from placer.explanation.tables import new_table
 from placer.explanation.verdict import sureness
 from placer.units import format_seconds
@@ -60,9 +60,9 @@ def _table(sweep: Sweep) -> Table:
         for name in sweep.devices:
             time = known[name][index]
             cells += ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-        said = f"{'→ ' if value in turning else ''}{row.decision.verdict}"
-        answer = [said, _sureness(row)] if compared else []
-        table.add_row(f"{value:,}", *cells, *answer, style="bold" if value in turning else None)
+        said = f"{'→ ' if value in turning else ''}{answer(row)}"
+        cells += [said, _sureness(row)] if compared else []
+        table.add_row(f"{value:,}", *cells, style="bold" if value in turning else None)
     return table
 
 

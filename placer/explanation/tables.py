@@ -62,6 +62,18 @@ def drawn_bar(seconds: float, whole: float, room: int, number: int) -> Text:
     return Text(bar(seconds / whole if whole else 0.0, room), style=COLOURS[number % len(COLOURS)])
 
 
+class Guess(str):
+    """A cell with a time that is marked as a guess."""
+
+    __slots__ = ()
+
+
 def time_cell(seconds: float, unsure: float) -> str:
     """A time in seconds as text, marked where much of it (``unsure`` seconds) is a guess."""
-    return (MARK if unsure > GUESS * seconds else "") + format_seconds(seconds)
+    text = format_seconds(seconds)
+    return Guess(MARK + text) if unsure > GUESS * seconds else text
+
+
+def shows_guess(table: Table) -> bool:
+    """Whether a time in it is marked as a guess."""
+    return any(isinstance(cell, Guess) for column in table.columns for cell in column.cells)

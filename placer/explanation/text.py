@@ -8,9 +8,8 @@ from typing import Any
 from placer.explanation import breakdown, costs, job_parts, step_tables
 from placer.explanation.console import load_rich, plain
 from placer.explanation.data import ExplanationData
-from placer.explanation.printable import printable
 from placer.explanation.provenance import legend
-from placer.explanation.tables import MARK
+from placer.explanation.tables import MARK, shows_guess
 from placer.explanation.verdict import (
     advice_lines,
     bottleneck_lines,
@@ -31,7 +30,6 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
     load_rich()
     from rich.text import Text
 
-    explanation = ExplanationData.from_dict(printable(explanation.to_dict()))
     headline, *details = verdict(explanation)
     parts: list[Any] = [Text(headline, style="bold")]
     if (compared := step_tables.steps(explanation, width)) is not None:
@@ -52,7 +50,7 @@ def render(explanation: ExplanationData, *, width: int = 100, color: bool = Fals
     if explanation.devices:
         only_cpu = all(name.partition("@")[0] == "cpu" for name in explanation.devices)
         parts += [_DISPATCH_CPU if only_cpu else _DISPATCH, *bounds_lines(explanation), ""]
-    if MARK in plain(body, width=width):
+    if any(map(shows_guess, body)):
         parts += [_MARKED, ""]
     if told := legend(explanation.devices):
         parts += [*told, ""]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from placer.decision import OBJECTIVES
 from placer.fleets.machine import Machine, machine_named
 from placer.fleets.pricing import compare
 from placer.fleets.result import Fleet
 from placer.jobs import check_arguments
-from placer.workload import Job, Workload, check_choice, make_workload
+from placer.workload import Job, Workload, make_workload
 
 
 def fleet(
@@ -48,11 +46,6 @@ def fleet(
         PlacerError: nothing is called so (ProfileMissing, UnknownGPU), no machine can price it, or the step cannot be
             traced (TraceError).
     """
-    check_choice("objective", objective, OBJECTIVES)
-    if target is not None and (isinstance(target, bool) or not isinstance(target, (int, float))):
-        raise TypeError(f"target must be seconds, not {target!r}")
-    if target is not None and not 0.0 < target < math.inf:
-        raise ValueError(f"target must be seconds above 0, not {target!r}")
     given = (machines,) if isinstance(machines, (Machine, str)) else tuple(machines)
     what: Workload | Job
     if isinstance(model, Job):

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 
 from placer.errors import PlacerError
-from placer.explanation import printable_values, provenance_kind
+from placer.explanation import provenance_kind
 from placer.fleets.data import FleetData, FleetRow
 from placer.fleets.lines import called, of_how_many, short_gpu
+from placer.printable import printable
 from placer.units import format_duration, format_interval
 
 #: Namespace of labels that node feature discovery sets without further configuration.
@@ -65,7 +66,7 @@ def gres_type(gpu: str) -> str:
 
 def target_name(workload: Mapping[str, object]) -> str:
     """The name of what runs."""
-    return str(printable_values(workload.get("target", "model")))
+    return str(printable(workload.get("target", "model")))
 
 
 def _what(fleet: FleetData) -> str:

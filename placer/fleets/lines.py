@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from placer.decision import MANY, without_maker
-from placer.explanation import kind_mark, printable_values
+from placer.explanation import kind_mark
 from placer.fleets.data import FleetData, FleetRow
+from placer.printable import printable
 from placer.units import format_count
 
 #: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
@@ -65,7 +66,7 @@ def called(row: FleetRow) -> str:
     """
     if row.machine == row.gpu:
         return without_maker(row.machine)
-    gpu, name = short_gpu(row.gpu), str(printable_values(row.machine))
+    gpu, name = short_gpu(row.gpu), str(printable(row.machine))
     return f"{name} ({gpu})" if gpu and gpu.lower() not in name.lower() else name
 
 

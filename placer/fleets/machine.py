@@ -24,6 +24,7 @@ class Machine:
         price: dollars per hour of the whole machine; None: not known.
         count: how many there are.
         note: what a reader should know of it.
+        priced: the day of the catalog that the price is from; "" for one that was given.
 
     Raises:
         ValueError: a price or a count that is not above 0.
@@ -37,6 +38,7 @@ class Machine:
     price: float | None = None
     count: int = 1
     note: str = ""
+    priced: str = ""
 
     def __post_init__(self) -> None:
         if self.price is not None and not 0.0 < self.price < math.inf:

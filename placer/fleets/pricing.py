@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 from placer import profile as profiles
 from placer import tracing
-from placer.decision import Objective, Total, counted_seconds, decide, described, lacks, total
+from placer.decision import OBJECTIVES, Objective, Total, counted_seconds, decide, described, lacks, total
 from placer.errors import PlacerError, ProfileError
 from placer.explanation import DeviceRow, device_row
 from placer.fleets.data import FleetRow
@@ -21,7 +22,7 @@ from placer.machine import LAST_THRESHOLD, HeapState
 from placer.pricing import Residence, predict
 from placer.profile import Profile
 from placer.tracing import Trace
-from placer.workload import Job, Workload
+from placer.workload import Job, Workload, check_choice
 
 #: The heap of a process that has run for a while, whatever this one did before.
 _HEAP = HeapState(LAST_THRESHOLD, 0)
@@ -83,10 +84,12 @@ def compare(
     A machine whose profile cannot price it is left out, with a note.
 
     Raises:
-        ValueError: no machine, or a wrong argument.
+        ValueError, TypeError: no machine, or a wrong argument. Nothing is traced before.
         TraceError: the step cannot be traced.
         PlacerError: no machine can price it.
     """
+    check_choice("objective", objective, OBJECTIVES)
+    _check_target(target)
     if not machines:
         raise ValueError("machines is empty: name at least one profile, GPU or machine to compare")
     known = what if isinstance(what, Traced) else traced(what)
@@ -114,6 +117,13 @@ def compare(
         for machine in alike[key]
     )
     return Fleet(tuple(each), known.workload, objective, target, known.unit, known.count, notes)
+
+
+def _check_target(target: float | None) -> None:
+    if target is not None and (isinstance(target, bool) or not isinstance(target, (int, float))):
+        raise TypeError(f"target must be seconds, not {target!r}")
+    if target is not None and not 0.0 < target < math.inf:
+        raise ValueError(f"target must be seconds above 0, not {target!r}")
 
 
 def _row(

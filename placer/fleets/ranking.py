@@ -61,7 +61,7 @@ def _point(row: FleetRow, objective: str) -> Point:
 
 def _verdict(row: FleetRow, best: FleetRow, objective: str, target: float | None) -> str:
     if not row.fits:
-        return f"does not fit: {_memory(row)}"
+        return f"does not fit: {needed_memory(row)}"
     if row.reaches is False and target is not None:
         limit = LIMITS.get(row.bounded_by or "", "")
         by = f", bounded by {limit}" if limit else ""
@@ -79,6 +79,7 @@ def _of_the_best(row: FleetRow, objective: str, target: float | None) -> str:
     return _BEST[aim] if known else f"no {'price' if aim == 'cost' else 'power'} is known"
 
 
-def _memory(row: FleetRow) -> str:
+def needed_memory(row: FleetRow) -> str:
+    """What it needs, and of how much, where that is known."""
     needed, available = row.row.peak_memory_bytes, row.row.available_memory_bytes
     return f"needs {format_bytes(needed)}" + (f" of {format_bytes(available)}" if available is not None else "")

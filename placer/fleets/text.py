@@ -8,7 +8,7 @@ from typing import Any
 from placer.explanation import legend, load_rich, new_table, plain
 from placer.fleets.data import FleetData, FleetRow
 from placer.fleets.lines import Line, called, cut, has_trades, lines, many, of_how_many
-from placer.fleets.ranking import LIMITS
+from placer.fleets.ranking import LIMITS, needed_memory
 from placer.units import format_dollars, format_duration, format_interval, format_joules
 
 #: Stands beside the machines of the Pareto set.
@@ -38,7 +38,7 @@ def headline(fleet: FleetData) -> str:
     if best is None:
         first = fleet.rows[0]
         if not first.fits:
-            return f"it fits nowhere; {first.device} of {called(first)} {first.verdict.removeprefix('does not fit: ')}"
+            return f"it fits nowhere; {first.device} of {called(first)} {needed_memory(first)}"
         return f"no machine reaches the target; closest: {first.device} of {called(first)}, {first.verdict}"
     of = f"a {fleet.unit}" if fleet.count is None else f"for {of_how_many(fleet)}"
     took = f"{format_duration(best.seconds)} {of}"
@@ -62,13 +62,16 @@ def details(fleet: FleetData) -> list[str]:
 
 def table(fleet: FleetData, shown: Sequence[Line]) -> Any:
     """One row a line: the Pareto set is marked in front."""
+    from rich.text import Text
+
     heads, *cells = columns(fleet, shown)
     blank = "  " if has_trades(fleet) else ""
-    drawn = new_table("", [blank + heads[0], *heads[1:]])
+    drawn = new_table("", heads)
     drawn.title = None
     drawn.padding = (0, 1, 0, 0)
     longest = max(len(line.marked) for line in shown)
-    for column, head in zip(drawn.columns, heads, strict=True):
+    for number, (column, head) in enumerate(zip(drawn.columns, heads, strict=True)):
+        column.header = Text(head if number else blank + head)  # some have two lines
         column.justify = "left" if head in ("machine", "on", "verdict") else "right"
         column.no_wrap = head != "verdict" and (head != "machine" or longest <= LONGEST_NAME)
     for line, (name, *rest) in zip(shown, cells, strict=True):

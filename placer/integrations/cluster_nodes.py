@@ -153,8 +153,7 @@ class Cluster:
         devices = (*_CPU[: bool(cpus)], *(own if first.gpus else ()), *(_CARDS if gpu else ()))
         name = described(profile) + (f" + {gpu}" if gpu and not cards else "")
         estimated = f"{gpu} by {profiles.knowledge(gpu)}" if gpu else missing
-        noisy = ", while it was busy" if any("noisy: " in warning for warning in profile.warnings) else ""
-        note = "; ".join(filter(None, (f"calibrated {profile.created[:10]}{noisy}", estimated)))
+        note = "; ".join(filter(None, (f"calibrated {profile.created[:10]}", *profile.warnings, estimated)))
         return Group(Machine(name, profile, gpu, devices, price, len(nodes), note), tuple(nodes), cpus)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from placer.integrations.decoding import DecodeStep, Prefill, loop_arguments
 from placer.integrations.key_value_cache import fill, grown, holds_keys, places, tensors, without_values
-from placer.tracing import meta_model, trace
+from placer.tracing import meta_model, trace_here
 from placer.workload import make_workload
 
 
@@ -70,7 +70,7 @@ def _cache_after_prefill(
     """The cache that ``generate`` builds of the prompt, without values."""
     found: list[Any] = []
     example = ids, torch.ones_like(ids)
-    trace(make_workload(Prefill(model, options, found.append), example=example, mode="infer", autocast=autocast))
+    trace_here(make_workload(Prefill(model, options, found.append), example=example, mode="infer", autocast=autocast))
     cache = getattr(found[-1], "past_key_values", None)
     if isinstance(cache, tuple):  # transformers 4
         kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
+import warnings
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 
 import placer
 from placer.answer import Placement
+from placer.errors import PlacerWarning, first_line
 from placer.integrations.hooks import StepHooks
 from placer.integrations.lightning_arguments import autocast_of, batches_of, check_priced, fit_of, validations
 from placer.integrations.training_loops import (
@@ -28,6 +31,7 @@ from placer.integrations.training_loops import (
     training_parts,
     whole,
 )
+from placer.workload import strict
 
 # Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
@@ -182,12 +186,28 @@ class WatchSteps(Callback):  # type: ignore[misc]
 
 
 def _configured(module: Any) -> torch.optim.Optimizer | None:
-    """The first optimizer that the module would train with; None (Adam) if only a trainer can get it to say."""
+    """The first optimizer that the module would train with; None (Adam) if only a trainer can get it to say.
+
+    Any other error of the user's own method is told in a PlacerWarning, or raised under ``PLACER_STRICT=1``.
+    """
     try:
         found = module.configure_optimizers()
-    except Exception:  # noqa: BLE001 - the user's own method, which may ask for the trainer that is yet to come
+    except Exception as error:
+        if _asked_for_a_trainer(module, error):
+            return None
+        if strict():
+            raise
+        said = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}; training with Adam is priced"
+        warnings.warn(PlacerWarning(said), stacklevel=3)
         return None
     return _first_optimizer(found)
+
+
+def _asked_for_a_trainer(module: Any, error: Exception) -> bool:
+    """Whether Lightning itself raised the error where the module was asked for the trainer that is yet to come."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    getter = getattr(type(module), "trainer", None)
+    return isinstance(getter, property) and frame.f_code is getattr(getter.fget, "__code__", None)
 
 
 def _first_optimizer(found: Any) -> torch.optim.Optimizer | None:

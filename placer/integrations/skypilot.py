@@ -124,7 +124,7 @@ def machines(
             continue
         found.append(Machine(
             offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
-            note=f"{offer.cloud} {offer.region}, price of {offer.date}",
+            note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
         ))  # fmt: skip
     return found
 

@@ -77,20 +77,16 @@ def choose_job(
     try:
         started = time.perf_counter()
         source = request.profile if request.source is not None else None
-        news: list[bool] = []
 
         def plan_of(part: Part) -> Plan:
-            plan, is_news = deciding.plan_for(replace(request, workload=part.workload, source=source))
-            news.append(is_news)
-            return plan
+            return deciding.plan_for(replace(request, workload=part.workload, source=source))
 
         found = priced(job, plan_of)
         # Ranks agree on one device, not on one for each part.
         apart = found.apart(placeable=True) if job.apart and not ranks.distributed() else None
         decision = found.decision if apart is None else apart_decision(found, apart)
         explain = partial(_explanation, found, apart)
-        if any(news):
-            record(explain, time.perf_counter() - started)
+        record(explain, time.perf_counter() - started)
     except PlacerError as error:
         if strict():
             raise
@@ -144,7 +140,7 @@ def _part(part: Part, plan: Plan, decision: Decision, device: str) -> Placement:
     own = plan.decision
     if own.device != device:
         own = Decision(device, own.threads, decision.confidence, f"{device}: with the job ({decision.reason})")
-    return placement_of(plan, own, part.workload.data)
+    return placement_of(plan, own)
 
 
 def _placed(answer: JobPlacement, found: PricedJob, request: Request) -> JobPlacement:

@@ -8,12 +8,14 @@ from functools import cached_property
 
 from torch import nn
 
-from placer.decision import LEAST_GAIN, Decision, Plan, Total, decide, probability_faster, total
+from placer.decision import LEAST_GAIN, Decision, Plan, Total, Unit, decide, probability_faster, total
 from placer.errors import PlacerError, TraceError
 from placer.jobs.apart import Apart, Step, best_apart
-from placer.jobs.sentences import of_a_job
 from placer.units import format_seconds
 from placer.workload import Job, Part
+
+#: What a step is called where it is a whole job.
+_JOB = Unit("the job", "a job", "repeat")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class PricedJob:
     @cached_property
     def decision(self) -> Decision:
         """The one device for all parts."""
-        return of_a_job(decide(self.totals, self.job.repeats, self.plans[0].objective))
+        return decide(self.totals, self.job.repeats, self.plans[0].objective, _JOB)
 
     @property
     def rows(self) -> list[tuple[Part, Plan]]:

@@ -1,20 +1,26 @@
-"""Asks this process's ``malloc`` where it stands, and settles it; glibc only, everywhere else nothing is known.
+"""Where this process's ``malloc`` stands: read, without asking it for memory; glibc only, else nothing is known.
 
-Nothing is read from memory that is not ours: blocks are taken, never written to, and given back.
+What decides (*mallopt(3)*) is in a structure of the C library that has no name outside of it. It is found by what it
+holds, among the variables of the file that ``malloc`` is in. Another allocator's file has nothing of the kind.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 #: glibc's defaults, in bytes: blocks above the first are mapped; the threshold never grows beyond the last.
 FIRST_THRESHOLD, LAST_THRESHOLD = 128 << 10, 32 << 20
-#: Sizes tried in turn grow by this factor: how closely the threshold is known, and how far asking may raise it.
-_STEP = 2**0.25
+#: ``struct malloc_par`` begins with the trim threshold, this many bytes of padding, and the threshold that is looked
+#: for. The bytes that are mapped now follow within some words.
+_TOP_PAD, _WORDS = 128 << 10, 16
+#: A line of ``/proc/self/maps``: from and to where, how it may be accessed, and the file.
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,53 +41,50 @@ class _Info(ctypes.Structure):
     ]  # fmt: skip
 
 
-@lru_cache(maxsize=1)
-def _glibc() -> Any:
-    """The C library, or None where it is not glibc or another allocator stands in for its own."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        library = ctypes.CDLL(None)
-        library.gnu_get_libc_version  # noqa: B018 - only there in glibc
-        library.mallinfo2.restype = _Info
-        library.malloc.restype = ctypes.c_void_p
-        library.malloc.argtypes = [ctypes.c_size_t]
-        library.free.argtypes = [ctypes.c_void_p]
-    except (AttributeError, OSError):
-        return None
-    # jemalloc and the like leave glibc's own books empty.
-    return library if library.mallinfo2().uordblks > 0 else None
-
-
 def state() -> HeapState | None:
-    """Where this process's heap stands now; None where that cannot be asked."""
-    library = _glibc()
-    if library is None:
-        return None
-    free = int(library.mallinfo2().fordblks)
-    size = FIRST_THRESHOLD
-    while size < LAST_THRESHOLD:
-        # A block the heap has room for is not mapped, however large; neither is one below the threshold.
-        if size > free and _is_mapped(library, size):
-            return HeapState(size, free)
-        size = int(size * _STEP)
-    return HeapState(LAST_THRESHOLD, free)
+    """Where this process's heap stands now; None where that is not known. Changes nothing."""
+    found = _glibc()
+    return None if found is None else HeapState(found[1].value, int(found[0].mallinfo2().fordblks))
 
 
 def settle() -> None:
     """Bring the heap to where long-lived processes end up: only the largest blocks are mapped from now on."""
-    library = _glibc()
-    if library is None:
-        return
-    free = int(library.mallinfo2().fordblks)
-    for size in (LAST_THRESHOLD // 2, LAST_THRESHOLD - (64 << 10)):
-        if size > free:
-            _is_mapped(library, size)
+    if (found := _glibc()) is not None:
+        for size in (LAST_THRESHOLD // 2, LAST_THRESHOLD - (64 << 10)):
+            found[0].free(found[0].malloc(size))  # freeing a mapped block is what raises the threshold
 
 
-def _is_mapped(library: Any, size: int) -> bool:
-    before = library.mallinfo2().hblkhd
-    block = library.malloc(size)
-    mapped = bool(library.mallinfo2().hblkhd > before)
-    library.free(block)  # freeing a mapped block is what raises the threshold
-    return mapped
+@lru_cache(maxsize=1)
+def _glibc() -> tuple[Any, ctypes.c_size_t] | None:
+    """The C library and its threshold, where it is glibc and no other allocator stands in for its own."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        library.mallinfo2.restype = _Info
+        library.malloc.restype = ctypes.c_void_p
+        library.malloc.argtypes = [ctypes.c_size_t]
+        library.free.argtypes = [ctypes.c_void_p]
+        threshold = _threshold(library)
+    except (AttributeError, OSError):
+        return None
+    return None if threshold is None else (library, threshold)
+
+
+def _threshold(library: Any) -> ctypes.c_size_t | None:
+    mapped, size = library.mallinfo2().hblkhd, ctypes.sizeof(ctypes.c_size_t)
+    for start, end in _variables(ctypes.cast(library.malloc, ctypes.c_void_p).value or 0):
+        words = (ctypes.c_size_t * ((end - start) // size)).from_address(start)
+        for i in range(len(words) - _WORDS):
+            trim, pad, threshold = words[i : i + 3]
+            if pad == _TOP_PAD and trim in (FIRST_THRESHOLD, 2 * threshold) and mapped in words[i + 3 : i + _WORDS]:
+                return ctypes.c_size_t.from_address(start + (i + 2) * size)
+    return None
+
+
+def _variables(function: int) -> list[tuple[int, int]]:
+    """Where the variables are of the file that has a function at this address."""
+    found = _MAPPING.findall(Path("/proc/self/maps").read_text(encoding="utf-8"))
+    maps = [(int(start, 16), int(end, 16), access, path) for start, end, access, path in found]
+    own = {path for start, end, _, path in maps if start <= function < end}
+    return [(start, end) for start, end, access, path in maps if path in own and access == "rw-p"]

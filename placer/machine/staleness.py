@@ -58,11 +58,7 @@ def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) ->
 
 
 def _by_device(fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The accelerators by device name; what does not look like one (a foreign file) is left out."""
-    listed = fingerprint.get("accelerators")
-    if not isinstance(listed, (list, tuple)):
-        return {}
-    return {str(facts.get("device")): facts for facts in listed if isinstance(facts, Mapping)}
+    return {facts["device"]: facts for facts in fingerprint.get("accelerators", ())}
 
 
 def _within(threads: object, calibrated: Sequence[int]) -> bool:

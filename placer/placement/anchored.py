@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
-import torch
 from torch import nn
 
-#: Modules around a model that spread it over processes, by the module of torch that defines them.
-_DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
+from placer import machine
+from placer.workload import spread_over_processes
+
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
 
-def anchor(modules: Iterable[nn.Module]) -> tuple[str, str] | None:
+def anchor(modules: Sequence[nn.Module]) -> tuple[str, str] | None:
     """The device to which a model is bound, and why; None for one that can be moved."""
-    looked_at: set[type[nn.Module]] = set()
     for module in modules:
         for part in module.modules():
-            kind = type(part)
-            if kind in looked_at:
-                continue
-            looked_at.add(kind)
-            home = kind.__module__
-            if home.startswith(_QUANTIZED):
-                return "cpu", f"{kind.__name__} is quantized for the CPU"
-            if home.startswith(_DISTRIBUTED) or _sharded(kind):
-                return _device(part), f"{kind.__name__} is wrapped for distributed training already: choose before that"
-        if _has_distributed_tensors(module):
-            return _device(module), "its parameters are sharded over processes already: choose before that"
+            if type(part).__module__.startswith(_QUANTIZED):
+                return "cpu", f"{type(part).__name__} is quantized for the CPU"
+        spread = spread_over_processes(module)
+        if spread is not None:
+            return next(iter(_homes(module)), "cpu"), spread
+    kept = immovable(modules)
+    return None if kept is None or kept[0] is None else (kept[0], kept[1])
+
+
+def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:
+    """Where a model begins that was spread over devices by hand, and why it is left so; None for any other.
+
+    One with weights on the meta device, which have no memory that could be moved, is left too; there is no place (None)
+    where it has no others.
+    """
+    for module in modules:
+        homes = _homes(module)
+        if len(homes) > 1 or "meta" in homes:
+            return next((home for home in homes if home != "meta"), None), f"its weights are on {' and '.join(homes)}"
     return None
 
 
-def _sharded(kind: type[nn.Module]) -> bool:
-    """``fully_shard`` changes the class of a module into one that inherits from its mixin."""
-    return any(base.__module__.startswith("torch.distributed.fsdp") for base in kind.__mro__)
-
-
-def _has_distributed_tensors(module: nn.Module) -> bool:
-    tensors: Any = sys.modules.get("torch.distributed.tensor")
-    return tensors is not None and any(isinstance(p, tensors.DTensor) for p in module.parameters())
-
-
-def _device(module: nn.Module) -> str:
-    first = next(module.parameters(), None)
-    device = torch.device("cpu") if first is None else first.device
-    return device.type if device.index in (None, 0) else f"{device.type}:{device.index}"
+def _homes(module: nn.Module) -> list[str]:
+    """The devices of the parameters, in their order. Buffers go where those are, unless they have no memory."""
+    held = (*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_meta))
+    return [machine.normal_device(str(device)) for device in dict.fromkeys(tensor.device for tensor in held)]

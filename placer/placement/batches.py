@@ -2,7 +2,8 @@
 
 No batch is fetched ahead of time: the order in which the loader and the script draw random numbers stays what it is.
 The overlap comes from the device's own queue: while it still works on one step, the next batch is copied on another
-stream, from pinned memory, and nobody waits.
+stream, from pinned memory. The loader is asked for a further batch when that copy has ended, since it may write to the
+same memory again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ class MovedBatches:
     def __iter__(self) -> Iterator[Any]:
         copies = _side_stream(self._device)
         for batch in self._loader:
-            yield self._arrived(batch, copies)
+            try:
+                yield self._arrived(batch, copies)
+            finally:
+                if copies is not None:
+                    copies.synchronize()
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -79,22 +84,19 @@ class MovedBatches:
 
     def _arrived(self, batch: Any, copies: Any) -> Any:
         coming = [t for t in tensors(batch) if not same_device(t.device, self._device)]
-        pin = self._stage is not None and self._stage.pays(sum(t.nbytes for t in coming), len(coming))
-        if copies is None or not (pin or any(t.is_pinned() for t in coming)):
-            return self._moved(batch, pin)
+        if self._stage is not None and self._stage.pays(sum(t.nbytes for t in coming), len(coming)):
+            batch = map_nest(_pinned, batch)
+        if copies is None or not any(t.is_pinned() for t in tensors(batch)):
+            return move(batch, self._device)
         module = torch.get_device_module(self._device)
         with module.stream(copies):
-            moved = self._moved(batch, pin)
+            moved = move(batch, self._device, non_blocking=True)
         computing = module.current_stream(self._device)
         computing.wait_stream(copies)
         for tensor in tensors(moved):
             if same_device(tensor.device, self._device):
                 tensor.record_stream(computing)  # its memory is not reused before the step has read it
         return moved
-
-    def _moved(self, batch: Any, pin: bool) -> Any:
-        # The batch is the loader's, and nobody writes to it before the next one: a copy that is under way is safe.
-        return move(map_nest(_pinned, batch) if pin else batch, self._device, non_blocking=True)
 
 
 def _pinned(leaf: Any) -> Any:

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from placer import machine
-from placer.nest import map_nest
+from placer.nest import map_nest, tensors
 
 #: Kinds of devices of which there is one, without a number.
 _SINGLE = frozenset({"cpu", "mps", "meta"})
@@ -25,16 +24,18 @@ def target(device: str) -> torch.device:
 def move(x: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
     """A nest with its tensors, modules and movable objects on ``device``; what is there already comes back as is."""
 
-    def moved(leaf: Any) -> Any:
+    def brought(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             if same_device(leaf.device, device):
                 return leaf
             return leaf.to(device, non_blocking=non_blocking and leaf.is_pinned())
-        if isinstance(leaf, PackedSequence) and same_device(leaf.data.device, device):
+        held = [] if isinstance(leaf, nn.Module) else list(tensors(leaf))
+        if held and all(same_device(tensor.device, device) for tensor in held):
             return leaf
-        return leaf.to(device)
+        moved = leaf.to(device)
+        return leaf if moved is None else moved  # an object may move itself and return nothing
 
-    return map_nest(moved, x)
+    return map_nest(brought, x)
 
 
 def move_modules(modules: Iterable[nn.Module], device: torch.device) -> None:

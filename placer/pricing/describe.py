@@ -6,8 +6,6 @@ counts as ``other`` at the least, with the bytes of its operands as a floor.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from placer.pricing.families import FAMILIES, family_of, per_core
 from placer.pricing.kernels import kernel_of, op_of
 from placer.pricing.operands import converted, largest, repeats
@@ -31,7 +29,7 @@ def describe(call: OpCall, context: Context) -> Work:
     """
     name = family_of(call.op)
     if call.op in _TEMPLATED:
-        call = replace(call, inputs=())
+        call = call._replace(inputs=())
     if call.view and not call.in_place:
         name = "view"
     elif name is None:

@@ -93,9 +93,7 @@ class Prediction:
     ``peak_memory_bytes`` is the most that a step has in use at one time, weights and optimizer state included;
     ``available_memory_bytes`` what it could have: free memory, and what the workload holds on the device already (None:
     not known). ``fits`` compares the two.
-    ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run). ``interpolated`` means that
-    the step was not traced, but lies between two that were (see ``placer.decision.interpolation``): its interval is
-    wider for that, its memory and its ops are those of the larger.
+    ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run).
     ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``, loading ``libraries``, ``first_calls``
     and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts``
     is the electric power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``); None where not known.
@@ -113,7 +111,6 @@ class Prediction:
     fits: bool
     coverage: float
     priced: PricedTrace
-    interpolated: bool = False
     provenance: Provenance = "calibrated"
     available_memory_bytes: int | None = None
     one_time: Mapping[str, float] = field(default_factory=dict)

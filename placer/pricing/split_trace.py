@@ -177,9 +177,9 @@ def _events(trace: Trace, numbers: Sequence[int], on_cpu: Sequence[bool]) -> tup
     for event in trace.memory:
         if event.nbytes and event.call in place:
             mine.add(event.buffer)
-            events.append(replace(event, call=place[event.call]))
+            events.append(event._replace(call=place[event.call]))
         elif not event.nbytes and event.buffer in mine:
-            events.append(replace(event, call=before[min(event.call, len(on_cpu))]))
+            events.append(event._replace(call=before[min(event.call, len(on_cpu))]))
     return tuple(events)
 
 

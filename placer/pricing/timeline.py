@@ -20,6 +20,8 @@ from placer.profile import DeviceFit
 from placer.tracing import Trace
 from placer.workload import Loading
 
+#: Kernels of a step that are played one by one, at most: of a step in more of them, each stands for several.
+MOST_KERNELS = 100_000
 #: What the host does next: a label, the number of the call or -1, and the item.
 Entry: TypeAlias = tuple[str, int, ScheduleItem]
 
@@ -146,7 +148,8 @@ def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[Entr
     elif copies.inward:
         schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=copies.inward)))
     kernels = priced.kernels or (1.0,) * len(trace.calls)
-    whole = {number: max(round(number), 1) for number in set(kernels)}
+    share = min(MOST_KERNELS / max(sum(kernels), 1.0), 1.0)
+    whole = {number: max(round(share * number), 1) for number in set(kernels)}
     left = trace.syncs
     rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, strict=True)
     for number, (call, issue, seconds, run) in enumerate(rows):

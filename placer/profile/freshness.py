@@ -45,10 +45,10 @@ def notes(profile: Profile) -> tuple[str, ...]:
 def memory_of(profile: Profile, device: str) -> int | None:
     """Bytes of memory that a device of the profile's machine has; None where that is not known."""
     if device == "cpu":
-        return int(profile.fingerprint.get("memory_bytes") or 0) or None
-    for facts in profile.fingerprint.get("accelerators") or ():
-        if facts.get("device") == device:
-            return int(facts.get("memory_bytes") or 0) or None
+        return int(profile.fingerprint.get("memory_bytes", 0)) or None
+    for facts in profile.fingerprint.get("accelerators", ()):
+        if facts["device"] == device:
+            return int(facts.get("memory_bytes", 0)) or None
     return None
 
 

@@ -40,5 +40,5 @@ def _release(fingerprint: Mapping[str, Any]) -> str:
 
 
 def _accelerator(fingerprint: Mapping[str, Any], device: str) -> str | None:
-    listed = fingerprint.get("accelerators") or ()
-    return next((str(facts.get("name")) for facts in listed if facts.get("device") == device), None)
+    listed = fingerprint.get("accelerators", ())
+    return next((str(facts.get("name")) for facts in listed if facts["device"] == device), None)

@@ -44,6 +44,10 @@ FORMAT = "placer machine profile"
 #: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
 MAX_DEPTH = 32
 _PIECE = 1 << 20
+#: Points of a family at most, a few times what calibration keeps: pricing takes time and memory for each of them.
+MOST_POINTS = 2000
+#: Kernels that one call of an op runs in, at most; their number is stored under such names.
+_MOST_KERNELS, _KERNELS = 1e6, "kernels/"
 _FIXED_COLUMNS = 5  # of a sample row, before its features
 _POINT_COLUMNS = 3  # of a point, after its inputs: op index, log residual, variance
 #: Opening brackets become +1, closing ones -1 (as signed bytes), everything else goes.
@@ -192,8 +196,7 @@ def _profile(document: dict[str, Any]) -> Profile:
     tables = (_table(item, f"samples[{i}]") for i, item in enumerate(json_list(fields["samples"], "samples")))
     if type(fields["complete"]) is not bool:
         raise UnfitError(f"complete: expected true or false, not {brief(fields['complete'])}")
-    fingerprint = json_object(fields["fingerprint"], "fingerprint", None)
-    check_tree(fingerprint, "fingerprint")
+    fingerprint = _fingerprint(fields["fingerprint"])
     unusable = json_object(fields.get("unusable", {}), "unusable", None)
     return Profile(
         schema=SCHEMA,
@@ -209,18 +212,39 @@ def _profile(document: dict[str, Any]) -> Profile:
     )
 
 
+def _fingerprint(value: Any) -> dict[str, Any]:
+    """Open-ended, but for what others rely on: sizes are numbers, and every accelerator has a device."""
+    fingerprint = json_object(value, "fingerprint", None)
+    check_tree(fingerprint, "fingerprint")
+    _check_sizes(fingerprint, "fingerprint")
+    for i, facts in enumerate(json_list(fingerprint.get("accelerators", []), "fingerprint.accelerators")):
+        where = f"fingerprint.accelerators[{i}]"
+        device_name(json_object(facts, where, None).get("device"), f"{where}.device")
+        _check_sizes(facts, where)
+    return fingerprint
+
+
+def _check_sizes(facts: dict[str, Any], where: str) -> None:
+    for name in ("cores", "memory_bytes"):
+        number(facts.get(name, 0), f"{where}.{name}", low=0.0)
+
+
 def _fit(value: Any, where: str) -> DeviceFit:
     gpu = ("gpu",) if isinstance(value, dict) and "gpu" in value else ()
     fields = json_object(
         value, where, ("device", "threads", "rates", "families", "framework", "interval", "reference", *gpu)
     )
     families = json_object(fields["families"], f"{where}.families", None)
+    framework = numbers(fields["framework"], f"{where}.framework", low=0.0)
+    for name, count in framework.items():
+        if name.startswith(_KERNELS) and count > _MOST_KERNELS:
+            raise UnfitError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
     return DeviceFit(
         device=device_name(fields["device"], f"{where}.device"),
         threads=integer(fields["threads"], f"{where}.threads", low=1),
         rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
         families={name: _family(family, f"{where}.families.{name}") for name, family in families.items()},
-        framework=numbers(fields["framework"], f"{where}.framework", low=0.0),
+        framework=framework,
         interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
         reference=text(fields["reference"], f"{where}.reference"),
         gpu=text(fields["gpu"], f"{where}.gpu") if gpu else "",
@@ -236,6 +260,8 @@ def _family(value: Any, where: str) -> FamilyFit:
     names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
     width = len(names)
     table = packed(fields["points"], f"{where}.points", width + _POINT_COLUMNS)
+    if len(table) > MOST_POINTS:
+        raise UnfitError(f"{where}.points: {len(table)} of them, and at most {MOST_POINTS} are read")
     x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
     weights = packed(fields["weights"], f"{where}.weights", 1)
     if len(weights) not in (0, len(x)):

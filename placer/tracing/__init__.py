@@ -1,10 +1,10 @@
-"""Workload -> Trace: the op calls of one step, found on meta tensors or, where that fails, in a real run of a copy."""
+"""Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
+from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.layout import broadcast_strides
-from placer.tracing.meta_copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.op_arguments import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace, once_per_trace
-from placer.tracing.tracer import trace
+from placer.tracing.tracer import trace, trace_here
 
 __all__ = [
     "CHECKS",
@@ -21,4 +21,5 @@ __all__ = [
     "meta_optimizer",
     "once_per_trace",
     "trace",
+    "trace_here",
 ]

@@ -1,18 +1,16 @@
-"""Watches the backward passes of a step function: ``Tensor.backward``, ``torch.autograd.backward`` and ``grad``."""
+"""Watches the backward passes of a step function, whichever function of torch begins them."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
 
 from placer.tracing.autograd_graph import nodes_of
+from placer.tracing.isolation import replaced
 from placer.tracing.real_recorder import RealRecorder
 
 
@@ -26,28 +24,30 @@ class BackwardPasses:
         self.recorder = recorder
         self.passes = self.nodes = 0
         self._running = False
-        self._thread = threading.get_ident()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> None:
-        # Tensor.backward looks torch.autograd.backward up when it is called, so this catches both.
-        for name, position in (("backward", 5), ("grad", 1)):
-            original = getattr(torch.autograd, name)
-            setattr(torch.autograd, name, self._watched(original, position))
-            self._stack.callback(setattr, torch.autograd, name, original)
+        # All of torch's functions come by these two, also under names that a script has imported.
+        for name, watched in (("_make_grads", self._beginning), ("_engine_run_backward", self._watched)):
+            self._stack.enter_context(replaced(torch.autograd, name, watched(getattr(torch.autograd, name))))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _watched(self, original: Callable[..., Any], position: int) -> Callable[..., Any]:
-        @functools.wraps(original)
+    def _beginning(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._running or self.recorder.paused or threading.get_ident() != self._thread:
-                return original(*args, **kwargs)
-            first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
-            inputs = args[position] if position < len(args) else kwargs.get("inputs")
-            with self._pass(_listed(first), None if inputs is None else _listed(inputs)):
-                return original(*args, **kwargs)
+            if not self._running and not self.recorder.paused:
+                self.recorder.log.end_phase("backward")
+            return run(*args, **kwargs)
+
+        return call
+
+    def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(outputs: Any, grads: Any, keep: Any, create: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            if self._running or self.recorder.paused:
+                return run(outputs, grads, keep, create, inputs, *rest, **named)
+            with self._pass(list(outputs), list(inputs) or None):
+                return run(outputs, grads, keep, create, inputs, *rest, **named)
 
         return call
 
@@ -61,11 +61,9 @@ class BackwardPasses:
         for node in nodes:
             variable = getattr(node, "variable", None)  # the node accumulates this tensor's gradient
             if isinstance(variable, Tensor):
-                recorder.undo.tensor(variable)
                 handles.append(node.register_hook(_not_an_activation(recorder, variable)))
         self.passes += 1
         self.nodes += len(nodes)
-        recorder.log.end_phase("backward")
         self._running = True
         try:
             yield
@@ -85,9 +83,3 @@ def _not_an_activation(recorder: RealRecorder, variable: Tensor) -> Callable[...
             recorder.log.liveness.forget(variable.grad)
 
     return hook
-
-
-def _listed(value: Any) -> list[Any]:
-    if isinstance(value, (Tensor, GradientEdge)):
-        return [value]
-    return list(value.values() if isinstance(value, dict) else value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -80,6 +79,6 @@ class CallLog:
     def op_calls(self) -> tuple[OpCall, ...]:
         """All recorded calls, in order."""
         for index, nbytes in self._kept.items():
-            self._calls[index] = replace(self._calls[index], kept_bytes=nbytes)
+            self._calls[index] = self._calls[index]._replace(kept_bytes=nbytes)
         self._kept.clear()
         return tuple(self._calls)

@@ -1,144 +1,157 @@
-"""Copies of models, inputs and optimizers, with every tensor converted. The originals are only read."""
+"""Deep copies of workloads, with every tensor converted on the way. The originals are only read."""
 
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+import dataclasses
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from placer.errors import TraceError
-from placer.tracing import pytrees
-from placer.tracing.unfollowed import Unfollowed
+from placer.errors import TraceError, first_line
+from placer.tracing import stand_ins
+from placer.tracing.isolation import isolated
+from placer.tracing.known_values import may_steer
+from placer.tracing.reachable import Reachable
+from placer.workload import Workload, unwrap
 
 T = TypeVar("T")
 Convert = Callable[[Tensor], Tensor]
 
-_RUNNING_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OTHER_HOOKS = (
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
+_HOOKS = (
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
+    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
+
+
+def copied(workload: Workload, real: bool) -> Workload:
+    """The workload on copies: with values, on the CPU, or without.
+
+    Hooks that are not torch's own are left out: they may reach what is the user's. Raises TraceError where something
+    refuses to be copied, and for a step function: what it closes over cannot be.
+    """
+    if workload.is_step_function:
+        raise TraceError(
+            "a step function can only be traced in a child process, and none can be forked here; give choose the "
+            "model, or ask before the first backward pass"
+        )
+    if real and workload.draw is not None:
+        workload.draw()
+    parts = (unwrap(workload.target), workload.args, workload.kwargs, workload.loss, workload.optimizer)
+    target, args, kwargs, loss, optimizer = deep_copy(parts, _with_values if real else without_values)
+    without_hooks(target)
+    return dataclasses.replace(
+        workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, optimizer=optimizer, draw=None
+    )
+
+
+def meta_model(model: nn.Module) -> nn.Module:
+    """A copy of a model without values and without the user's hooks, which keeps no memory of the original alive.
+
+    Small integer tensors keep their values, as they may steer the step. Raises TraceError where it cannot be copied.
+    """
+    result = deep_copy(unwrap(model), without_values)
+    without_hooks(result)
+    return result
+
+
+def meta_inputs(nest: T) -> T:
+    """A copy of a nest of inputs without values."""
+    return deep_copy(nest, without_values)
+
+
+def meta_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, copied: nn.Module
+) -> torch.optim.Optimizer | None:
+    """An optimizer of the same class and settings over its part of ``model``, in the copy; None where it has none.
+
+    Without state, hooks, and the ``step`` that a scheduler wrapped: those would keep the original alive.
+    """
+    copies = {id(own): copy for own, copy in zip(unwrap(model).parameters(), copied.parameters(), strict=True)}
+    groups = []
+    for group in optimizer.param_groups:
+        found = [copies[id(parameter)] for parameter in group["params"] if id(parameter) in copies]
+        if found:
+            groups.append({**group, "params": found})
+    if not groups:
+        return None
+    clone = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
+        if name.startswith("_optimizer_") and isinstance(value, dict):
+            clone.__dict__[name] = OrderedDict()
+        elif name != "step":
+            clone.__dict__[name] = value
+    clone.param_groups, clone.state = groups, defaultdict(dict)
+    return clone
+
+
+def deep_copy(original: T, convert: Convert) -> T:
+    """A deep copy with converted tensors. TraceError where something refuses to be copied."""
+    try:
+        with isolated(), torch.no_grad(), _CopyTensors(convert) as tensors:
+            found = Reachable(original=original)
+            held = [*stand_ins.of_modules(found.modules.values()), *found.tensors]
+            return copy.deepcopy(original, {id(tensor): tensors.copy(tensor) for tensor in held})
+    except Exception as error:  # the boundary to the copying of any object
+        raise TraceError(f"the workload could not be copied: {type(error).__name__}: {first_line(error)}") from error
+
+
+def without_hooks(model: nn.Module) -> None:
+    """Take every hook away that is not torch's own, such as those of spectral_norm, which are part of the model."""
+    for module in model.modules():
+        for name in _HOOKS:
+            hooks = module.__dict__.get(name)
+            for key in [key for key, hook in (hooks or {}).items() if not _is_torchs_own(hook)]:
+                del hooks[key]
+
+
+def _is_torchs_own(hook: Any) -> bool:
+    hook = getattr(hook, "func", hook)  # functools.partial
+    hook = getattr(hook, "__self__", hook)
+    name = getattr(hook, "__module__", None) or type(hook).__module__
+    return name == "torch" or name.startswith("torch.")
+
+
+def without_values(tensor: Tensor) -> Tensor:
+    """A meta tensor like it; one that may steer the step is cloned with its values, to the CPU."""
+    if not is_lazy(tensor) and may_steer(tensor):
+        return tensor.detach().to("cpu", copy=True)
+    return stand_ins.meta_like(tensor)
+
+
+def _with_values(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone() if tensor.is_meta or is_lazy(tensor) else tensor.detach().to("cpu", copy=True)
 
 
 class _CopyTensors(TorchFunctionMode):
     """Makes ``copy.deepcopy`` convert tensors: they offer their ``__deepcopy__`` to function modes first."""
 
-    def __init__(self, convert: Convert, clone: Convert) -> None:
+    def __init__(self, convert: Convert) -> None:
         super().__init__()
-        self.convert, self.clone = convert, clone
+        self.convert = convert
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is Tensor.__deepcopy__:
-            tensor, memo = args
-            if id(tensor) not in memo:
-                memo[id(tensor)] = self.convert(tensor)
-            return memo[id(tensor)]
-        if func is Tensor.clone:  # nn.Parameter.__deepcopy__ clones its data
-            return self.clone(args[0])
-        return func(*args, **(kwargs or {}))
+        if func is not Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        if id(tensor) not in memo:
+            memo[id(tensor)] = self.copy(tensor)
+        return memo[id(tensor)]
 
-
-def check_initialized(parameter: Tensor) -> None:
-    """Raise TraceError for a parameter whose shape is not known yet."""
-    if isinstance(parameter, (UninitializedParameter, UninitializedBuffer)):
-        raise TraceError("the model has uninitialized parameters: run one batch through its lazy modules first")
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The module behind ``torch.compile``: compiling is no part of what is priced."""
-    inner = getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, nn.Module) else model
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether calling the module also calls a forward hook."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-class Copies:
-    """The copies made for one trace. ``memo`` maps the id of each original to its copy.
-
-    ``convert`` makes the copy of a tensor of the model, ``convert_input`` that of one of the inputs.
-    """
-
-    def __init__(self, convert: Convert, convert_input: Convert, scripted: bool = False) -> None:
-        """With ``scripted``, TorchScript modules are copied as they are; else they are a TraceError."""
-        self.convert, self.convert_input, self.scripted = convert, convert_input, scripted
-        self.memo: dict[int, Any] = {}
-        self.notes: list[str] = []
-        self._originals: list[Any] = []  # held: ids are only unique while the objects live
-
-    def module(self, model: nn.Module) -> nn.Module:
-        """A copy of the module tree. Hooks that are not torch's own are dropped: they may reach user state."""
-        dropped, scripted = 0, list[nn.Module]()
-        for module in model.modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                if not self.scripted:
-                    name = getattr(module, "original_name", type(module).__name__)
-                    raise Unfollowed(f"{name} is a TorchScript module, which takes no tensors without values")
-                scripted.append(module)
-                continue
-            state = module.__dict__
-            for tensors in (state["_parameters"], state["_buffers"]):
-                for tensor in tensors.values():
-                    if tensor is not None and id(tensor) not in self.memo:
-                        self.memo[id(tensor)] = self.parameter(tensor)
-            for name in _RUNNING_HOOKS:
-                hooks = state.get(name)
-                if hooks is not None:
-                    kept = OrderedDict((key, hook) for key, hook in hooks.items() if _is_torchs_own(hook))
-                    dropped += len(hooks) - len(kept)
-                    self.memo[id(hooks)] = kept
-            for name in _OTHER_HOOKS:
-                if name in state:
-                    self.memo[id(state[name])] = OrderedDict()
-        if dropped:
-            self.notes.append(f"{dropped} user hook{' was' if dropped == 1 else 's were'} left out of the trace")
-        result = self.object(model, "the model")
-        if scripted:
-            # TorchScript copies its tensors itself: on their device, and without a gradient of their own.
-            result.to("cpu")
-            for original, copied in zip(model.parameters(), result.parameters(), strict=True):
-                self.memo.setdefault(id(original), copied.requires_grad_(original.requires_grad))
-        return result
-
-    def parameter(self, parameter: Tensor) -> Tensor:
-        """An ``nn.Parameter`` (or buffer) standing for one of the user's."""
-        check_initialized(parameter)
-        result = self.convert(parameter)
-        if isinstance(parameter, nn.Parameter):
-            return nn.Parameter(result.detach(), requires_grad=parameter.requires_grad)
-        return result
-
-    def object(self, original: T, what: str) -> T:
-        """A deep copy with converted tensors. TraceError when the object does not allow copying."""
-        self._originals.append(original)
-        try:
-            with torch.no_grad(), _CopyTensors(self.convert, self.convert_input):
-                return copy.deepcopy(original, self.memo)
-        except (TypeError, AttributeError, RuntimeError, RecursionError, ValueError) as error:
-            raise TraceError(f"{what} ({type(original).__name__}) could not be copied: {error}") from error
-
-    def inputs(self, nest: T) -> T:
-        """The nest with converted tensors."""
-        self._originals.append(nest)
-        result: T = pytrees.map_tensors(nest, self.convert_input, self.memo)
-        return result
-
-
-def _is_torchs_own(hook: Any) -> bool:
-    """Hooks such as those of spectral_norm and weight_norm are part of what the model computes."""
-    hook = getattr(hook, "func", hook)  # functools.partial
-    hook = getattr(hook, "__self__", hook)
-    name = getattr(hook, "__module__", None) or type(hook).__module__
-    return name == "torch" or name.startswith("torch.")
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A converted tensor of the same class, with the same attributes."""
+        with torch._C.DisableTorchFunction():
+            found = self.convert(tensor)
+            if isinstance(tensor, nn.Parameter) and not isinstance(found, nn.Parameter):
+                found = nn.Parameter(found, requires_grad=tensor.requires_grad)
+            elif tensor.requires_grad:
+                found.requires_grad_()
+            found.__dict__.update(tensor.__dict__)
+            return found

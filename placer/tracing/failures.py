@@ -21,7 +21,10 @@ class Failures:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         # A named boundary: the user's forward may raise anything. KeyboardInterrupt and TraceError pass.
         if isinstance(error, Exception) and not isinstance(error, TraceError):
-            layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
+            if self.phase == "backward":
+                layer = self.layers.of_backward()
+            else:
+                layer = self.layers.current if self.layers.failed is None else self.layers.failed
             op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
             where = f"in {describe_layer(layer)}{op}"
             message = str(error).strip().split("\n")[0]

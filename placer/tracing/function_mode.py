@@ -65,7 +65,7 @@ class FunctionMode(TorchFunctionMode):
         if autocast is not None:
             args, kwargs = autocast.cast(func, args, kwargs)
         handler = None
-        if func in _CAUGHT:
+        if func in _CAUGHT and self.recorder.fused and torch._C._functorch.peek_interpreter_stack() is None:
             handler = handler_of(func, args, kwargs) or kernel_of(
                 func, args, kwargs, self.kind, autocast=autocast is not None
             )
@@ -89,15 +89,11 @@ class FunctionMode(TorchFunctionMode):
         if func in self._constructors:
             # Never the device asked for: naming one could create its context. The recorder makes the result meta,
             # unless it is small and integer: then its values count as known.
-            device = self.recorder.constructor_device
-            kwargs = kwargs if device is None else {**kwargs, "device": device}
+            kwargs = {**kwargs, "device": "cpu"}
         elif "device" in kwargs and kwargs["device"] is not None:
-            device = self.recorder.argument_device
-            kwargs = kwargs if device is None else {**kwargs, "device": device}
+            kwargs = {**kwargs, "device": self.recorder.argument_device}
         elif func is Tensor.tolist:
             self.recorder.syncs += self.recorder.on_device(args[0])
-        else:
-            self.recorder.changing(func, args)
         return func(*args, **kwargs)
 
 
@@ -107,19 +103,18 @@ _MOVES = frozenset({Tensor.to, Tensor.cpu, Tensor.cuda})
 def _move(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """All tensors are on the one device being priced: a move does nothing, except one to the host by name."""
     tensor, *rest = args
-    if recorder.constructor_device is None:  # a real run where the user's own tensors are
-        result = func(*args, **kwargs)
-        recorder.syncs += result.device.type == "cpu" and tensor.device.type != "cpu"
-        return result
+    kwargs = dict(kwargs)
     if func is not Tensor.to:
         recorder.syncs += func is Tensor.cpu and recorder.on_device(tensor)
         return tensor
+    device = kwargs.pop("device", None)
+    kwargs.pop("non_blocking", None)
     if rest and isinstance(rest[0], Tensor):
         rest[0] = rest[0].dtype
     elif rest and (rest[0] is None or isinstance(rest[0], (str, int, torch.device))):
-        recorder.syncs += rest[0] == "cpu" and isinstance(rest[0], str) and recorder.on_device(tensor)
-        del rest[0]
-    kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "non_blocking")}
+        device = rest.pop(0)
+    if device == "cpu" and isinstance(device, str):  # ``y.device`` is the device being priced
+        recorder.syncs += recorder.on_device(tensor)
     rest = [r for r in rest if isinstance(r, torch.dtype)]
     if isinstance(kwargs.get("other"), Tensor):
         kwargs = {"dtype": kwargs["other"].dtype}

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from placer.tracing import layout
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
+from placer.tracing.unfollowed import DifferentiatedTwice
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,10 @@ class _Fused(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         call: FusedCall = ctx.call
+        if torch.is_grad_enabled():
+            raise DifferentiatedTwice(f"the step differentiates {call.op} twice")
         held, *kept = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
         # ``kept`` lives until the gradients exist, as in the real kernel.
         wanted = [

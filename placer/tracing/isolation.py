@@ -1,7 +1,4 @@
-"""Restores the global state that a user's forward may change.
-
-CUDA's random state is left alone on purpose: meta tensors never draw from it, and reading it would create a context.
-"""
+"""The state of torch and of Python in which a step is traced, whatever the script has set around ``choose``."""
 
 from __future__ import annotations
 
@@ -13,28 +10,45 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.nn.modules import module as module_globals
 from torch.utils._python_dispatch import _disable_current_modes
 
 from placer.tracing.python_calls import Uncounted
 
-# Hooks registered for every module in the process: they belong to the user, and would run on the copy.
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_forward_hooks_always_called",
-    "_global_forward_hooks_with_kwargs",
-)
-
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Run the body with gradients on and autocast off; restore the process-wide state on the way out."""
+    """Run the body with gradients on, autocast off, compiled modules eager, and no mode of the script's active."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(_without_function_modes())
+        stack.enter_context(_imports_untraced())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(True))
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        for kind in _accelerator_kinds():  # not by ``torch.autocast``, which asks the device what it can do
+            if torch.is_autocast_enabled(kind):
+                torch.set_autocast_enabled(kind, False)
+                stack.callback(torch.set_autocast_enabled, kind, True)
+        # Anomaly mode would look for NaN in tensors that have no values.
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
+        yield
+
+
+@contextlib.contextmanager
+def same_state() -> Iterator[None]:
+    """Leave random generators and defaults as they were: for a step that is traced in the user's own process.
+
+    CUDA's random state is left alone on purpose: the copies are on the CPU, and reading it would create a context.
+    """
     with contextlib.ExitStack() as stack:
         stack.callback(torch.random.set_rng_state, torch.random.get_rng_state())
         stack.callback(random.setstate, random.getstate())
@@ -44,34 +58,44 @@ def isolated() -> Iterator[None]:
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         threads = torch.get_num_threads()
         stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))
-        stack.enter_context(_without_global_hooks())
-        stack.enter_context(_imports_untraced())
-        # Python shows most warnings once per place: the tracer must not use up the one the user would see.
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
-        if "torch._dynamo" in sys.modules:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.set_grad_enabled(True))
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        stack.enter_context(_without_autocast())
-        # Anomaly mode would look for NaN in tensors that have no values.
-        stack.enter_context(torch.autograd.set_detect_anomaly(False))
         yield
 
 
 @contextlib.contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Accelerators' autocast off. Not by ``torch.autocast``, which asks the device what it can do."""
-    on = [kind for kind in _accelerator_kinds() if torch.is_autocast_enabled(kind)]
-    for kind in on:
-        torch.set_autocast_enabled(kind, False)
+def in_every_thread(*modes: Any) -> Iterator[None]:
+    """Enter ``modes`` in every thread that the body starts, too.
+
+    A pool's work is done at once, in the thread that submits it: the pool's own threads may not exist here.
+    """
+    start = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def begin(thread: threading.Thread) -> None:
+        with contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            start(thread)
+
+    def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+        return future
+
+    with replaced(threading.Thread, "_bootstrap_inner", begin), replaced(ThreadPoolExecutor, "submit", submit):
+        yield
+
+
+@contextlib.contextmanager
+def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
+    """``place.name`` is ``value`` in the body."""
+    before = getattr(place, name)
+    setattr(place, name, value)
     try:
         yield
     finally:
-        for kind in on:
-            torch.set_autocast_enabled(kind, True)
+        setattr(place, name, before)
 
 
 def _accelerator_kinds() -> Iterator[str]:
@@ -82,27 +106,8 @@ def _accelerator_kinds() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _without_global_hooks() -> Iterator[None]:
-    kept = []
-    for name in _GLOBAL_HOOKS:
-        hooks = getattr(module_globals, name, None)
-        if hooks:
-            kept.append((hooks, dict(hooks)))
-            hooks.clear()
-    try:
-        yield
-    finally:
-        for hooks, entries in kept:
-            hooks.clear()
-            hooks.update(entries)
-
-
-@contextlib.contextmanager
 def _imports_untraced() -> Iterator[None]:
-    """Run imports inside the step untraced: what a module computes as it loads is no part of the step, and outlives it.
-
-    Traced, the constants of a solver imported inside forward would stay meta tensors.
-    """
+    """Run imports inside the step untraced: what a module computes as it loads is no part of the step."""
 
     loading = threading.local()
 
@@ -122,15 +127,11 @@ def _imports_untraced() -> Iterator[None]:
 
         return load
 
-    places = ((builtins, "__import__"), (importlib, "import_module"))
-    originals = [(place, name, getattr(place, name)) for place, name in places]
-    try:
-        for place, name, original in originals:
-            setattr(place, name, untraced(original))
+    with (
+        replaced(builtins, "__import__", untraced(builtins.__import__)),
+        replaced(importlib, "import_module", untraced(importlib.import_module)),
+    ):
         yield
-    finally:
-        for place, name, original in originals:
-            setattr(place, name, original)
 
 
 @contextlib.contextmanager

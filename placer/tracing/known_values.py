@@ -56,7 +56,9 @@ class KnownValues:
         return isinstance(tensor, Tensor) and keeps_values(tensor, self.floats)
 
     def lose(self, tensor: Tensor) -> None:
-        """A meta tensor was written into this one."""
+        """Something was written into this tensor that is not known; nothing to lose is a tensor without values."""
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            return
         storage = tensor.untyped_storage()
         self._lost[id(storage)] = storage
 
@@ -79,7 +81,12 @@ class KnownValues:
         return result.numel() <= limit
 
     def can_run(self, info: Operator, inputs: Sequence[TensorSpec], tensors: Sequence[Any]) -> bool:
-        """Whether an op on ``tensors`` (specs: ``inputs``) runs for real: all have values, and the result is small."""
+        """Whether an op on ``tensors`` (specs: ``inputs``) runs for real: all have values, and the result is small.
+
+        A view of a tensor with memory on the host is a view of that memory.
+        """
+        if info.view:
+            return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors)
         if not all(map(self.keeps, tensors)):
             return False
         return not (info.pointwise and layout.numel_broadcast(inputs) > CONCRETE_ELEMENTS) and info.base not in _GROWING

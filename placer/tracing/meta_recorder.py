@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placer.tracing import layout, shape_inference
+from placer.tracing import layout, shape_inference, stand_ins
 from placer.tracing.formulas import Specs
 from placer.tracing.known_values import KnownValues
 from placer.tracing.layers import Layers, describe_layer
@@ -27,9 +27,7 @@ from placer.tracing.op_arguments import (
 )  # fmt: skip
 from placer.tracing.op_schema import Operator, operator
 from placer.tracing.recorder import Recorder, meta_like
-from placer.tracing.tensor_copies import meta_tensor
 from placer.tracing.trace_data import TensorSpec
-from placer.tracing.undo import Undo
 from placer.tracing.unfollowed import ValueUnknown
 
 _DETACH = torch.ops.aten.detach.default
@@ -44,11 +42,10 @@ class MetaRecorder(Recorder):
     """
 
     real = False
-    constructor_device = "cpu"
     argument_device = "meta"
 
-    def __init__(self, layers: Layers, undo: Undo, floats: bool = False) -> None:
-        super().__init__(layers, undo)
+    def __init__(self, layers: Layers, floats: bool = False, fused: bool = True) -> None:
+        super().__init__(layers, fused)
         self.values = KnownValues(floats)
         self._drew = self._read_after_draw = False
 
@@ -82,10 +79,7 @@ class MetaRecorder(Recorder):
                 inputs = tuple([s for s in slots if type(s) is TensorSpec])
         if info.returns_self and _fits(inputs):
             result = args[0] if args else kwargs["self"]
-            if not result.is_meta:
-                self.undo.tensor(result)  # not written, but autograd counts a version
-                if meta:
-                    self.values.lose(result)
+            self.values.lose(result)
             self.log.record(info.name, inputs, (layout.spec_of(result),), plain, False, True)
             return result
         # What is known of an op on dense tensors of these shapes does not hold for sparse ones.
@@ -98,6 +92,9 @@ class MetaRecorder(Recorder):
             known = shape_inference.look_up(func, info, slots, plain, args, kwargs)
             if known is not None:
                 return self._make(info, inputs, plain, *known)
+        written = [args[at] if at < len(args) else kwargs.get(name) for at, name in info.writes]
+        for tensor in tensors_in(tuple(written), {}):
+            self.values.lose(tensor)
         result = func(*to_meta(args), **to_meta(on_meta(info, kwargs)))
         if functional:
             known = shape_inference.specs_of(result)
@@ -161,18 +158,15 @@ class MetaRecorder(Recorder):
                 return False, None
         self.syncs += info.base in COUNTS
         result = self._run(func, args, kwargs)
-        self.undo.made(result, args)
         self._made(info, inputs, plain, result)
         if info.view or info.in_place:
             return True, result
-        small = [
-            meta_tensor(t) if isinstance(t, Tensor) and not self.values.keeps(t) else t for t in as_sequence(result)
-        ]
+        small = [t if self.values.keeps(t) or not isinstance(t, Tensor) else stand_ins.meta_like(t)
+                 for t in as_sequence(result)]  # fmt: skip
         return True, small[0] if isinstance(result, Tensor) else type(result)(small)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op for real; what it writes and draws from is put back later."""
-        self.undo.before(func, args, kwargs)
+        """Run an op for real."""
         self._drew |= torch.Tag.nondeterministic_seeded in func.tags
         return func(*args, **kwargs)
 
@@ -201,7 +195,6 @@ class MetaRecorder(Recorder):
         generator = kwargs.get("generator")
         if self.values.made_by(info, result) and (generator is None or generator.device.type == "cpu"):
             result = self._run(func, args, {**kwargs, "device": "cpu", "pin_memory": None})
-            self.undo.made(result, ())
         return True, self._made(info, inputs, plain, result)
 
     def _pack(
@@ -231,9 +224,6 @@ class MetaRecorder(Recorder):
 
     def on_device(self, tensor: Tensor) -> bool:
         return tensor.is_meta
-
-    def changing(self, func: Any, args: tuple[Any, ...]) -> None:
-        """Nothing to protect: the step runs on copies."""
 
     def skipped_functions(self, count: int) -> None:
         self.python_calls.count += count

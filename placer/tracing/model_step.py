@@ -1,86 +1,112 @@
-"""Traces one step of a model on copies: forward, loss, backward, optimizer."""
+"""Traces one step of a model: forward, loss, backward, optimizer. The model and its inputs change on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from placer.errors import TraceError
-from placer.tracing import layout, optimizers, pytrees
+from placer.tracing import evaluations, layout, optimizers, pytrees, stand_ins
+from placer.tracing.attempt import Attempt
 from placer.tracing.autograd_graph import nodes_of
-from placer.tracing.copies import Copies
 from placer.tracing.dataflow import Dataflow
 from placer.tracing.device_kind import DeviceKind
+from placer.tracing.draws import PythonDraws
 from placer.tracing.failures import Failures
 from placer.tracing.function_mode import FunctionMode
+from placer.tracing.isolation import in_every_thread
 from placer.tracing.layers import Layers
 from placer.tracing.meta_recorder import MetaRecorder
+from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
-from placer.tracing.tensor_copies import meta_tensor, real_input, real_tensor
 from placer.tracing.trace_data import Trace
 from placer.tracing.transformer_fast_path import install
-from placer.tracing.undo import Undo
-from placer.tracing.unfollowed import Unfollowed
-
-if TYPE_CHECKING:
-    from placer.workload import Workload
+from placer.tracing.unfollowed import FailedOnMeta, NothingTrains, Unfollowed
+from placer.workload import Workload, loss_of, unwrap
 
 
 class ModelStep:
-    """Copies of model, inputs and optimizer, for one step on meta tensors.
+    """One step of ``workload``, as ``attempt`` says. ``hosted`` has the values of tensors on accelerators, by id."""
 
-    ``real`` makes the recorder of a real run: then the copies have values. ``floats``: small floating point constants
-    keep their values too.
-    """
-
-    def __init__(
-        self,
-        workload: Workload,
-        original: nn.Module,
-        undo: Undo,
-        kind: DeviceKind,
-        floats: bool = False,
-        real: Callable[[Layers], RealRecorder] | None = None,
-    ) -> None:
-        self.workload = workload
-        self.failure = Unfollowed if real is None else TraceError
-        self.train = workload.mode == "train"
-        if real is None:
-            self.copies = Copies(partial(meta_tensor, floats=floats), meta_tensor)
-        else:
-            self.copies = Copies(real_tensor, real_input, scripted=True)
-        self.model = self.copies.module(original)
-        self.args, self.kwargs = self.copies.inputs((workload.args, workload.kwargs))
+    def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: dict[int, Tensor]) -> None:
+        self.workload, self.attempt, self.kind = workload, attempt, kind
+        self.counts_hold = counts_hold(workload)
+        self.model = unwrap(workload.target)
+        self.train = workload.mode == "train" and attempt.trains
+        self.args, self.kwargs = workload.args, workload.kwargs
+        _set_training(self.model, self.train)
+        self._prepare_tensors(hosted)
         updates = self.train and workload.optimizer is not None
-        self.plan = optimizers.plan(workload.optimizer or "adam", self.copies, self.model) if updates else None
-        self.loss = self._copied_loss(workload.loss)
-        if original.training != self.train:
-            self.model.train(self.train)
+        self.plan = optimizers.plan(workload.optimizer or "adam", self.model) if updates else None
         self.weights, buffers = list(self.model.parameters()), list(self.model.buffers())
-        self.batch = tuple(layout.spec_of(t) for t in pytrees.tensors((self.args, self.kwargs)))
+        self.batch = tuple(layout.spec_of(t) for t in self._inputs())
         self.parameters, self.buffers = tuple(map(layout.spec_of, self.weights)), tuple(map(layout.spec_of, buffers))
-        undo.own_all((self.weights, buffers, self.args, self.kwargs))
-        self.layers = Layers(self.model)
-        self.recorder = MetaRecorder(self.layers, undo, floats) if real is None else real(self.layers)
+        self._begin()
         if workload.compiled is not None or workload.on_cpu:
             self.recorder.log.dataflow = Dataflow()
-        self.batch_values = self.recorder.log.values(pytrees.tensors((self.args, self.kwargs)))
-        self.functions = FunctionMode(self.recorder, workload.autocast, kind)
-        install(original, self.model, self.recorder, workload.autocast is not None)
+        self.batch_values = self.recorder.log.values(self._inputs())
 
-    def _copied_loss(self, loss: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        return self.copies.module(loss) if isinstance(loss, nn.Module) else loss
+    def _inputs(self) -> Iterator[Tensor]:
+        return pytrees.tensors((self.args, self.kwargs))
+
+    def _prepare_tensors(self, hosted: dict[int, Tensor]) -> None:
+        """Give the tensors of the step values, or take them away."""
+        others = Reachable(loss=self.workload.loss, optimizer=self.workload.optimizer, inputs=(self.args, self.kwargs))
+        inputs = list(self._inputs())
+        weights = stand_ins.of_modules([self.model, *others.modules.values()])
+        if self.attempt.real and self.workload.draw is not None:
+            self.workload.draw()
+        stand_ins.with_values([*weights, *inputs, *others.tensors], hosted)
+        if self.attempt.real:
+            stand_ins.draw(inputs)
+        else:
+            if any(isinstance(module, torch.jit.ScriptModule) for module in self.model.modules()):
+                raise Unfollowed(f"{_name(self.model)} has TorchScript in it, which takes no tensors without values")
+            stand_ins.without_values(weights, self.attempt.floats)
+            stand_ins.without_values(inputs)
+            stand_ins.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
+        if any(map(is_lazy, weights)):
+            self._materialize()
+        if self.attempt.real:
+            if any(weight.is_meta for weight in stand_ins.of_modules([self.model])):
+                raise TraceError("the step reads values, and a model on the meta device has none: give it values")
+            for weight in weights:
+                weight.grad = None
+
+    def _materialize(self) -> None:
+        """Run lazy modules once, unrecorded, so that their parameters get a shape."""
+        self._begin()
+        with self._errors("first run"), torch.no_grad(), self.recorder, self.functions:
+            self.model(*self.args, **self.kwargs)
+
+    def _begin(self) -> None:
+        """Begin a record."""
+        self.layers = Layers({"": self.model})
+        self.recorder = (
+            RealRecorder(self.layers, self.attempt.fused) if self.attempt.real
+            else MetaRecorder(self.layers, self.attempt.floats, self.attempt.fused)
+        )  # fmt: skip
+        self.functions = FunctionMode(self.recorder, self.workload.autocast, self.kind)
+        if self.attempt.fused:
+            install(self.model, self.recorder, self.workload.autocast is not None)
 
     def run(self) -> Trace:
-        """Run the step once. Raises Unfollowed, or TraceError in a real run, when the step raises."""
-        with self.functions.autocast.watching():
-            return self._run()
+        """Run the step once. Raises TraceError when the step raises."""
+        draws = PythonDraws()
+        with (
+            self.functions.autocast.watching(),
+            self.layers.watching(),
+            in_every_thread(self.recorder, self.functions),
+        ):
+            return self._run(draws)
 
-    def _run(self) -> Trace:
+    def _run(self, draws: PythonDraws) -> Trace:
         recorder = self.recorder
         self.layers.reset()
         mode: Literal["train", "infer"] = "train" if self.train else "infer"
@@ -90,11 +116,16 @@ class ModelStep:
         counting = recorder.python_calls.counting()
         with self._errors("forward"), torch.set_grad_enabled(self.train), recorder, self.functions, counting:
             output = self.model(*self.args, **self.kwargs)
+            if isinstance(output, types.GeneratorType):
+                output = list(output)
         self.layers.reset()
         recorder.log.end_phase("loss")
         if self.train:
-            with self._errors("loss"), recorder, self.functions, recorder.python_calls.counting():
-                loss = self._loss(output)
+            counting = recorder.python_calls.counting() if self.workload.loss is not None else contextlib.nullcontext()
+            with self._errors("loss"), recorder, self.functions, counting:
+                loss = loss_of(output, self.workload.loss)
+            if loss is None:
+                raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
             del output
             entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
             recorder.log.end_phase("backward")
@@ -108,8 +139,7 @@ class ModelStep:
             entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
             outputs = tuple(layout.spec_of(t) for t in pytrees.tensors(output))
             output_values = recorder.log.values(pytrees.tensors(output))
-        notes = [*self.copies.notes, *recorder.notes, *(self.plan.notes if self.plan else ())]
-        return Trace(
+        trace = Trace(
             calls=recorder.log.op_calls(),
             mode=mode,
             parameters=self.parameters,
@@ -122,6 +152,7 @@ class ModelStep:
             sparse_gradients=tuple(n for n, p in enumerate(self.weights) if _is_sparse(p.grad)),
             module_calls=self.layers.calls,
             python_calls=entered,
+            loop_calls=self.workload.loop_calls,
             evicted_calls=recorder.python_calls.evicted,
             autograd_nodes=nodes,
             syncs=recorder.syncs,
@@ -130,45 +161,50 @@ class ModelStep:
             dataflow=recorder.log.connections(),
             batch_values=self.batch_values,
             output_values=output_values,
-            notes=tuple(notes),
+            real=self.attempt.real,
+            notes=(*self._notes(), *draws.notes()),
         )
+        if self.plan is not None and self.plan.name == "LBFGS" and self.plan.custom is None:
+            return evaluations.repeated(trace, self.plan.groups[0][1])
+        return trace
 
-    def _loss(self, output: Any) -> Tensor:
-        if self.loss is not None:
-            loss = self.loss(output)
-        else:
-            loss = getattr(output, "loss", None)
-            if not (isinstance(loss, Tensor) and loss.dtype.is_floating_point and loss.dim() == 0):
-                loss = _sum_of_floating(output)
-        if not isinstance(loss, Tensor) or not loss.requires_grad:
-            raise TraceError("the loss does not depend on any parameter that requires a gradient")
-        return loss
+    def _notes(self) -> Iterator[str]:
+        if self.attempt.real:
+            yield f"traced a real run, because {self.attempt.why}; {self.counts_hold}"
+        if self.workload.mode == "train" and not self.train:
+            yield "priced as inference: nothing in the step requires a gradient"
+        yield from self.recorder.notes
+        if self.plan is not None:
+            yield from self.plan.notes
 
     def _backward(self, loss: Tensor) -> int:
         nodes = len(nodes_of([loss]))
         liveness = self.recorder.log.liveness
-        handles = [
-            parameter.register_post_accumulate_grad_hook(lambda p: liveness.forget(p.grad))
-            for parameter in self.model.parameters()
-            if parameter.requires_grad
-        ]
+        for parameter in self.weights:
+            if parameter.requires_grad and parameter.is_leaf:
+                parameter.register_post_accumulate_grad_hook(lambda p: liveness.forget(p.grad))
         with self._errors("backward"), self.recorder, self.functions:
             loss.backward()
-        for handle in handles:
-            handle.remove()
         return nodes
 
     def _errors(self, phase: str) -> Failures:
-        return Failures(phase, self.layers, self.recorder, self.failure)
+        return Failures(phase, self.layers, self.recorder, TraceError if self.attempt.real else FailedOnMeta)
+
+
+def counts_hold(workload: Workload) -> str:
+    """The note on every trace of a real run: for which inputs its op counts hold."""
+    return f"the op counts hold for inputs like {'the random ones drawn for it' if workload.is_shape else 'these'}"
+
+
+def _set_training(model: nn.Module, train: bool) -> None:
+    if getattr(model, "training", train) != train:
+        with contextlib.suppress(NotImplementedError):  # an exported program is what it was exported as
+            model.train(train)
+
+
+def _name(model: nn.Module) -> str:
+    return str(getattr(model, "original_name", type(model).__name__))
 
 
 def _is_sparse(gradient: Tensor | None) -> bool:
     return gradient is not None and gradient.layout is torch.sparse_coo
-
-
-def _sum_of_floating(output: Any) -> Tensor | None:
-    total: Tensor | None = None
-    for tensor in pytrees.tensors(output):
-        if tensor.dtype.is_floating_point and tensor.requires_grad:
-            total = tensor.sum() if total is None else total + tensor.sum()
-    return total

@@ -44,6 +44,8 @@ class Operator:
     parameters: tuple[tuple[str, bool, Hashable, bool], ...]
     view: bool
     in_place: bool
+    #: Position and name of each argument that it writes.
+    writes: tuple[tuple[int, str], ...]
     #: Writes its first argument, returns it, and leaves its shape alone.
     returns_self: bool
     pointwise: bool
@@ -67,11 +69,13 @@ def operator(func: Any) -> Operator:
     mutable = schema.is_mutable
     aliases = any(r.alias_info is not None for r in schema.returns) or base in _HIDDEN_VIEWS
     tensor_returns = bool(schema.returns) and all(str(r.type) in ("Tensor", "List[Tensor]") for r in schema.returns)
-    written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    writes = tuple(
+        (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+    )
     returns_self = (
         mutable
         and base.endswith("_")
-        and written == [0]
+        and [position for position, _ in writes] == [0]
         and len(schema.returns) == 1
         and schema.arguments[0].name == "self"
         and str(schema.arguments[0].type) == "Tensor"
@@ -95,6 +99,7 @@ def operator(func: Any) -> Operator:
         parameters=parameters,
         view=aliases and not mutable,
         in_place=mutable,
+        writes=writes,
         returns_self=returns_self,
         pointwise=pointwise,
         functional=functional,

@@ -10,17 +10,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from placer.errors import TraceError
 from placer.tracing import layout, optimizers, pytrees
 from placer.tracing.layers import Layers
-from placer.tracing.python_calls import Uncounted
-from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
 
 
 class OptimizerSteps:
     """A context. Optimizers of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
 
-    def __init__(self, recorder: RealRecorder, layers: Layers, reachable: Reachable) -> None:
-        self.recorder, self.layers, self.reachable = recorder, layers, reachable
+    def __init__(self, recorder: RealRecorder, layers: Layers) -> None:
+        self.recorder, self.layers = recorder, layers
         self.names: list[str] = []
+        self.stepped: list[torch.optim.Optimizer] = []
         self._state_bytes: dict[int, int] = {}
         self._running: list[torch.optim.Optimizer] = []
         self._handles: list[Any] = []
@@ -42,8 +41,6 @@ class OptimizerSteps:
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if self.recorder.paused:
             return None
-        with Uncounted():
-            self.reachable.add(optimizer, type(optimizer).__name__)
         self.recorder.log.end_phase("optimizer")
         self._running.append(optimizer)
         if not _known(optimizer):
@@ -73,6 +70,7 @@ class OptimizerSteps:
             return
         self._running.pop()
         name = type(optimizer).__name__
+        self.stepped.append(optimizer)
         if name not in self.names:
             self.names.append(name)
         if _known(optimizer):

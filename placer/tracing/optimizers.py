@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from placer.errors import TraceError
 from placer.tracing import layout, pytrees
-from placer.tracing.copies import Copies
 from placer.tracing.layers import Layers
 from placer.tracing.recorder import Recorder
 
@@ -38,29 +37,21 @@ class Plan:
     custom: torch.optim.Optimizer | None = None
 
 
-def plan(optimizer: str | torch.optim.Optimizer, copies: Copies, model: nn.Module) -> Plan:
-    """Resolve a name or an instance against the copied model.
+def plan(optimizer: str | torch.optim.Optimizer, model: nn.Module) -> Plan:
+    """What a name stands for on the model's parameters, or what an instance does on its own.
 
-    ``copies.memo`` leads from the user's parameters to their copies; parameters of the optimizer that are not the
-    model's get a copy too. TraceError for a name that is not in torch.optim.
+    TraceError for a name that is not in torch.optim.
     """
     if isinstance(optimizer, str):
         kind = _class_named(optimizer)
         defaults = {n: p.default for n, p in inspect.signature(kind.__init__).parameters.items()}
         settings = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
         return Plan(kind.__name__, [([p for p in model.parameters() if p.requires_grad], settings)])
-    groups = []
-    for group in optimizer.param_groups:
-        parameters = []
-        for parameter in group["params"]:
-            if id(parameter) not in copies.memo:
-                copies.memo[id(parameter)] = copies.parameter(parameter)
-            parameters.append(copies.memo[id(parameter)])
-        groups.append((parameters, {k: v for k, v in group.items() if k != "params"}))
-    result = Plan(type(optimizer).__name__, groups)
-    if not type(optimizer).__module__.startswith("torch.optim"):
-        result.custom = _copy_of(optimizer, copies, result.notes)
-    return result
+    groups = [
+        (list(group["params"]), {k: v for k, v in group.items() if k != "params"}) for group in optimizer.param_groups
+    ]
+    own = None if type(optimizer).__module__.startswith("torch.optim") else optimizer
+    return Plan(type(optimizer).__name__, groups, custom=own)
 
 
 def _class_named(name: str) -> Any:
@@ -68,17 +59,6 @@ def _class_named(name: str) -> Any:
     if name.lower() not in classes:
         raise TraceError(f"optimizer {name!r} is not in torch.optim")
     return classes[name.lower()]
-
-
-def _copy_of(optimizer: torch.optim.Optimizer, copies: Copies, notes: list[str]) -> torch.optim.Optimizer | None:
-    for name, value in vars(optimizer).items():
-        if name.startswith("_optimizer_") and isinstance(value, dict):
-            copies.memo[id(value)] = type(value)()  # hooks of the user
-    try:
-        return copies.object(optimizer, "the optimizer")
-    except TraceError as error:
-        notes.append(f"{error}; priced like Adam")
-        return None
 
 
 def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
@@ -100,7 +80,7 @@ def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
 
 
 def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> bool:
-    """Run the user's own optimizer op by op on meta tensors."""
+    """Run the user's own optimizer op by op."""
     start = len(recorder.log)
     try:
         with recorder:

@@ -24,7 +24,7 @@ _TORCH = Path(torch.__file__).parent
 #: Files whose code does not count: what runs only because the step is traced (this package, function modes, the
 #: dispatcher's way to Python), and the optimizers, whose Python is part of what an update costs.
 _NOT_COUNTED = (
-    str(Path(__file__).parent),
+    str(Path(__file__).parents[1]),
     contextlib.__file__,
     functools.__file__,
     "<string>",

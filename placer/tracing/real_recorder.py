@@ -13,91 +13,29 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from placer import machine
-from placer.errors import TraceError
 from placer.tracing import layout, pytrees
 from placer.tracing.known_values import keeps_values
-from placer.tracing.layers import Layers
 from placer.tracing.op_arguments import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
 from placer.tracing.op_schema import operator
-from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
-from placer.tracing.undo import Undo
-
-#: The longest a real run of a step may take, in seconds.
-LIMIT_SECONDS = 5.0
-#: Free memory is looked at whenever a real run has made so many bytes of tensors.
-_LOOK_EVERY = 2**28
-#: The share of all memory that a real run leaves free, and at least what it may make before the next look.
-_LEFT_FREE = 0.05
 
 _CPU = torch.device("cpu")
-_SETTERS = frozenset({"__set__", "requires_grad_", "detach_", "set_", "swap_tensors"})
 
 
 class RealRecorder(Recorder):
-    """Runs what it records. ``undo`` protects what the step writes and does not own, before the write.
-
-    ``device`` is where the step's tensors are. Once ``limit_seconds`` of ``clock`` are over, or memory runs out, the
-    next op raises TraceError.
-    """
+    """Runs what it records, on the CPU."""
 
     real = True
-
-    def __init__(
-        self, layers: Layers, undo: Undo, clock: Callable[[], float], limit_seconds: float, device: torch.device = _CPU
-    ) -> None:
-        super().__init__(layers, undo)
-        self.clock, self.limit_seconds = clock, limit_seconds
-        self.device = device
-        self.constructor_device = self.argument_device = "cpu" if device.type == "cpu" else None
-        self._deadline = clock() + limit_seconds
-        self._looked = 0
+    argument_device = "cpu"
 
     def on_device(self, tensor: Tensor) -> bool:
         return not keeps_values(tensor)  # the host knows small integer tensors, as in a trace on meta tensors
 
-    def changing(self, func: Any, args: tuple[Any, ...]) -> None:
-        if getattr(func, "__name__", "") in _SETTERS and args and isinstance(args[0], Tensor):
-            self.undo.tensor(args[0])
-
     def skipped_functions(self, count: int) -> None:
         """None: the step really runs."""
 
-    def check_time(self) -> None:
-        """Raise TraceError once the time is over."""
-        if self.clock() > self._deadline:
-            raise TraceError(
-                f"the step can only be traced by running it once, and it takes longer than {self.limit_seconds:g} s "
-                "here; give a smaller batch"
-            )
-
-    def check_memory(self) -> None:
-        """Raise TraceError where another op could take the last of the memory: the system would end the process."""
-        if self.log.liveness.made - self._looked < _LOOK_EVERY:
-            return
-        self._looked = self.log.liveness.made
-        free, total = machine.memory("cpu")
-        if free < max(_LEFT_FREE * total, _LOOK_EVERY):
-            raise TraceError(
-                f"the step can only be traced by running it once, and {free / 1e9:.1f} GB of memory are left; "
-                "give a smaller batch"
-            )
-
     # --- dispatch -----------------------------------------------------------------------------------------------------
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        self.check_time()
-        self.check_memory()
-        with Uncounted():
-            self.undo.before(func, args, kwargs)
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.undo.made(result, (*args, *kwargs.values()))
-        return result
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         info = operator(func)
@@ -178,7 +116,7 @@ class RealRecorder(Recorder):
     def _laid_out(self, tensor: Tensor | None, spec: TensorSpec) -> Tensor:
         """The tensor in memory of its own, with the strides the trace says."""
         if tensor is None or layout.spec_of(tensor) != spec or tensor.untyped_storage().nbytes() != spec.stored_bytes:
-            fresh = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=self.device)
+            fresh = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=_CPU)
             tensor = fresh.zero_() if tensor is None else fresh.copy_(tensor)
         self.log.liveness.track(tensor, len(self.log) - 1, spec.stored_bytes)
         return tensor

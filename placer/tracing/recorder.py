@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from placer.tracing import layout
 from placer.tracing.call_log import CallLog
@@ -18,30 +19,31 @@ from placer.tracing.op_arguments import as_sequence, flatten, tensors_in
 from placer.tracing.op_schema import Operator, operator
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.trace_data import TensorSpec
-from placer.tracing.undo import Undo
 
 #: Bookkeeping of the profiler and of the dispatcher: no work of the step.
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim"})
 _COPY = torch.ops.aten.copy_.default
 _META = torch.device("meta")
+_PLAIN = (Tensor, nn.Parameter)
 
 
 class Recorder(TorchDispatchMode, ABC):
     """A context in which every op of the step goes to ``log``; ``MetaRecorder`` and ``RealRecorder`` answer the op.
 
-    ``paused``: ops run and are not recorded. ``undo`` protects tensors with values that the step writes and does not
-    own. ``original`` is the call a fused op stands for, as a ``functools.partial``, while that op is recorded.
+    ``paused``: ops run and are not recorded. ``fused``: functions that devices run as one kernel are one call.
+    ``original`` is the call a fused op stands for, as a ``functools.partial``, while that op is recorded.
     """
 
+    #: Operators that take functions (``cond``, ``flex_attention``) come here too.
+    supports_higher_order_operators = True
     #: Whether the step really runs, on real tensors.
     real: bool
-    #: Where tensors are made whatever device the step names: naming one could create its context. None: as it says.
-    constructor_device: str | None
-    argument_device: str | None
+    #: Where tensors are made that a function is told to make on some device: naming one could create its context.
+    argument_device: str
 
-    def __init__(self, layers: Layers, undo: Undo) -> None:
+    def __init__(self, layers: Layers, fused: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.layers, self.undo = layers, undo
+        self.layers, self.fused = layers, fused
         self.log = CallLog(layers)
         self.python_calls = PythonCalls()
         self.last_op = ""
@@ -87,8 +89,17 @@ class Recorder(TorchDispatchMode, ABC):
         if self.paused:
             return func(*args, **kwargs)
         with Uncounted(), torch._C.DisableTorchFunction():
+            if isinstance(func, HigherOrderOperator):
+                return self._taken_apart(func, args, kwargs)
+            if any(map(_is_made_of_others, tensors_in(args, kwargs))):
+                return NotImplemented  # its class calls for ops on those
             if func.namespace in _IGNORED_NAMESPACES:
                 return func(*args, **kwargs)
+            if torch.is_inference_mode_enabled():  # autograd, which takes composite ops apart, is left out
+                with self:
+                    result = func.decompose(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
             if func is _COPY and layout.same_memory(*args[:2]):
                 return self._copied_onto_itself(func, args, kwargs)
             if self.log.dataflow is None:
@@ -108,11 +119,17 @@ class Recorder(TorchDispatchMode, ABC):
         info = operator(func)
         self.last_op = info.name
         _, plain, _, _ = flatten(info, args, kwargs)
-        if not args[0].is_meta:
-            self.undo.tensor(args[0])  # not written, but autograd counts a version
         spec = layout.spec_of(args[0])
         self.log.record(info.name, (spec, spec), (spec,), plain, view=True)
         return args[0]
+
+    def _taken_apart(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that takes functions as eager PyTorch does, op by op."""
+        kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+        if kernel is None:
+            raise NotImplementedError(f"{func} has no eager form that could be followed op by op")
+        with self:
+            return kernel(*args, **kwargs)
 
     def _made(self, info: Operator, inputs: tuple[TensorSpec, ...], plain: tuple[Hashable, ...], result: Any) -> Any:
         """Record an op that ran."""
@@ -160,12 +177,12 @@ class Recorder(TorchDispatchMode, ABC):
         """Whether a real step has this tensor on the device being priced, so that reading it is a sync."""
 
     @abstractmethod
-    def changing(self, func: Any, args: tuple[Any, ...]) -> None:
-        """Called before a function that may set an attribute of a tensor."""
-
-    @abstractmethod
     def skipped_functions(self, count: int) -> None:
         """Count Python functions that the real step enters where its trace does not."""
+
+
+def _is_made_of_others(tensor: Any) -> bool:
+    return type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor)
 
 
 def meta_like(spec: TensorSpec) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from placer.tracing.dataflow import Connection
 
@@ -31,6 +31,9 @@ class TensorSpec:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorSpec, (self.shape, self.stride, self.dtype)
 
     @cached_property
     def numel(self) -> int:
@@ -64,8 +67,7 @@ class TensorSpec:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class OpCall:
+class OpCall(NamedTuple):
     """One operator call of a step.
 
     ``op`` is the dispatcher's name without the overload (``aten::addmm``), or the name of a fused op: the public name
@@ -91,8 +93,7 @@ class OpCall:
     syncs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEvent:
+class MemoryEvent(NamedTuple):
     """Memory allocated or freed during a step: ``nbytes`` bytes for ``buffer`` by call number ``call``.
 
     With ``nbytes`` 0 the buffer is freed before call number ``call``. Buffers never freed (gradients, what the step
@@ -144,6 +145,11 @@ class Trace:
     dataflow: tuple[Connection, ...] = field(default=(), repr=False, hash=False)
     batch_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     output_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
+    #: Whether the step was traced by running it, on tensors with values.
+    real: bool = False
+    #: Of an optimizer whose step evaluates the model as often as it needs to: the least, the usual and the most times.
+    #: The trace is that of the usual number.
+    evaluations: tuple[int, int, int] | None = None
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
     #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``).

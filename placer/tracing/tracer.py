@@ -1,39 +1,41 @@
-"""Traces one step of a workload: on meta tensors, or in a real run where meta tensors cannot follow it."""
+"""Traces one step of a workload in a forked child: on tensors without values, or for real where those cannot follow.
+
+The user's objects are used as they are, and may change there; only the trace comes back. Where no child can be forked,
+the same happens in this process, to deep copies.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TypeAlias
 
-from torch import nn
+from torch import Tensor
 
 from placer import machine
 from placer.errors import TraceError, first_line
-from placer.tracing.copies import unwrap
+from placer.tracing import child, copies, stand_ins
+from placer.tracing.attempt import Attempt
 from placer.tracing.device_kind import DeviceKind
-from placer.tracing.isolation import isolated
-from placer.tracing.layers import Layers
+from placer.tracing.isolation import isolated, same_state
 from placer.tracing.model_step import ModelStep
-from placer.tracing.real_recorder import LIMIT_SECONDS, RealRecorder
-from placer.tracing.step_function import counts_hold, trace_function
+from placer.tracing.reachable import Reachable
+from placer.tracing.step_function import FunctionStep
 from placer.tracing.trace_data import Trace
-from placer.tracing.undo import Undo
-from placer.tracing.unfollowed import Unfollowed, ValueUnknown
-from placer.workload import compiled_inside, compiled_mode
+from placer.workload import Workload, compiled_inside, compiled_mode, spread_over_processes, unwrap
 
-if TYPE_CHECKING:
-    from placer.workload import Workload
+#: A trace, and the kinds of devices that run other ops, each with a note or "".
+_Found: TypeAlias = tuple[Trace, dict[str, str]]
 
-#: Tracing replaces hooks and imports of the process: one step at a time.
+#: In this process, tracing replaces hooks and imports for all threads: one step at a time.
 _one_at_a_time = threading.RLock()
 
 
 def _after_fork() -> None:
-    """Replace the lock in the child, where the thread that held it does not exist."""
+    """Replace the lock in a child, where the thread that held it does not exist."""
     global _one_at_a_time
     _one_at_a_time = threading.RLock()
 
@@ -42,37 +44,84 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def trace(
-    workload: Workload, *, limit_seconds: float = LIMIT_SECONDS, clock: Callable[[], float] = time.perf_counter
-) -> Trace:
+def trace(workload: Workload, *, limit_seconds: float = child.LIMIT_SECONDS) -> Trace:
     """The ordered op calls of one step of ``workload``, without running it where that is possible.
 
-    Meta tensors (shapes without values) follow most networks. Where they cannot (a step that reads values, TorchScript,
-    custom ops), a copy of the model runs the step once, for real, on the CPU; a step function runs as it is. A real run
-    may take ``limit_seconds`` of ``clock``, and ``Trace.notes`` says that there was one. A step that runs other ops on
-    other kinds of devices is traced once more for each of them, with the same limit: see ``Trace.on``. Where that
-    fails, the first trace stands for all of them, and its notes say so.
+    Tensors without values follow most networks. Where they cannot (a step that reads values, TorchScript, custom ops),
+    and for step functions, the step runs once, for real, on one thread of the CPU: ``Trace.real`` and its notes say so.
+    A step that runs other ops on other kinds of devices is traced once more for each of them: see ``Trace.on``. Where
+    that fails, the first trace stands for all of them, and its notes say so. Each attempt may take ``limit_seconds``.
 
-    The model, its inputs, the optimizer and every global state stay as they were, also when tracing fails. Raises
-    TraceError when the step raises, takes too long, or cannot be copied.
+    Nothing of the user's changes. Raises TraceError when the step raises, ends its process or takes too long.
     """
-    with _one_at_a_time:
-        kind = DeviceKind(_own_kind(workload))
-        found = _traced(workload, kind, limit_seconds, clock)
-        others: dict[str, Trace] = {}
-        for name, note in sorted(kind.others.items()):
-            try:
-                other = _traced(workload, DeviceKind(name), limit_seconds, clock)
-            except TraceError as error:
-                failed = f"what {name} runs instead of some ops could not be traced: {first_line(error)}"
-                found = dataclasses.replace(found, notes=(*found.notes, failed))
-                continue
+    for module in workload.modules:
+        spread = spread_over_processes(unwrap(module))
+        if spread is not None:  # a process that only traces must not exchange tensors with others
+            raise TraceError(spread)
+    found, differing = _traced(workload, "cpu", limit_seconds)
+    others: dict[str, Trace] = {}
+    notes = [*found.notes, *_eager_all_the_same(workload, found)]
+    for name, note in sorted(differing.items()):
+        try:
+            other, _ = _traced(workload, name, limit_seconds)
+        except TraceError as error:
+            notes.append(f"what {name} runs instead of some ops could not be traced: {first_line(error)}")
+        else:
             others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
-        if workload.loop_calls:
-            found = dataclasses.replace(found, loop_calls=workload.loop_calls)
-            others = {n: dataclasses.replace(other, loop_calls=workload.loop_calls) for n, other in others.items()}
-        said = tuple(_eager_all_the_same(workload, found))
-        return dataclasses.replace(found, others=others, notes=(*found.notes, *said)) if others or said else found
+    return dataclasses.replace(found, others=others, notes=tuple(notes))
+
+
+def trace_here(workload: Workload) -> Trace:
+    """The trace of one step on copies, in this process: what the step does to what is not copied stays."""
+    return _first_success(workload, "cpu", partial(_on_copies, workload))[0]
+
+
+def _traced(workload: Workload, kind: str, limit_seconds: float) -> _Found:
+    """The trace for one kind of device."""
+
+    def run(attempt: Attempt) -> _Found:
+        hosted = stand_ins.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
+        try:
+            return child.call(partial(_step, workload, attempt, hosted), limit_seconds=limit_seconds)
+        except child.NoChild:
+            return _on_copies(workload, attempt)
+
+    return _first_success(workload, kind, run)
+
+
+def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Found]) -> _Found:
+    """What the first attempt that succeeds finds. Raises the error of the last one."""
+    attempt = Attempt(kind, real=workload.is_step_function)
+    while True:
+        try:
+            return run(attempt)
+        except TraceError as error:
+            following = attempt.after(error, workload.may_infer)
+            if following is None:
+                raise
+            attempt = following
+
+
+def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor]) -> _Found:
+    """Run one step on the workload's own objects, which change."""
+    kind = DeviceKind(attempt.kind)
+    step = FunctionStep if workload.is_step_function else ModelStep
+    with isolated():
+        return step(workload, attempt, kind, hosted).run(), kind.others
+
+
+def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
+    with _one_at_a_time, same_state():
+        return _step(copies.copied(workload, attempt.real), attempt, {})
+
+
+def _held(workload: Workload, real: bool) -> list[Tensor]:
+    """The tensors that a step reads, as far as a child may need their values."""
+    found = Reachable(inputs=(workload.args, workload.kwargs), modules=list(workload.modules))
+    if real:
+        found = Reachable(step=workload.target, inputs=(workload.args, workload.kwargs), loss=workload.loss,
+                          modules=list(workload.modules), optimizer=workload.optimizer)  # fmt: skip
+    return [*stand_ins.of_modules(found.modules.values()), *found.tensors]
 
 
 def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:
@@ -86,73 +135,3 @@ def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:
         inside.insert(0, "the module of the step function")
     if inside:
         yield f"priced as an eager step, though parts of it are compiled: {', '.join(inside[:3])}"
-
-
-def _own_kind(workload: Workload) -> str:
-    """The kind of device a step is traced for first: a step function runs where its modules are, as it is there."""
-    if not workload.is_step_function:
-        return "cpu"
-    kinds = (p.device.type for module in workload.modules for p in module.parameters() if not p.is_meta)
-    return next(kinds, "cpu")
-
-
-def _traced(workload: Workload, kind: DeviceKind, limit_seconds: float, clock: Callable[[], float]) -> Trace:
-    if workload.is_step_function or not isinstance(workload.target, nn.Module):
-        return trace_function(workload, kind, limit_seconds, clock)
-    original = unwrap(workload.target)
-    undo = Undo()  # the loss is the user's own function, and may write to what it closes over
-    with isolated():
-        try:
-            return _followed(workload, original, undo, kind)
-        except Unfollowed as why:
-            return _real_run(workload, original, undo, kind, why, limit_seconds, clock)
-        finally:
-            undo.restore()
-
-
-def _followed(workload: Workload, original: nn.Module, undo: Undo, kind: DeviceKind) -> Trace:
-    """Trace on meta tensors. Raises Unfollowed where they cannot follow the step."""
-    try:
-        return ModelStep(workload, original, undo, kind).run()
-    except ValueUnknown as unknown:
-        # It may be a constant, such as a solver's points in time, or drawn to drop layers: let those keep their values.
-        try:
-            return ModelStep(workload, original, undo, kind, floats=True).run()
-        except TraceError:
-            raise unknown from None
-
-
-def _real_run(
-    workload: Workload,
-    original: nn.Module,
-    undo: Undo,
-    kind: DeviceKind,
-    why: Unfollowed,
-    limit_seconds: float,
-    clock: Callable[[], float],
-) -> Trace:
-    if any(p.is_meta for p in original.parameters()):
-        raise TraceError(f"{why}, and a model on the meta device cannot run: give it values") from why
-    _check_room(original, workload.mode == "train")
-    if workload.draw is not None:
-        workload.draw()
-    undo.restore()
-
-    def recorder(layers: Layers) -> RealRecorder:
-        return RealRecorder(layers, undo, clock, limit_seconds)
-
-    step = ModelStep(workload, original, undo, kind, real=recorder)
-    reason = str(why) if isinstance(why, ValueUnknown) or why.__cause__ is None else f"on tensors without values {why}"
-    step.copies.notes.insert(0, f"traced a real run of a copy, because {reason}; {counts_hold(workload)}")
-    return step.run()
-
-
-def _check_room(model: nn.Module, train: bool) -> None:
-    """Raise TraceError where free memory cannot hold a real copy: its values, and gradients in training."""
-    size = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())) * (2 if train else 1)
-    free = machine.memory("cpu")[0]
-    if size > free:
-        raise TraceError(
-            f"the step can only be traced by running a copy, which needs {size / 1e9:.1f} GB of memory; "
-            f"{free / 1e9:.1f} GB are free"
-        )

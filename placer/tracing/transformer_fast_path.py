@@ -1,7 +1,7 @@
 """The inference fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention, one fused op each.
 
-Their forwards refuse the fast path on meta tensors and under function modes. The classes here take it on the copy,
-under the other conditions that the forwards check.
+Their forwards refuse the fast path on meta tensors and under function modes. The classes here take it, under
+the other conditions that the forwards check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import layout
-from placer.tracing.copies import has_hooks
 from placer.tracing.fused_call import inference_call
 from placer.tracing.op_schema import dtype_name
 from placer.tracing.recorder import Recorder
@@ -120,18 +119,19 @@ def _needs_grad(tensors: tuple[Any, ...]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
-def install(original: nn.Module, copy: nn.Module, recorder: Recorder, autocast: bool) -> None:
-    """Give the layers of the copy that would take a fast path the class that records it.
+def install(model: nn.Module, recorder: Recorder, autocast: bool) -> None:
+    """Give the layers that would take a fast path the class that records it.
 
     Hooks of the user anywhere in an encoder layer, and autocast, switch the fast path off in real runs.
     """
     if autocast:
         return
-    for theirs, ours in zip(original.modules(), copy.modules(), strict=True):
-        if type(ours) is nn.TransformerEncoderLayer and not any(has_hooks(m) for m in theirs.modules()):
-            ours.__class__ = _EncoderLayer
-        elif type(ours) is nn.MultiheadAttention:
-            ours.__class__ = _Attention
+    for module in model.modules():
+        if type(module) is nn.TransformerEncoderLayer and not any(m._forward_hooks or m._forward_pre_hooks
+                                                                  for m in module.modules()):  # fmt: skip
+            module.__class__ = _EncoderLayer
+        elif type(module) is nn.MultiheadAttention:
+            module.__class__ = _Attention
         else:
             continue
-        ours.__dict__["placer_recorder"] = recorder
+        module.__dict__["placer_recorder"] = recorder

@@ -1,6 +1,5 @@
-"""What to run: checks and freezes a workload, loads command line targets, and tells whether two models are alike."""
+"""What to run: checks and freezes a workload, and loads command line targets."""
 
-from placer.workload.compiled_modules import compiled_inside, compiled_mode
 from placer.workload.description import describe_inputs, describe_workload
 from placer.workload.exported import load_exported
 from placer.workload.job import Job, Part
@@ -15,18 +14,12 @@ from placer.workload.machine_arguments import (
     strict,
 )
 from placer.workload.randomness import same_order, same_randomness
-from placer.workload.signature import (
-    callable_signature,
-    module_signature,
-    optimizer_signature,
-    signature,
-    without_sizes,
-)
 from placer.workload.split import CpuPart, check_on_cpu, cpu_part, embedding_tables, weight_share
+from placer.workload.step_loss import loss_of
 from placer.workload.target import load_target
-from placer.workload.watch import Watch
 from placer.workload.workload import Data, Workload
 from placer.workload.workload_arguments import make_workload, optimizer_classes
+from placer.workload.wrapped import compiled_inside, compiled_mode, spread_over_processes, unwrap
 
 __all__ = [
     "MEASURE",
@@ -36,9 +29,7 @@ __all__ = [
     "Job",
     "Loading",
     "Part",
-    "Watch",
     "Workload",
-    "callable_signature",
     "check_available",
     "check_choice",
     "check_devices",
@@ -51,15 +42,14 @@ __all__ = [
     "embedding_tables",
     "load_exported",
     "load_target",
+    "loss_of",
     "make_workload",
-    "module_signature",
     "optimizer_classes",
-    "optimizer_signature",
     "override",
     "same_order",
     "same_randomness",
-    "signature",
+    "spread_over_processes",
     "strict",
+    "unwrap",
     "weight_share",
-    "without_sizes",
 ]

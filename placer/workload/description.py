@@ -22,7 +22,6 @@ def describe_workload(workload: Workload) -> dict[str, Any]:
         "data": workload.data,
         "autocast": None if workload.autocast is None else str(workload.autocast).removeprefix("torch."),
         **({} if workload.loading is None else {"loading": vars(workload.loading)}),
-        "parameters": sum(p.numel() for module in workload.modules for p in module.parameters()),
     }
 
 

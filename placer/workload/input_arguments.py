@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from placer.nest import is_namedtuple, tensors
 
 
-def make_inputs(batch_shape: Any, example: Any, is_step_function: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of one step, from ``batch_shape`` or from ``example``."""
+def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of one step of ``model``, from ``batch_shape`` or from ``example``.
+
+    A mapping is taken for keyword arguments, unless only the mapping itself is what the model takes.
+    """
     if batch_shape is not None and example is not None:
         raise ValueError("give batch_shape or example, not both: an example already says its shapes and dtypes")
     if batch_shape is not None:
-        return tuple(torch.empty(shape, dtype=torch.float32, device="meta") for shape in read_shapes(batch_shape)), {}
-    if example is None:
-        if is_step_function:
+        return tuple(_shaped(shape, batch_shape) for shape in read_shapes(batch_shape)), {}
+    if example is None or (isinstance(example, (tuple, list, Mapping)) and not example):
+        if not isinstance(model, nn.Module) or _takes(model, (), {}):
             return (), {}
         raise ValueError("the input is missing: give batch_shape, like (32, 84), or example, a nest of tensors")
     if next(tensors(example), None) is None:
@@ -27,8 +31,27 @@ def make_inputs(batch_shape: Any, example: Any, is_step_function: bool) -> tuple
     if isinstance(example, tuple) and not is_namedtuple(example):
         return example, {}
     if isinstance(example, Mapping) and all(isinstance(key, str) for key in example):
-        return (), dict(example)
+        by_name = dict(example)
+        if _takes(model, (), by_name) or not _takes(model, (example,), {}):
+            return (), by_name
     return (example,), {}
+
+
+def _takes(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call with these arguments is one that the signature of the model, or step, allows."""
+    called = model.forward if isinstance(model, nn.Module) else model
+    try:
+        inspect.signature(called).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _shaped(shape: tuple[int, ...], batch_shape: Any) -> Tensor:
+    try:
+        return torch.empty(shape, dtype=torch.float32, device="meta")
+    except RuntimeError as error:
+        raise ValueError(f"batch_shape {batch_shape!r} is larger than any tensor can be") from error
 
 
 def read_shapes(batch_shape: Any) -> tuple[tuple[int, ...], ...]:

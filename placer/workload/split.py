@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from placer.workload.input_arguments import kind_of
 from placer.workload.workload import Workload
+from placer.workload.wrapped import unwrap
 
 #: Most names that a message lists.
 _SHOWN = 8
@@ -109,8 +110,7 @@ def weight_share(workload: Workload, names: Iterable[str]) -> float:
 
 def _model(workload: Workload) -> nn.Module:
     (model,) = workload.modules
-    inner = getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, nn.Module) else model
+    return cast(nn.Module, unwrap(model))
 
 
 def _within(path: str, name: str) -> bool:

@@ -1,8 +1,8 @@
 """TARGET of the command line -> a model: ``package.module:attribute`` or ``file.py:attribute``.
 
 The attribute is an ``nn.Module`` or ``Job`` instance, a class or a factory; the last two are called without arguments.
-Importing the target runs its code, as ``python file.py`` would, under another ``__name__``. Random numbers for large
-tensors are deferred, and often never drawn: a model's price depends on its shapes.
+Importing the target runs its code, as ``python file.py`` would, under another ``__name__``. Large weights
+get no random numbers: a model's price depends on its shapes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import itertools
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,26 +21,19 @@ from typing import Any
 from torch import nn
 
 from placer.errors import TargetError
-from placer.workload.deferred_init import DeferredInit
 from placer.workload.job import Job
+from placer.workload.undrawn import Undrawn
 
 _FORM = "TARGET is package.module:attribute or file.py:attribute"
 
 
 def load_target(target: str) -> tuple[nn.Module | Job, Callable[[], None]]:
-    """The model or job a target names, and a function that draws its deferred random numbers.
+    """The model or job a target names, and a function that draws the random numbers that its weights have not got.
 
-    Code that raises while numbers are deferred runs a second time without. Raises TargetError, with the reason in one
-    line.
+    Raises TargetError, with the reason in one line.
     """
-    deferred = DeferredInit()
-    try:
-        with deferred:
-            return _loaded(target), deferred.draw
-    except TargetError:
-        if not deferred:
-            raise
-    return _loaded(target), lambda: None
+    with Undrawn() as undrawn:
+        return _loaded(target), undrawn.draw
 
 
 def _loaded(target: str) -> nn.Module | Job:
@@ -62,15 +57,32 @@ def _is_file(source: str) -> bool:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"there is no file {path}; {_FORM}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = _module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file; {_FORM}")
     module = importlib.util.module_from_spec(spec)
     _search_first(path.resolve().parent)  # files beside it are importable, as for ``python file.py``
-    sys.modules[path.stem] = module  # dataclasses and pickling look their module up there
+    sys.modules[name] = module  # dataclasses and pickling look their module up there
     loader = spec.loader
     _guarded(lambda: loader.exec_module(module), str(path))
     return module
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name, so that other processes find its classes; another one where a module has that."""
+    stem = re.sub(r"\W", "_", path.stem)
+    names = (f"placer_target_{stem}_{number}" for number in itertools.count(1))
+    return next(name for name in itertools.chain([stem], names) if _is_free(name, path))
+
+
+def _is_free(name: str, path: Path) -> bool:
+    """Whether no module has this name, or that of this very file."""
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # a module without a specification, like __main__
+        return False
+    return found is None or (found.has_location and Path(str(found.origin)).resolve() == path.resolve())
 
 
 def _import_module(name: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from placer.workload.compiled_modules import compiled_mode
+from placer.nest import tensors
 from placer.workload.loading import Loading
-from placer.workload.signature import callable_signature, optimizer_signature, signature
+from placer.workload.wrapped import compiled_mode
 
 Mode = Literal["train", "infer"]
 Data = Literal["host", "pinned", "device"]
@@ -23,12 +23,13 @@ class Workload:
     """One step of somebody's model, and how many such steps will follow.
 
     ``args`` and ``kwargs`` hold the example input: the user's own tensors, or meta float32 tensors made from
-    ``batch_shape``. ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step
-    function that was given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode``
-    is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights whose initialisation is deferred, for
-    a step that has to run (see ``DeferredInit``). ``loading`` is what each step waits for, and ``loop_calls`` how many
-    Python functions the loop around it enters. ``on_cpu`` are the submodules that stay on the CPU while the rest runs
-    on an accelerator.
+    ``batch_shape``. ``mode_given`` tells a mode that the caller gave from one that was read off the model.
+    ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step function that was
+    given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode`` is a guess;
+    ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step that has
+    to run (see ``Undrawn``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python
+    functions the loop around it enters. ``on_cpu`` are the submodules that stay on the CPU while the rest runs on an
+    accelerator.
     """
 
     target: Callable[..., Any]
@@ -36,6 +37,7 @@ class Workload:
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     mode: Mode = "train"
+    mode_given: bool = False
     loss: Callable[..., Any] | None = None
     optimizer: str | torch.optim.Optimizer | None = None
     steps: int | None = None
@@ -59,19 +61,12 @@ class Workload:
         """The mode of ``torch.compile`` that the target was given; None where it was not."""
         return compiled_mode(self.target)
 
-    @cached_property
-    def signature(self) -> Hashable:
-        """All but the model and the values of tensors: equal for workloads that cost the same on equal models."""
-        return (
-            self.mode,
-            self.data,
-            self.autocast,
-            self.steps,
-            callable_signature(self.loss),
-            optimizer_signature(self.optimizer),
-            signature(self.args),
-            signature(self.kwargs),
-            self.loading,
-            self.loop_calls,
-            self.compiled,
-        )
+    @property
+    def may_infer(self) -> bool:
+        """Whether a step that cannot train is priced as inference: nobody said that it trains."""
+        return self.mode == "train" and not self.mode_given and not self.is_step_function
+
+    @property
+    def is_shape(self) -> bool:
+        """Whether an input is only a shape, without values."""
+        return any(tensor.is_meta for tensor in tensors((self.args, self.kwargs)))

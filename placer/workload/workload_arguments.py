@@ -50,7 +50,7 @@ def make_workload(
         raise TypeError(f"model must be an nn.Module or a callable that performs one step, not {kind_of(model)}")
     is_step_function = not isinstance(model, nn.Module)
     checked_mode = check_mode(mode) if mode is not None else _default_mode(model)
-    args, kwargs = make_inputs(batch_shape, example, is_step_function)
+    args, kwargs = make_inputs(batch_shape, example, model)
     if loss is not None and not callable(loss):
         raise TypeError(f"loss must be a callable on the model's output, or None, not {kind_of(loss)}")
     if loss is not None and is_step_function:
@@ -61,6 +61,7 @@ def make_workload(
         args=args,
         kwargs=kwargs,
         mode=checked_mode,
+        mode_given=mode is not None,
         loss=loss if checked_mode == "train" else None,
         optimizer=_optimizer(optimizer, checked_mode, is_step_function),
         steps=check_steps(steps),
@@ -109,8 +110,8 @@ def check_steps(steps: object) -> int | None:
 
 
 def _default_mode(model: Callable[..., Any]) -> Mode:
-    """The mode of a model is its ``training`` flag; a step function trains unless told otherwise."""
-    return "train" if not isinstance(model, nn.Module) or model.training else "infer"
+    """The mode of a model is its ``training`` flag (frozen TorchScript has none); a step function trains."""
+    return "train" if not isinstance(model, nn.Module) or getattr(model, "training", False) else "infer"
 
 
 def _modules(model: Callable[..., Any], modules: Any) -> tuple[nn.Module, ...]:

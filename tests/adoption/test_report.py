@@ -71,6 +71,13 @@ def told(question: Question, run: Callable[[], object]) -> str:
     return session.report()
 
 
+def test_a_report_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(Question())
+    session.failure = "\x1b[2J"
+    session._at_exit()
+    assert capsys.readouterr().err == "\nplacer: nothing was watched: \ufffd[2J\n"
+
+
 def one_line(text: str) -> str:
     return " ".join(text.split())
 

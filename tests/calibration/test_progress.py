@@ -33,6 +33,11 @@ def test_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_note_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress.on_terminal().note("cuda: \x1b[2J\nfake")
+    assert capsys.readouterr().err == "placer: cuda: \ufffd[2J\ufffdfake\n"
+
+
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     drive(silent())
     assert capsys.readouterr() == ("", "")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from placer import decision as deciding
 from placer.cli import main
 
 NETS = """
@@ -33,7 +32,6 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     path = tmp_path / "nets_for_cli.py"
     path.write_text(NETS)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    deciding.plans.clear()
     yield str(path)
     sys.modules.pop("nets_for_cli", None)
 

@@ -136,9 +136,23 @@ def test_a_gpu_that_calibration_could_not_use(run: Run, calibrated: Profile, a10
     gpu = found["devices"][1]
     assert (gpu["usable"], gpu["reason"]) == (False, reason)
     assert found["broken"] == []
-    assert any("to use cuda: install a torch that is built for its compute capability" in n for n in found["next"])
+    assert any("to use cuda: see the reason above" in line for line in found["next"])
     assert "placer calibrate" not in found["next"]
     assert f"cannot be used: {reason}" in " ".join(run("doctor").stdout.split())
+
+
+@pytest.mark.parametrize(("driver", "reason", "remedy"), [
+    ("11.8", "an old one", "update its driver, or install a torch for an older CUDA"),
+    ("13.0", "no kernel, whatever the driver", "install a torch that is built for its compute capability"),
+])  # fmt: skip
+def test_versions_say_what_helps_and_no_word_of_the_reason(
+    run: Run, calibrated: Profile, a100: None, monkeypatch: pytest.MonkeyPatch, driver: str, reason: str, remedy: str
+) -> None:
+    profile.save(dataclasses.replace(calibrated, fits=tuple(f for f in calibrated.fits if f.device == "cpu")))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(machine, "unsupported", lambda _: reason)
+    monkeypatch.setattr(machine, "describe_driver", lambda: {"driver": "1", "cuda": driver, "gpus": []})
+    assert any(f"to use cuda: {remedy};" in line for line in report(run)["next"])
 
 
 @pytest.mark.parametrize(("built_for", "advice"), [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,22 @@ def job(tmp_path: Path) -> str:
         "    return placer.Job([acting, placer.Part('learning', net, (64, 8), count=10)], repeats=50)\n"
     )
     return f"{path}:rollouts"
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> str:
+    path = tmp_path / "apart.py"
+    path.write_text(
+        "import placer\n"
+        "from torch import nn\n\n"
+        "def learner():\n"
+        "    layers = nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4)\n"
+        "    net = nn.Sequential(*layers)\n"
+        "    rollout = placer.Part('rollout', net, (8, 8), count=2048, mode='infer')\n"
+        "    update = placer.Part('update', net, (4096, 8), count=320, mode='train')\n"
+        "    return placer.Job([rollout, update], apart=True)\n"
+    )
+    return f"{path}:learner"
 
 
 def test_text_and_json(run: Run, job: str) -> None:
@@ -51,6 +68,25 @@ def test_a_sweep_over_the_count_of_a_part_and_over_repeats(run: Run, job: str) -
     assert seconds[2] - seconds[1] == pytest.approx(2 * (seconds[1] - seconds[0]))
     swept = json.loads(run("explain", job, *OWN, "--sweep", "repeats=1:4", "--format", "json").stdout)
     assert [row["repeats"] for row in swept["rows"]] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("over", ["repeats=1000:2000", "update.batch=4096:8192", "rollout.count=1024:2048"])
+def test_a_sweep_of_a_job_whose_parts_may_be_apart_says_so(run: Run, apart: str, over: str) -> None:
+    swept = json.loads(run("explain", apart, *OWN, "--sweep", over, "--format", "json").stdout)
+    assert {(row["choice"], row["verdict"]) for row in swept["rows"]} == {("apart", "apart")}
+    for row in swept["rows"]:
+        assert row["apart"]["step_seconds"] < min(device["step_seconds"] for device in row["devices"].values())
+    text = run("explain", apart, *OWN, "--sweep", over).stdout
+    assert "apart at every" in text
+    assert re.search(r"cpu +90% between .* apart +90% between", text)
+
+
+def test_parts_that_are_apart_only_at_some_values(run: Run, apart: str) -> None:
+    swept = json.loads(run("explain", apart, *OWN, "--sweep", "repeats=1:2048", "--format", "json").stdout)
+    assert swept["crossovers"][0] == {"repeats": 1, "choice": "cpu"}  # a context takes longer
+    assert swept["crossovers"][-1]["choice"] == "apart"
+    assert "apart" not in swept["rows"][0]
+    assert "; apart from " in run("explain", apart, *OWN, "--sweep", "repeats=1:2048").stdout
 
 
 def test_the_page_has_the_sweep(run: Run, job: str, tmp_path: Path) -> None:

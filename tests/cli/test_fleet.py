@@ -10,7 +10,8 @@ import pytest
 from click.testing import Result
 
 from placer import errors
-from placer.cli import machines
+from placer.cli import fleet, machines
+from placer.fleets import Machine
 from placer.profile import Profile, load_cached, shipped_folder
 
 Run = Callable[..., Result]
@@ -195,6 +196,15 @@ def test_what_could_not_be_done_is_one_line(
     run: Run, target: tuple[str, ...], arguments: tuple[str, ...], says: str
 ) -> None:
     assert says in run(*target, *EPYC, *arguments, code=1).stderr
+
+
+def test_where_prices_come_from_is_told_by_the_machine_and_not_by_its_note(host: Profile) -> None:
+    given = Machine("a", host, price=1.0, note="price of fame")
+    listed = Machine("b", host, price=1.0, priced="2026-11-01")
+    here = Machine("here", host)
+    assert fleet._notes(here, [given]) == ["prices per hour are as given"]
+    assert fleet._notes(here, [listed]) == ["prices on demand are those of SkyPilot's catalog of 2026-11-01"]
+    assert machines.priced([listed], {"b": 2.0}, here)[0].priced == ""
 
 
 def test_batch_is_needed(run: Run, nets: str) -> None:

@@ -10,6 +10,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import click
 import pytest
 from click.testing import Result
 
+from placer import machine, profile
 from placer.cli import main
 from placer.profile import Profile
 
@@ -131,11 +133,35 @@ def here(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_command_that_is_printed_works(arguments: list[str], here: None, run: Callable[..., Result]) -> None:
     unknown = [word for word in arguments if "{" in word]
     assert not unknown, f"say in EXAMPLES what {unknown} could be"
+    try_out(arguments, run)
+
+
+def try_out(arguments: list[str], run: Callable[..., Result]) -> None:
+    """Run the command; of one that measures, and of one that writes, only its options are read."""
     name, *others = arguments
     if name in MEASURES or (name == "profile" and others and others[0] in ("import", "export")):
         COMMANDS[name].make_context(name, others)
         return
     run(*arguments)
+
+
+@pytest.mark.parametrize("state", ["calibrated", "stale", "missing", "a GPU that nobody calibrated"])
+def test_commands_that_doctor_prints_work(
+    state: str, here: None, calibrated: Profile, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are printed, names and all."""
+    if state == "stale":
+        profile.save(replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"}))
+    elif state == "missing":
+        profile.default_path().unlink()
+    elif state == "a GPU that nobody calibrated":
+        profile.save(replace(calibrated, fits=tuple(fit for fit in calibrated.fits if fit.device == "cpu")))
+        gpu = {"device": "cuda", "name": "Some 'GPU' 1", "memory_bytes": 10**9}
+        monkeypatch.setattr(machine, "describe_accelerators", lambda: [gpu])
+    found = [command_in(match[1]) for match in PRINTED.finditer(run("doctor").stdout)]
+    assert found
+    for arguments in found:
+        try_out(arguments, run)
 
 
 def test_commands_are_found_in_sentences() -> None:

@@ -45,6 +45,14 @@ def test_every_device_of_profiles_beside_is_added(handmade_profile: Profile) -> 
     assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
 
 
+def test_profiles_of_one_name_are_told_apart_by_their_folders(handmade_profile: Profile) -> None:
+    paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
+    beside = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
+    assert named(compare(handmade_profile, devices=("cpu",), here=False, beside=beside)) == [
+        "cpu", "cpu@a/profile", "cpu@runs/b/profile", "cpu@b/profile", "cpu@lab", "cpu@profile", "cpu@profile (2)",
+    ]  # fmt: skip
+
+
 def test_a_gpus_maker_is_no_part_of_its_name() -> None:
     names = {"NVIDIA GeForce RTX 4090": "RTX 4090", "NVIDIA A100": "A100", "AMD Instinct MI210": "Instinct MI210",
              "Intel(R) Arc(TM) A770": "Arc(TM) A770", "Apple M1": "M1", "Tesla T4": "Tesla T4"}  # fmt: skip

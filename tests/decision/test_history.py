@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,34 @@ def test_processes_writing_together_do_not_mix_lines() -> None:
     assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0, 0]
     lines = history.history_path().read_text().splitlines()
     assert len([json.loads(line) for line in lines]) == 300
+
+
+def test_what_is_written_while_the_file_is_trimmed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_BYTES", 4000)
+    monkeypatch.setattr(history, "PATIENCE", 60.0)
+    replace, others = history.replace_file, list[threading.Thread]()
+
+    def slow_replace(path: Path, data: bytes) -> None:
+        others.append(threading.Thread(target=history.record, args=({"other": len(others)},)))
+        others[-1].start()
+        others[-1].join(0.3)  # long enough to write, where nothing keeps it from that
+        replace(path, data)
+
+    monkeypatch.setattr(history, "replace_file", slow_replace)
+    for number in range(100):
+        history.record({"number": number})
+    for other in others:
+        other.join()
+    assert len(others) - 1 in [entry.get("other") for entry in history.last(1000)]
+
+
+def test_a_lock_that_is_not_given_back_does_not_stop_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    history.record({"number": 1})
+    monkeypatch.setattr(history, "PATIENCE", 0.0)
+    with history._alone(history.history_path()):
+        assert history.record({"number": 2}) == "another process does not end writing the history"
+    history.record({"number": 3})
+    assert [entry["number"] for entry in history.last(9)] == [1, 3]
 
 
 def test_lines_are_found_by_what_they_contain() -> None:

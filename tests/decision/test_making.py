@@ -1,4 +1,4 @@
-"""Plans made, found again, and errors of any kind as one."""
+"""Plans made, and errors of any kind as one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from placer.errors import PlacerError, TraceError
 from placer.profile import Profile
 from placer.workload import make_workload
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 @pytest.fixture
 def request_of(calibrated: Profile) -> Callable[..., Request]:
@@ -26,19 +24,16 @@ def request_of(calibrated: Profile) -> Callable[..., Request]:
     return made
 
 
-def test_a_plan_is_made_once(request_of: Callable[..., Request]) -> None:
+def test_a_plan_for_a_request_is_that_of_its_workload(request_of: Callable[..., Request]) -> None:
     model = nn.Linear(8, 2)
-    plan, is_news = plan_for(request_of(model))
-    assert is_news
-    assert plan_for(request_of(model)) == (plan, False)
-    assert plan_for(request_of(nn.Linear(8, 3)))[1]
+    plan = plan_for(request_of(model))
     made = make_plan(make_workload(model, (4, 8)), request_of(model).comparison())
-    assert made.predictions["cpu"].priced == plan.predictions["cpu"].priced
+    assert made.predictions["cpu"].step_seconds == plan.predictions["cpu"].step_seconds
 
 
 def test_what_is_measured_is_measured_only_where_asked(request_of: Callable[..., Request]) -> None:
-    assert not plan_for(request_of(nn.Linear(8, 2)))[0].measured
-    assert not plan_for(request_of(nn.Linear(8, 2), "always"))[0].measured  # one device has nobody to race
+    assert not plan_for(request_of(nn.Linear(8, 2))).measured
+    assert not plan_for(request_of(nn.Linear(8, 2), "always")).measured  # one device has nobody to race
 
 
 def test_whatever_fails_is_one_kind_of_error(

@@ -20,8 +20,6 @@ from placer.profile.profile import Profile
 from placer.tracing import trace
 from placer.workload import make_workload
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 def model(units: int = 8) -> nn.Module:
     return nn.Sequential(nn.Linear(4, units), nn.ReLU(), nn.Linear(units, 1))

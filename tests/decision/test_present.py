@@ -13,8 +13,6 @@ from placer import decision as deciding
 from placer import machine, profile
 from placer.profile import Profile
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 @pytest.fixture(autouse=True)
 def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import real_times
-from placer.decision.decision import decide
-from placer.decision.plan import Plan
-from placer.decision.race import ROUNDS, race, step_on
-from placer.pricing.prediction import Prediction
-from placer.profile.profile import Profile
+from placer.decision.race import ROUNDS, race, shared_function, step_on
 from placer.workload import make_workload
 
 
@@ -125,25 +120,41 @@ def test_a_model_that_raises_raises_here_too() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_race_without_memory_keeps_the_plan_that_was_priced(
-    make_prediction: Callable[..., Prediction], handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)}
-    plan = Plan(decide(found, None), found, {}, handmade_profile)
-    workload = make_workload(nn.Linear(4, 2), (3, 4))
+def test_a_race_differentiates_what_the_trace_does() -> None:
+    """The model's own loss, where it gives one; and nothing where no parameter learns."""
+    seen: list[Any] = []
 
-    def refuse(error: Exception) -> None:
-        def raced(*_: object) -> None:
-            raise error
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
 
-        monkeypatch.setattr(real_times, "race", raced)
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            logits = self.layer(x)
+            if logits.requires_grad:
+                logits.register_hook(seen.append)
+            return {"loss": 3.0 * logits.sum(), "logits": logits}
 
-    refuse(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the manual"))
-    after = real_times.with_race(plan, workload, "always")
-    assert after.notes == ("the real step was not timed: CUDA out of memory. Tried to allocate 2.00 GiB.",)
-    assert (after.decision, after.predictions, after.measured) == (plan.decision, plan.predictions, False)
-    refuse(RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"))
-    assert real_times.with_race(plan, workload, "always").decision == plan.decision
-    refuse(RuntimeError("shapes cannot be multiplied"))
-    with pytest.raises(RuntimeError, match="multiplied"):
-        real_times.with_race(plan, workload, "always")
+    model = Own()
+    step_on(make_workload(model, (3, 4), optimizer="sgd"), "cpu")()
+    assert [gradient.unique().tolist() for gradient in seen] == [[3.0]]
+    step_on(make_workload(model.requires_grad_(requires_grad=False), (3, 4), mode="train"), "cpu")()
+    assert len(seen) == 1
+
+
+def test_copies_share_hooks_and_new_forwards_of_the_users() -> None:
+    def shared(model: nn.Module) -> str | None:
+        return shared_function(make_workload(model, (3, 4)))
+
+    def mine(*_: object) -> None: ...
+
+    with_hook, replaced = nn.Sequential(nn.Linear(4, 2)), nn.Linear(4, 2)
+    with_hook[0].register_forward_hook(partial(mine, 1))
+    replaced.forward = lambda x, old=replaced.forward: old(x)  # type: ignore[method-assign]
+    assert [str(shared(model)).rpartition(".")[2] for model in (with_hook, replaced)] == ["mine", "<lambda>"]
+    handle = nn.modules.module.register_module_forward_pre_hook(mine)
+    assert shared(nn.Linear(4, 2)) is not None
+    handle.remove()
+    saved, torchs = nn.Linear(4, 2), nn.utils.spectral_norm(nn.Linear(4, 2))
+    saved.register_state_dict_post_hook(mine)  # not called in a step
+    assert (shared(saved), shared(torchs)) == (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -90,20 +91,46 @@ def test_a_model_that_was_compiled_in_place_is_not_raced(
     assert "would have to be compiled again" in after.notes[1]
 
 
-def test_what_was_seen_takes_the_place_of_what_was_seen_before(
+def test_a_model_with_a_hook_of_the_users_is_not_raced(
+    plan_of: PlanOf, make_prediction: Callable[..., Prediction], raced: list[tuple[str, ...]]
+) -> None:
+    model = nn.Linear(4, 2)
+    model.register_forward_hook(lambda *_: None)
+    plan = plan_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
+    after = with_race(plan, make_workload(model, (3, 4)), "always")
+    assert (raced, after.measured, after.decision) == ([], False, plan.decision)
+    assert "the real step was not timed: copies of the model would call" in after.notes[1]
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (torch.OutOfMemoryError("CUDA out of memory.\nSee the manual"), "OutOfMemoryError: CUDA out of memory."),
+    (ValueError("no such key"), "ValueError: no such key"),
+])  # fmt: skip
+def test_whatever_ends_a_race_leaves_what_was_predicted(
+    error: Exception, said: str, plan_of: PlanOf, make_prediction: Callable[..., Prediction], workload: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def race(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(real_times, "race", race)
+    plan = plan_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
+    after = with_race(plan, workload, "always")
+    assert after.notes == ("known", f"the real step was not timed: {said}")
+    assert (after.decision, after.predictions, after.measured) == (plan.decision, plan.predictions, False)
+
+
+def test_what_was_seen_takes_the_place_of_what_was_predicted(
     plan_of: PlanOf, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = {"cpu": Seen(3.0, 2.0, 4.0)}
     monkeypatch.setattr(observed, "lookup", lambda key, _: seen if key == "key" else {})
-    monkeypatch.setattr(observed, "generation", lambda: 7)
     plan = plan_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
     after = with_seen(plan, 10)
-    assert (after.decision.device, after.generation, after.before) == ("cuda", 7, plan)
+    assert (plan.decision.device, after.decision.device, len(after.notes)) == ("cpu", "cuda", 2)
     assert after.decision.reason.endswith("(seen in earlier runs on cpu)")
     assert after.predictions["cpu"].total_seconds == 30.0
-    seen["cpu"] = Seen(0.5, 0.4, 0.6)
-    again = with_seen(after, 10)
-    assert (again.decision.device, again.before, len(again.notes)) == ("cpu", plan, 2)
+    measured = replace(plan, measured=True)
+    assert with_seen(measured, 10) is measured
     seen.clear()
-    forgotten = with_seen(again, 10)
-    assert (forgotten.decision, forgotten.generation, forgotten.before) == (plan.decision, 7, None)
+    assert with_seen(plan, 10) is plan

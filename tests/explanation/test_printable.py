@@ -11,9 +11,9 @@ from torch import nn
 import placer
 from placer.decision.decision import decide
 from placer.explanation import Explanation, build
-from placer.explanation.printable import printable
 from placer.explanation.text import render
 from placer.pricing.prediction import Prediction
+from placer.printable import printable
 from placer.profile.profile import Profile
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>&\"'\u202e\x9b31m\r\nfake: 1 s [bold]"

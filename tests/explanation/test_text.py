@@ -56,6 +56,16 @@ def test_golden(explanations: dict[str, Explanation], name: str, width: int) -> 
     assert max(map(len, text.splitlines())) <= width
 
 
+def test_the_mark_of_a_guess_is_explained_where_a_time_has_it(explanations: dict[str, Explanation]) -> None:
+    marked, plain = render(explanations["two_devices"]), render(explanations["one_device"])
+    assert "~ more than a tenth" in marked
+    assert "~" not in plain
+    layers = tuple(dataclasses.replace(row, name=f"~{row.name}") for row in explanations["one_device"].layers)
+    named = render(dataclasses.replace(explanations["one_device"], layers=layers))
+    assert "~block" in named
+    assert "~ more than a tenth" not in named
+
+
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 

@@ -214,6 +214,17 @@ def test_wrong_arguments_are_refused(host: Profile) -> None:
         placer.fleet(NET, (4, 84), machines=[3])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(("wrong", "says"), [
+    ({"objective": "fame"}, "objective must be 'time' or 'cost' or 'energy', not 'fame'"), ({"target": 0.0}, "target"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused_before_anything_is_traced(
+    host: Profile, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], says: str
+) -> None:
+    monkeypatch.setattr(tracing, "trace", None)
+    with pytest.raises(ValueError, match=says):
+        compare(make_workload(NET, (4, 84)), [Machine("x", host)], **wrong)
+
+
 def test_traced_work_is_compared_again_without_a_trace(host: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     work = traced(make_workload(NET, (64, 84), mode="infer"))
     monkeypatch.setattr(tracing, "trace", None)

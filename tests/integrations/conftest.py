@@ -10,5 +10,5 @@ from placer.profile.profile import Profile
 
 
 @pytest.fixture(autouse=True)
-def _calibrated(calibrated: Profile, no_plans: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _calibrated(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # frameworks write logs and checkpoints where they stand

@@ -92,7 +92,7 @@ def test_its_own_step_and_optimizer_are_priced() -> None:
     torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
 
 
-def test_an_optimizer_that_needs_a_trainer_is_taken_to_be_adam() -> None:
+def test_an_optimizer_that_needs_a_trainer_is_taken_to_be_adam(recwarn: pytest.WarningsRecorder) -> None:
     class Scheduled(Classifier):
         def configure_optimizers(self) -> Any:
             steps = self.trainer.estimated_stepping_batches
@@ -101,6 +101,23 @@ def test_an_optimizer_that_needs_a_trainer_is_taken_to_be_adam() -> None:
 
     placement = integration.choose(Scheduled(), next(iter(loader())), devices="cpu")
     assert placement.explain().workload["optimizer"] == "adam"
+    assert not [warning for warning in recwarn if "configure_optimizers" in str(warning.message)]
+
+
+def test_an_error_of_configure_optimizers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Classifier):
+        def configure_optimizers(self) -> Any:
+            raise KeyError("rate")
+
+    batch = next(iter(loader()))
+    with pytest.warns(placer.PlacerWarning, match="configure_optimizers raised KeyError: 'rate'; training with Adam"):
+        placement = integration.choose(Broken(), batch, devices="cpu")
+    assert placement.explain().workload["optimizer"] == "adam"
+    with pytest.warns(placer.PlacerWarning, match="raised KeyError"):
+        integration.job(Broken(), loader())
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(KeyError):
+        integration.choose(Broken(), batch, devices="cpu")
 
 
 def test_the_answer_in_lightnings_words() -> None:

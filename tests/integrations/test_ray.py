@@ -478,6 +478,18 @@ def test_what_no_node_can_do_is_said() -> None:
         choose_node(*SMALL, cluster=Cluster(()))
     with pytest.raises(ValueError, match="a Workload says what to run already: leave out mode"):
         choose_node(make_workload(*SMALL), cluster=simulated(1, 1), mode="train")
+    with pytest.raises(ValueError, match="objective must be 'time' or 'cost' or 'energy', not 'fame'"):
+        choose_node(*SMALL, cluster=simulated(1, 1), objective="fame")
+
+
+def test_what_calibration_warned_of_is_told_of_a_node() -> None:
+    one = simulated(1, 1)
+    ((kind, known),) = one.profiles.items()
+    found = replace(known, created="2026-01-02T03:04:05+00:00", warnings=("very noisy: close it", "cuda is left out"))
+    (machine,) = replace(one, profiles={kind: found}).machines()
+    assert machine.note == "calibrated 2026-01-02; very noisy: close it; cuda is left out"
+    (machine,) = replace(one, profiles={kind: replace(found, warnings=())}).machines()
+    assert machine.note == "calibrated 2026-01-02"
 
 
 def test_fewer_cpus_than_threads_are_priced_with_as_many_threads() -> None:

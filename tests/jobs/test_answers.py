@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import placer
 from placer import Explanation, Job, Loading, Part, PlacerWarning
 from placer import decision as deciding
 from placer.jobs.pricing import PricedJob
-from placer.profile import save
+from placer.profile import save, shipped_folder
 from placer.profile.profile import Profile
 
 CPU = "amd-epyc-2-core"
@@ -122,7 +123,17 @@ def test_one_time_costs_and_break_even_are_those_of_the_job() -> None:
     assert long.devices["cuda@Tesla T4"].one_time["context"] == once[0] == once[1]
     assert short.decision.break_even_steps is not None
     assert short.decision.break_even_steps > 1
-    assert "repeat" in short.decision.reason
+    assert "1 repeat takes" in short.decision.reason
+    assert "; the job takes" in placer.explain(Job(epoch(net).parts), profile=CPU).decision.reason
+
+
+def test_a_device_may_be_called_a_step(tmp_path: Path) -> None:
+    """What a job's reason calls a step is no matter of words in it."""
+    path = tmp_path / "a step by steps.json"
+    path.write_bytes((shipped_folder() / f"{CPU}.json").read_bytes())
+    reason = placer.explain(epoch(), profile=[CPU, str(path)]).decision.reason
+    assert "cpu@a step by steps" in reason
+    assert ": the job takes " in reason
 
 
 def test_json_and_the_page_hold_the_parts() -> None:

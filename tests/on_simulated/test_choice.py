@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import placer
 from placer import PlacerWarning, machine
-from placer import decision as deciding
 from placer.decision import history
 from placer.decision.race import race
 from placer.machine import devices, identity
@@ -98,27 +97,6 @@ def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, prof
     assert {p.device.type for p in model.parameters()} == {"cpu"}
     placer.choose(model, (512, 256), mode="train", profile=profile_file)
     assert {p.device.type for p in model.parameters()} == {"sim"}
-
-
-def test_batches_of_other_sizes_go_where_a_trace_would_send_them(device: Device, profile_file: Path) -> None:
-    def ask(rows: int) -> placer.Placement:
-        return placer.choose(model, (rows, 256), mode="train", profile=profile_file, move=False)
-
-    model, asked = large(), list(range(5, 590, 39))
-    deciding.plans.clear()
-    real = []
-    for rows in asked:
-        real.append(ask(rows))
-        deciding.plans.clear()
-    for rows in range(1, 600, 40):
-        ask(rows)
-    found = [ask(rows) for rows in asked]
-    assert sum(f.predictions["sim"].interpolated for f in found) >= 3
-    for guess, traced in zip(found, real, strict=True):
-        for name, prediction in guess.predictions.items():
-            assert prediction.low <= traced.predictions[name].step_seconds <= prediction.high
-            assert prediction.peak_memory_bytes >= traced.predictions[name].peak_memory_bytes
-        assert guess.device == traced.device or (guess.confidence is not None and guess.confidence < 0.7)
 
 
 @pytest.mark.parametrize(("rate", "chosen"), [(1e16, "meta"), (1e7, "sim")])

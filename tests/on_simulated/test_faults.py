@@ -24,8 +24,6 @@ from placer.calibration.measuring.failures import TOO_LARGE
 from placer.calibration.measuring.journal import Journal
 from placer.profile.profile import Profile
 
-pytestmark = pytest.mark.usefixtures("no_plans")
-
 
 def large() -> nn.Module:
     return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))

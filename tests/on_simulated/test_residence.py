@@ -21,7 +21,6 @@ from placer.decision import race as racing
 from placer.decision import real_times
 from placer.workload import make_workload
 
-pytestmark = pytest.mark.usefixtures("no_plans")
 Assemble = Callable[..., Sequence[Device]]
 #: Bytes of one float32 weight of ``wide``.
 WEIGHT = 4 * 2000**2

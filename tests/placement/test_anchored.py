@@ -5,15 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 import placer
 from placer import machine
 from placer.errors import PlacerWarning
-from placer.placement.anchored import anchor
+from placer.placement.anchored import anchor, immovable
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.filterwarnings(
@@ -26,7 +29,7 @@ def net() -> nn.Sequential:
 
 
 @pytest.fixture(autouse=True)
-def _beside_an_accelerator(calibrated: Profile, no_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _beside_an_accelerator(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that would win every comparison, and to which nothing could be moved."""
     monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(machine, "known_free_memory", lambda _: 10**10)
@@ -88,13 +91,12 @@ def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
         assert runs(model) or (model is sharded and not works)
 
 
-def test_lazy_modules_fall_back_with_one_warning() -> None:
+def test_lazy_modules_are_priced_and_stay_lazy() -> None:
     model = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 2))
-    with pytest.warns(PlacerWarning, match="run one batch through its lazy modules first") as caught:
-        placement = placer.choose(model, (3, 4), devices="cpu")
-    assert len(caught) == 1
+    placement = silently(lambda: placer.choose(model, (3, 4), devices="cpu"))
+    assert placement.confidence == 1.0
+    assert is_lazy(model[0].weight)
     model(placement.to(torch.randn(3, 4)))
-    assert silently(lambda: placer.choose(model, (3, 4), devices="cpu")).confidence == 1.0
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:`torch.jit")
@@ -106,7 +108,7 @@ def test_scripted_modules_work() -> None:
 
 
 @pytest.mark.parametrize("ran_before", [False, True])
-def test_compiled_modules_work(ran_before: bool) -> None:
+def test_wrapped_work(ran_before: bool) -> None:
     torch._dynamo.reset()
     model = torch.compile(net(), backend="eager")
     if ran_before:
@@ -117,5 +119,27 @@ def test_compiled_modules_work(ran_before: bool) -> None:
     torch._dynamo.reset()
 
 
+class On(nn.Module):
+    """A module whose parameters say that they are on other devices, in a process that has none."""
+
+    def __init__(self, *homes: str) -> None:
+        super().__init__()
+        self.homes = homes
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return iter([SimpleNamespace(device=torch.device(home), is_meta=home == "meta") for home in self.homes])
+
+
+def test_a_model_that_was_spread_by_hand_stays_as_it_is() -> None:
+    assert anchor([On("cuda:0", "cuda:0"), On("cuda:1")]) is None  # each of them can be moved
+    assert anchor([On("cuda:0", "cuda:1", "cpu")]) == ("cuda", "its weights are on cuda and cuda:1 and cpu")
+    assert anchor([On("meta", "cpu", "cuda:1")]) == ("cpu", "its weights are on meta and cpu and cuda:1")
+    assert anchor([On("meta")]) is None  # it may get its memory anywhere
+    assert immovable([On("meta")]) == (None, "its weights are on meta")
+    late = nn.BatchNorm1d(2, affine=False, device="meta")
+    assert immovable([late]) == (None, "its weights are on meta")
+
+
 def test_ordinary_models_can_be_moved() -> None:
-    assert anchor([net(), nn.LSTM(3, 3)]) is None
+    models = [net(), nn.LSTM(3, 3), nn.LazyLinear(3)]
+    assert (anchor(models), immovable(models)) == (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from placer import machine
+from placer.placement import batches
 from placer.placement.batches import MovedBatches, Staging, _side_stream, staging
 from placer.profile.profile import Profile
 
@@ -34,12 +36,12 @@ def test_nothing_is_fetched_ahead_of_time() -> None:
 
 def test_the_rest_of_the_loader_stays_reachable() -> None:
     loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
-    batches = MovedBatches(loader, META)
-    assert len(batches) == 2
-    assert batches.batch_size == 2
+    moved = MovedBatches(loader, META)
+    assert len(moved) == 2
+    assert moved.batch_size == 2
     with pytest.raises(AttributeError, match="no_such"):
-        _ = batches.no_such
-    assert len(pickle.loads(pickle.dumps(batches))) == 2
+        _ = moved.no_such
+    assert len(pickle.loads(pickle.dumps(moved))) == 2
 
 
 def with_copies(profile: Profile, **rates: float) -> Profile:
@@ -82,41 +84,90 @@ def test_copies_beside_the_computation_arrive_unharmed(pin: bool) -> None:
     assert rows == 64
 
 
+@pytest.mark.gpu
+def test_a_loader_with_one_pinned_buffer_loses_no_batch() -> None:
+    device = torch.device(machine.accelerators()[0])
+    buffer = torch.empty(1 << 22).pin_memory()
+    found = [batch[-1] for batch in MovedBatches((buffer.fill_(number) for number in range(20)), device)]
+    assert torch.stack(found).tolist() == list(range(20))
+
+
+class Streams:
+    """A device module whose streams only write down what is asked of them."""
+
+    def __init__(self, told: list[object]) -> None:
+        self.told = told
+
+    @contextlib.contextmanager
+    def stream(self, copies: object) -> Iterator[None]:
+        self.told.append(("on", copies))
+        yield
+        self.told.append("copied")
+
+    def current_stream(self, device: torch.device) -> Streams:
+        return self
+
+    def wait_stream(self, copies: object) -> None:
+        self.told.append(("waits for", copies))
+
+    def synchronize(self) -> None:
+        self.told.append("ended")
+
+
+def pinning(patch: pytest.MonkeyPatch, told: list[object]) -> Streams:
+    """Stand-ins for pinned memory, of which there is none without a driver, and for streams."""
+    streams, pinned = Streams(told), set[int]()
+    patch.setattr(torch, "get_device_module", lambda device: streams)
+    patch.setattr(torch.Tensor, "is_pinned", lambda self: id(self) in pinned)
+    patch.setattr(torch.Tensor, "pin_memory", lambda self: (told.append("pinned"), pinned.add(id(self)), self)[2])
+    patch.setattr(torch.Tensor, "record_stream", lambda self, stream: told.append((self.shape, stream)))
+    return streams
+
+
 def test_a_staged_batch_is_copied_beside_the_computation_which_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is not reused before the step has read it. Here, streams are only written down."""
+    """Its memory is not reused before the step has read it."""
     told: list[object] = []
-
-    class Computing:
-        def wait_stream(self, copies: object) -> None:
-            told.append(("waits for", copies))
-
-    class Module:
-        computing = Computing()
-
-        @contextlib.contextmanager
-        def stream(self, copies: object) -> Iterator[None]:
-            told.append(("on", copies))
-            yield
-            told.append("copied")
-
-        def current_stream(self, device: torch.device) -> Computing:
-            return self.computing
-
-    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: (told.append("pinned"), self)[1])
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: told.append((self.shape, stream)))
+    streams = pinning(monkeypatch, told)
     always, never = (Staging((cost, cost), (0.0, 0.0), 0.0, 0.0) for cost in (1.0, 0.0))
     batch = {"x": torch.ones(4, 2), "there": torch.ones(3, device="meta"), "name": "a"}
-    moved = MovedBatches([], META, always)._arrived(batch, "copies")
-    assert (moved["x"].device, moved["name"]) == (META, "a")
-    assert told == [
-        ("on", "copies"), "pinned", "copied", ("waits for", "copies"),
-        ((4, 2), Module.computing), ((3,), Module.computing),
-    ]  # fmt: skip
-    told.clear()
     for stage, copies in ((never, "copies"), (None, "copies")):
         assert MovedBatches([], META, stage)._arrived(batch, copies)["x"].device == META
     assert told == []
+    moved = MovedBatches([], META, always)._arrived(batch, "copies")
+    assert (moved["x"].device, moved["name"]) == (META, "a")
+    assert told == [
+        "pinned", ("on", "copies"), "copied", ("waits for", "copies"), ((4, 2), streams), ((3,), streams),
+    ]  # fmt: skip
+
+
+def test_a_loader_may_fill_one_pinned_buffer_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy from it has ended by then; also where the loop over the batches is left early."""
+    told: list[object] = []
+    streams = pinning(monkeypatch, told)
+    monkeypatch.setattr(batches, "_side_stream", lambda device: streams)
+    buffer = torch.empty(2).pin_memory()
+
+    def loader() -> Iterator[torch.Tensor]:
+        for number in range(3):
+            told.append("filled")
+            yield buffer.fill_(number)
+
+    for number, _ in enumerate(MovedBatches(loader(), META)):
+        if number == 1:
+            break
+    gc.collect()
+    assert [what for what in told if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
+
+
+def test_without_streams_a_copy_from_pinned_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    pinning(monkeypatch, [])
+    real = torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda self, *a, non_blocking: (asked.append(non_blocking), real(self, *a))[1]
+    )  # fmt: skip
+    assert MovedBatches([], META)._arrived(torch.ones(2).pin_memory(), None).device == META
+    assert asked == [False]
 
 
 def test_what_staging_costs_is_compared_by_bytes_and_by_tensors() -> None:

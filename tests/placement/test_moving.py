@@ -21,6 +21,32 @@ def test_what_is_there_already_is_not_copied() -> None:
     assert move(batch, torch.device("cpu")) is batch
 
 
+def test_a_batch_that_moves_itself_comes_back_and_is_asked_only_where_it_is_elsewhere() -> None:
+    class Points:
+        def __init__(self) -> None:
+            self.fields = {"x": torch.ones(2), "y": torch.ones(3)}
+            self.asked: list[Any] = []
+
+        def to(self, device: torch.device) -> None:
+            self.asked.append(device)
+            for name, tensor in self.fields.items():
+                self.fields[name] = tensor.to(device)
+
+    points = Points()
+    assert move([points], torch.device("cpu"))[0] is points
+    assert points.asked == []
+    assert move([points], META)[0] is points
+    assert {tensor.device for tensor in points.fields.values()} == {META}
+
+
+def test_a_module_is_moved_however_deep_it_is() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.Linear(2, 2))
+    for _ in range(20):
+        model = nn.Sequential(model)
+    assert move(model, META) is model
+    assert only_device([model]) == META
+
+
 def test_optimizer_state_follows_and_groups_stay() -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())

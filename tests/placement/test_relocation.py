@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from placer.errors import PlacerError
 from placer.placement import relocation
 from placer.placement.moving import move_modules, move_optimizer
 from placer.placement.relocation import Refused, relocate, relocate_or_stay
@@ -74,6 +75,7 @@ def test_threads_are_the_cpus() -> None:
 @pytest.mark.parametrize(("error", "remedy"), [
     (torch.OutOfMemoryError("CUDA out of memory.\nSee the manual"), "free memory on meta or set PLACER_DEVICE=cpu"),
     (TypeError("no float64 on MPS"), "set PLACER_DEVICE=cpu"),
+    (ValueError("a backend's own"), "set PLACER_DEVICE=cpu"),
 ])  # fmt: skip
 def test_what_a_device_refuses_is_put_back(
     fails_at: str, error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +104,39 @@ def test_what_a_device_refuses_is_put_back(
     with pytest.raises(type(error)):
         relocate_or_stay(workload, optimizer, "meta", allowed=None)
     assert devices(model, optimizer) == {"cpu"}
+
+
+def test_what_the_user_interrupts_is_put_back_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer, workload = trained()
+
+    def half_way(*what: Any) -> None:
+        move_modules(*what)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(relocation, "move_modules", half_way)
+    with pytest.raises(KeyboardInterrupt):
+        relocate_or_stay(workload, optimizer, "meta", allowed=None)
+    assert devices(model, optimizer) == {"cpu"}
+
+
+def test_what_has_no_memory_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a model on the meta device, or some of it, as with weights that are offloaded."""
+    model = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.Linear(2, 2, device="meta"))
+    workload = make_workload(model, (1, 2))
+    assert relocate_or_stay(workload, None, "cpu", allowed=("cpu",)) == Refused(
+        "cpu", "cpu: the model was not moved, as its weights are on meta"
+    )
+    relocate(workload, None, "cpu")
+    assert {p.device for p in model.parameters()} == {META}
+    model[0] = nn.Linear(2, 2)
+    assert relocate_or_stay(workload, None, "cuda", allowed=("cuda",)) == Refused(
+        "cpu", "cpu: the model was not moved, as its weights are on cpu and meta"
+    )
+    assert relocate_or_stay(workload, None, "cpu", allowed=("cpu",)) is None  # as it was decided
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(PlacerError, match="not moved"):
+        relocate_or_stay(workload, None, "cuda", allowed=None)
+    assert {p.device for p in model[0].parameters()} == {torch.device("cpu")}
 
 
 def test_a_workload_that_is_there_takes_its_optimizer_along() -> None:

@@ -231,7 +231,7 @@ def test_only_convolutions_are_laid_out_anew(cpu: Profile) -> None:
     assert [before == after for family, before, after in rows if family == "convolution"] == [False]
 
 
-def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile, no_plans: None) -> None:
+def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile) -> None:
     model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
     found = placer.explain(model, (4, 8), mode="infer", steps=100, profile=cpu)
     assert found.devices["cpu"].one_time["compilation"] > 0.0

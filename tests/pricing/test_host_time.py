@@ -38,7 +38,7 @@ def test_kernels_that_follow_each_other_pause_in_between() -> None:
     pausing = CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(trace)
     longer = [after - seconds for after, seconds in zip(pausing.seconds, before.seconds, strict=True)]
     assert longer == [pytest.approx(12e-6), pytest.approx(1e-6)]
-    view = replace(trace, calls=(replace(calls[0], op="aten::t", view=True),))
+    view = replace(trace, calls=(calls[0]._replace(op="aten::t", view=True),))
     assert CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(view).seconds == (0.0,)
 
 

@@ -9,7 +9,16 @@ import pytest
 
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
-from placer.pricing.timeline import Span, StepTime, copy_seconds, on_accelerator, on_cpu, step_components
+from placer.pricing.timeline import (
+    MOST_KERNELS,
+    Span,
+    StepTime,
+    accelerator_schedule,
+    copy_seconds,
+    on_accelerator,
+    on_cpu,
+    step_components,
+)
 from placer.profile.profile import DeviceFit
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import Loading
@@ -173,11 +182,19 @@ def test_an_op_of_many_kernels_runs_while_it_is_issued() -> None:
     assert_adds_up(shared)
 
 
+def test_a_step_in_endless_kernels_is_played_in_fewer() -> None:
+    ops = priced([1.0, 2.0], [0.1, 0.2])
+    endless = on_accelerator(replace(ops, kernels=(1e15, 1e300)), fit(), data="device")
+    assert 3.0 <= endless.seconds <= 3.3  # the device's time, and at the most the host's before it
+    schedule, _ = accelerator_schedule(replace(ops, kernels=(3.0 * MOST_KERNELS, MOST_KERNELS)), fit(), data="device")
+    assert [item.kernels for _, _, item in schedule] == [0.75 * MOST_KERNELS, 0.25 * MOST_KERNELS]
+
+
 def test_a_read_waits_where_it_is_and_once() -> None:
     """After a read in mid-step the device idles until more is issued."""
     ops = priced([1e-3, 0.0, 1e-3], [1e-4, 1e-5, 1e-3], syncs=1)
     add = ops.trace.calls[0]
-    read = replace(ops.trace, calls=(add, replace(add, op="aten::_local_scalar_dense", syncs=1), add))
+    read = replace(ops.trace, calls=(add, add._replace(op="aten::_local_scalar_dense", syncs=1), add))
     rates = fit(sync_seconds=1e-5)
     assert on_accelerator(ops, rates, data="device").seconds == pytest.approx(1e-4 + 2e-3 + 1e-5, rel=0.02)
     step = on_accelerator(replace(ops, trace=read), rates, data="device")
@@ -186,7 +203,7 @@ def test_a_read_waits_where_it_is_and_once() -> None:
     spans: list[Span] = []
     on_accelerator(replace(ops, trace=read), rates, data="device", spans=spans)
     assert [span.seconds for span in spans if span.label == "sync"] == [1e-5]
-    before = replace(read, calls=(add, add, replace(add, syncs=1)))  # ``.cpu()`` between two ops
+    before = replace(read, calls=(add, add, add._replace(syncs=1)))  # ``.cpu()`` between two ops
     copied = on_accelerator(replace(ops, trace=before), rates, data="device")
     assert copied.components["sync"] == pytest.approx(1e-5)
     unread = replace(ops, trace=replace(read, syncs=0))  # the advice asks what a step without the read would take

@@ -6,9 +6,11 @@ import json
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fuzzing import Outcome, fuzz
 from torch import nn
@@ -17,8 +19,8 @@ import placer
 from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileError
-from placer.profile.profile import Profile
-from placer.profile.schema import decode, encode
+from placer.profile.profile import FamilyFit, Profile
+from placer.profile.schema import MOST_POINTS, decode, encode
 
 
 def change(*place: str | int, value: Any) -> Callable[[bytes], bytes]:
@@ -52,6 +54,10 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a step of ages": change("fits", 0, "framework", value={"step": 1e300, "forward_op": 1e300, "python_call": 1e300}),
     "a boundless interval": change("fits", 0, "interval", value={"base": 1e300}),
     "a rate that is too small": change(*RATES, "flops/float32", value=5e-324),
+    "accelerators that are none": change("fingerprint", "accelerators", value=[3]),
+    "an accelerator without a device": change("fingerprint", "accelerators", value=[{"name": "Test GPU"}]),
+    "memory in words": change("fingerprint", "memory_bytes", value="much"),
+    "an op in endless kernels": change("fits", 0, "framework", value={"kernels/aten::mm": 1e12}),
     "deep nesting": lambda _: b"[" * 1_000_000,
     "no version": lambda c: c.replace(b'"schema":%d,' % profiles.SCHEMA, b"", 1),
     "a newer version": change("schema", value=99),
@@ -93,6 +99,20 @@ def test_the_profile_cut_at_every_byte(handmade_profile: Profile) -> None:
             decode(content[:cut], "p")
         with pytest.raises(ProfileError):
             decode(content[:cut], "p", samples=False)
+
+
+def test_a_family_has_no_more_points_than_can_be_priced_with(handmade_profile: Profile) -> None:
+    def with_points(count: int) -> bytes:
+        family = FamilyFit(
+            ("flops",), ("aten::mm",), np.zeros((count, 1)), np.zeros(count), np.zeros(count), np.zeros(count), (1.0,),
+            1.0, 0.0, 1.0, 0.0, {"latency": 1e-6}, 1,
+        )  # fmt: skip
+        cpu, *others = handmade_profile.fits
+        return encode(replace(handmade_profile, fits=(replace(cpu, families={"matmul": family}), *others)))
+
+    assert len(decode(with_points(MOST_POINTS), "p").fits[0].families["matmul"].y) == MOST_POINTS
+    with pytest.raises(placer.ProfileDamaged, match=r"matmul\.points: 2001 of them, and at most 2000 are read"):
+        decode(with_points(MOST_POINTS + 1), "p")
 
 
 def test_100_mb_are_neither_read_nor_kept(calibrated: Profile) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ from random_modules import random_module
 from test_untouched_by_failures import FUNCTIONS, functions_entered, inject, workload
 
 import placer
-from placer import decision as deciding
 from placer import machine
 from placer import profile as profiles
 from placer.profile.profile import Profile
@@ -45,25 +43,8 @@ def live_tensors() -> int:
     return sum(issubclass(type(item), torch.Tensor) for item in gc.get_objects())
 
 
-def test_a_lookup_is_much_cheaper_than_a_trace(measured: Profile) -> None:
-    profiles.save(replace(measured, fingerprint=machine.fingerprint()))
-    deciding.plans.clear()
-    model, seconds = torch.nn.Linear(32, 84), []
-    placer.choose(model, (8, 32), devices=["cpu"])  # reads the profile
-    gc.disable()
-    try:
-        for _ in range(51):
-            start = time.perf_counter()
-            placer.choose(model, (32, 32), devices=["cpu"])
-            seconds.append(time.perf_counter() - start)
-    finally:
-        gc.enable()
-    assert min(seconds[1:]) < seconds[0] / 5
-
-
 def test_a_hundred_thousand_decisions(measured: Profile, share: float, note: Note) -> None:
     profiles.save(replace(measured, fingerprint=machine.fingerprint()))
-    deciding.plans.clear()
     process, random = psutil.Process(), Random(0)
     networks = max(int(CALLS * share) // CALLS_PER_NETWORK, 20)
     start = tensors = files = threads = 0

@@ -132,15 +132,11 @@ def test_copies_to_the_host_and_known_values_are_syncs() -> None:
 
 def test_failures_say_where() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(3, 3)))
-    with pytest.raises(TraceError, match=r"the forward failed in layer '1.0', after aten::") as caught:
+    with pytest.raises(TraceError, match=r"the forward failed in layer '1.0', after aten::.*: RuntimeError: "):
         trace(make_workload(model, (5, 4), mode="train"))
-    assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_what_cannot_be_traced_is_said_clearly() -> None:
-    lazy = nn.LazyLinear(3)
-    with pytest.raises(TraceError, match="uninitialized"):
-        trace(make_workload(lazy, (5, 4), mode="infer"))
     frozen = nn.Linear(4, 2).requires_grad_(False)
     with pytest.raises(TraceError, match="does not depend on any parameter"):
         trace(make_workload(frozen, (5, 4), mode="train"))

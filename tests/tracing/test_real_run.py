@@ -1,4 +1,4 @@
-"""Steps that read values are traced by a real run of a copy, with the trace of meta tensors where both work."""
+"""Steps that read values are traced by a real run, with the trace of meta tensors where both work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ticking import Clock
 from torch import nn
 
 from placer.calibration.suite import entries
@@ -51,7 +50,7 @@ def without_the_look(traced: Trace) -> Trace:
         traced,
         calls=traced.calls[2:],
         syncs=traced.syncs - 1,
-        memory=tuple(dataclasses.replace(e, call=e.call - 2, buffer=e.buffer - 1) for e in memory),
+        memory=tuple(e._replace(call=e.call - 2, buffer=e.buffer - 1) for e in memory),
         notes=traced.notes[1:],
     )
 
@@ -86,8 +85,9 @@ def test_a_real_run_gives_the_trace_of_meta_tensors(name: str, mode: str) -> Non
     real = without_the_look(real)
     for field in dataclasses.fields(Trace):
         # A scalar's four bytes; and fused ops are entered in another way, through other functions.
-        if field.name not in ("peak_activation_bytes", "python_calls", "evicted_calls"):
+        if field.name not in ("peak_activation_bytes", "python_calls", "evicted_calls", "real"):
             assert getattr(real, field.name) == getattr(meta, field.name), field.name
+    assert (meta.real, real.real) == (False, True)
     assert meta.python_calls > 0
     assert real.python_calls == pytest.approx(meta.python_calls, rel=0.5, abs=40)
     assert real.evicted_calls == pytest.approx(meta.evicted_calls, rel=0.5, abs=40)
@@ -181,8 +181,9 @@ def test_a_library_imported_in_forward_keeps_its_constants(tmp_path: Any, monkey
 
             return x * constants_of_a_solver.TABLE
 
-    trace(make_workload(Imports(), (3, 2), mode="infer"))
-    assert torch.equal(sys.modules.pop("constants_of_a_solver").TABLE, torch.tensor([0.5, 1.5]))
+    traced = trace(make_workload(Imports(), (3, 2), mode="infer"))
+    assert [call.op for call in traced.calls] == ["aten::mul"]
+    assert "constants_of_a_solver" not in sys.modules
 
 
 @pytest.mark.parametrize("how", ["script", "trace", "inside"])
@@ -228,39 +229,8 @@ def test_a_step_that_raises_says_where() -> None:
         trace(make_workload(model, example=torch.tensor([1.0, 2.0, 3.0]), mode="infer"))
 
 
-def test_a_step_that_takes_too_long_is_given_up() -> None:
-    model = Reading(nn.Sequential(*(nn.Linear(4, 4) for _ in range(20))))
-    workload = make_workload(model, (3, 4), mode="infer")
-    with pytest.raises(TraceError, match="takes longer than 10 s here; give a smaller batch"):
-        trace(workload, limit_seconds=10.0, clock=Clock())
-    assert trace(workload, limit_seconds=1000.0, clock=Clock()).calls
-
-
 def test_a_model_without_values_cannot_run() -> None:
     with torch.device("meta"):
         model = Reading(nn.Linear(4, 4))
-    with pytest.raises(TraceError, match="reads a tensor's value"):
+    with pytest.raises(TraceError, match="a model on the meta device has none"):
         trace(make_workload(model, (3, 4), mode="infer"))
-
-
-def test_a_model_larger_than_memory_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placer.machine.memory", lambda device: (100, 1000))
-    with pytest.raises(TraceError, match="GB of memory"):
-        trace(make_workload(Reading(nn.Linear(40, 40)), (3, 40), mode="infer"))
-
-
-def test_a_run_that_fills_the_memory_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    total, model = 1_000_000, Reading(nn.Sequential(*(nn.Linear(40, 40) for _ in range(20))))
-    left = total
-
-    def memory(device: str) -> tuple[int, int]:
-        nonlocal left
-        left -= 100_000
-        return left, total
-
-    monkeypatch.setattr("placer.machine.memory", memory)
-    assert trace(make_workload(model, (3, 40), mode="infer")).calls  # too small to be looked at
-    monkeypatch.setattr("placer.tracing.real_recorder._LOOK_EVERY", 400)
-    with pytest.raises(TraceError, match=r"0\.0 GB of memory are left; give a smaller batch"):
-        trace(make_workload(model, (3, 40), mode="infer"))
-    assert 0 <= left < 0.05 * total

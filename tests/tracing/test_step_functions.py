@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pictures import picture, same
-from ticking import Clock
 from torch import nn
 from torch.distributions import Categorical
 
@@ -56,7 +55,7 @@ def test_a_step_like_the_models_own_is_traced_like_it() -> None:
     assert plain == [(c.op, c.inputs, c.outputs, c.args, c.layer) for c in own.calls]
     phases = [c.phase.replace("loss", "forward") for c in own.calls]
     assert [c.phase for c in traced.calls] == phases
-    assert "put back" in traced.notes[0]
+    assert traced.real
 
 
 def gan() -> tuple[Callable[..., Any], list[Any]]:
@@ -353,18 +352,9 @@ def test_a_step_that_raises_says_where_and_leaves_everything_as_it_was(where: st
     assert same(before, picture(*watched))
 
 
-def test_a_step_that_takes_too_long_is_given_up() -> None:
-    step, watched = gan()
-    before = picture(*watched)
-    with pytest.raises(TraceError, match="takes longer than 50 s here"):
-        trace(make_workload(step, (5, 6)), limit_seconds=50.0, clock=Clock())
-    assert same(before, picture(*watched))
-
-
-def test_lazy_modules_are_said_clearly() -> None:
+def test_lazy_modules_of_a_step_function_get_their_shapes() -> None:
     model = nn.LazyLinear(3)
-    with pytest.raises(TraceError, match="uninitialized"):
-        trace(make_workload(lambda x: model(x), (2, 4)))
+    assert trace(make_workload(lambda x: model(x), (2, 4))).outputs[0].shape == (2, 3)
     assert model.has_uninitialized_params()
 
 

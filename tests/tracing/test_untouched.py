@@ -71,11 +71,11 @@ def test_everything_is_as_before(mode: str, fails: bool, reads: bool) -> None:
     else:
         traced = trace(workload)
         assert traced.calls
-        assert traced.notes[-1] == "1 user hook was left out of the trace"
         # torch 2.6 has no gradient of weight_norm without values: a real run even where nothing is read.
-        ran = traced.notes[0].startswith("traced a real run of a copy")
-        assert ran or not reads
-        assert len(traced.notes) == 1 + ran
+        assert traced.real or not reads
+        assert [note.rpartition(":")[0] for note in traced.notes if "draws" in note] == [
+            "the step draws random numbers of Python", "the step draws random numbers of numpy",
+        ]  # fmt: skip
     after = picture_of(model)
     assert {k for k in before if not same(before[k], after[k])} == set()
     assert seen == []

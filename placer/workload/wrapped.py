@@ -1,4 +1,4 @@
-"""Tells whether ``torch.compile`` was asked for, and in which mode. Nothing is compiled, no compiler is imported."""
+"""What is around a model: ``torch.compile``, in which mode, and what spreads it over processes. Nothing is compiled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import nn
 
 #: Attributes by which the objects between a compiled callable and its backend lead on, as they were called over time.
 _INNER = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
+#: Modules around a model that spread it over processes, by the module of torch that defines them.
+_DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
 #: No chain of wrappers is longer.
 _DEEPEST = 8
 
@@ -31,6 +33,26 @@ def compiled_mode(target: Callable[..., Any]) -> str | None:
     if wrapped is not None:
         start = next(_contexts(wrapped), None)
     return None if start is None else _mode(start)
+
+
+def unwrap(model: Any) -> Any:
+    """The module behind ``torch.compile`` and ``DistributedDataParallel``, which are no part of what is traced."""
+    inner = getattr(model, "_orig_mod", None)
+    if not isinstance(inner, nn.Module):
+        inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
+    return model if inner is None else unwrap(inner)
+
+
+def spread_over_processes(model: nn.Module) -> str | None:
+    """What spreads a model over processes, in words; None for one that is whole in this process."""
+    for kind in {type(part) for part in model.modules()}:
+        sharded = any(base.__module__.startswith("torch.distributed.fsdp") for base in kind.__mro__)
+        if kind.__module__.startswith(_DISTRIBUTED) or sharded:
+            return f"{kind.__name__} is wrapped for distributed training already: choose before that"
+    tensors: Any = sys.modules.get("torch.distributed.tensor")
+    if tensors is not None and any(isinstance(p, tensors.DTensor) for p in model.parameters()):
+        return "its parameters are sharded over processes already: choose before that"
+    return None
 
 
 def compiled_inside(model: nn.Module) -> list[str]:

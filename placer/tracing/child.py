@@ -1,0 +1,219 @@
+"""Calls a function in a forked child: whatever it does to objects, modules and global state ends with the child.
+
+Only the result comes back, pickled, or the error as a class and its message. The child never touches an accelerator,
+and neither a crash, a hang nor a lack of memory in it reaches the process that asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import pickle
+import random
+import select
+import signal
+import struct
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from placer import machine
+from placer.errors import TraceError, first_line
+
+T = TypeVar("T")
+
+#: The longest that a child may take, in seconds.
+LIMIT_SECONDS = 20.0
+#: The share of the free memory that a child may take.
+_MEMORY_SHARE = 0.9
+#: The length of what a child sends comes first.
+_HEADER = struct.Struct("<Q")
+
+# Python 3.12 warns of a fork beside other threads. The child runs one thread, takes no lock of theirs, and is ended
+# where it hangs.
+warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning, module=__name__)
+
+
+class Ended(TraceError):
+    """The step ended the child before it had answered."""
+
+
+class TookTooLong(TraceError):
+    """The child did not answer in time."""
+
+
+class NoChild(Exception):
+    """No child can be forked here, or a forked one could not run a backward pass."""
+
+
+#: Set once a child found that torch's autograd does not work in it, which then holds for the life of the process: a
+#: backward pass beside an accelerator has started threads for it, and the engine refuses to run without them.
+_autograd_refuses = False
+
+
+def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
+    """The result of ``function()``, called in a forked child of one thread. It has to pickle.
+
+    Raises:
+        NoChild: the function has to be called in this process.
+        Ended: the child crashed.
+        TookTooLong: the child took longer than ``limit_seconds``, and was ended.
+        TraceError: of the class that the function raised, with its message; for any other exception TraceError itself.
+    """
+    global _autograd_refuses
+    if _autograd_refuses or not hasattr(os, "fork"):
+        raise NoChild
+    state = random.getstate()  # Python seeds its generator anew in every child
+    reading, writing = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:  # no further process is allowed
+        os.close(reading)
+        os.close(writing)
+        raise NoChild from error
+    if pid == 0:
+        _in_child(function, writing, state, limit_seconds)
+    os.close(writing)
+    deadline = time.monotonic() + limit_seconds
+    try:
+        answer = _received(reading, pid, deadline)
+    finally:
+        os.close(reading)
+        status = _buried(pid)
+    if answer is None and time.monotonic() >= deadline:
+        raise TookTooLong(f"tracing one step takes longer than {limit_seconds:g} s here; give a smaller batch")
+    if answer is None:
+        raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
+    kind, value = answer
+    if kind == "no autograd":
+        _autograd_refuses = True
+        raise NoChild
+    if kind == "result":
+        result: T = value
+        return result
+    raise value
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------
+
+
+def _received(reading: int, pid: int, deadline: float) -> tuple[str, Any] | None:
+    """What the child sent; None where it ended or hung before it had sent all of it."""
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    data = bytearray()
+    wanted = _HEADER.size
+    while len(data) < wanted:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1e3):
+            return None
+        part = os.read(reading, 1 << 20)
+        if not part:
+            return None
+        data += part
+        if len(data) >= _HEADER.size:
+            wanted = _HEADER.size + _HEADER.unpack_from(data)[0]
+    answer: tuple[str, Any] = pickle.loads(memoryview(data)[_HEADER.size :])  # noqa: S301 - from this process's own child
+    return answer
+
+
+def _buried(pid: int) -> int | None:
+    """End the child and wait for it; its status, None where something else in the process has taken that already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, 0)[1]
+    return None
+
+
+def _how(status: int | None) -> str:
+    if status is not None and os.WIFSIGNALED(status):
+        return f" ({signal.Signals(os.WTERMSIG(status)).name})"
+    return f" (exit code {os.WEXITSTATUS(status)})" if status is not None and os.WIFEXITED(status) else ""
+
+
+# --- the child --------------------------------------------------------------------------------------------------------
+
+
+def _in_child(function: Callable[[], object], writing: int, state: Any, limit_seconds: float) -> NoReturn:
+    """Call the function, send what comes of it, and end: no handler, buffer or thread of the parent's is run again."""
+    try:
+        random.setstate(state)
+        _stand_alone(limit_seconds)
+        _send(writing, _answer(function))
+    finally:
+        os._exit(1)
+
+
+def _stand_alone(limit_seconds: float) -> None:
+    """Let go of all that the process shares with its parent."""
+    sys.settrace(None)
+    sys.setprofile(None)
+    faulthandler.disable()
+    gc.disable()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then ends its child
+    signal.alarm(int(2 * limit_seconds) + 1)  # a parent that was killed ends nobody
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    sys.stdin = sys.stdout = sys.stderr = os.fdopen(nowhere, "r+", encoding="utf-8")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go where memory runs out
+    _limit_memory()
+    torch.set_num_threads(1)  # the threads of OpenMP's pool were not forked
+
+
+def _limit_memory() -> None:
+    """Have allocations fail here before the system has to end a process."""
+    try:
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limit = now + int(_MEMORY_SHARE * machine.memory("cpu")[0])
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (limit if most < 0 else min(limit, most), most))
+    except (ImportError, OSError, ValueError):  # not Linux
+        return
+
+
+def _answer(function: Callable[[], object]) -> tuple[str, Any]:
+    try:
+        if not _autograd_works():
+            return "no autograd", None
+        return "result", function()
+    except TraceError as error:
+        return "error", type(error)(str(error))
+    except BaseException as error:  # noqa: BLE001 - the boundary to the user's code, SystemExit included
+        return "error", TraceError(f"tracing the step failed with {type(error).__name__}: {first_line(error)}")
+
+
+def _autograd_works() -> bool:
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            torch.ones((), device="meta", requires_grad=True).abs().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _send(writing: int, answer: tuple[str, Any]) -> None:
+    try:
+        data = pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - whatever a step puts into its trace
+        failed = TraceError(f"the trace of the step cannot be sent: {type(error).__name__}: {first_line(error)}")
+        data = pickle.dumps(("error", failed))
+    left = memoryview(_HEADER.pack(len(data)) + data)
+    while left:
+        left = left[os.write(writing, left) :]

@@ -1,0 +1,81 @@
+"""Wrong usage is what a check of the arguments refuses; all else could not be done."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from click.testing import Result
+
+import placer.api
+import placer.calibration
+import placer.cli
+import placer.fleets
+from placer.cli import job as of_jobs
+
+Run = Callable[..., Result]
+SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
+EPYC = ("--profile", "amd-epyc-2-core")
+#: Functions that check, or read, what was typed, beside those called ``check_...`` and ``parse_...``.
+CHECKS = {"make_workload", "objective_of", "profile.locate", "profile.named_path"}
+
+
+def fails(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError("an inner one")
+
+
+def test_only_checks_are_called_for_wrong_usage() -> None:
+    found = set()
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "checked":
+                found.add(ast.unparse(node.args[0]))
+    assert found > CHECKS
+    names = {name.rpartition(".")[2] for name in found - CHECKS}
+    assert all(name.startswith(("check_", "parse_")) for name in names), names
+
+
+def said(run: Run, *arguments: str) -> str:
+    text: str = run(*arguments, code=1).stderr
+    return text
+
+
+def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placer.api, "explain_workload", fails)
+    monkeypatch.setattr(of_jobs, "explain_job", fails)
+    monkeypatch.setattr(placer.fleets, "compare", fails)
+    monkeypatch.setattr(placer.calibration, "validate_suite", fails, raising=False)
+    with Path(nets).open("a") as file:
+        file.write("import placer\njob = placer.Job([placer.Part('use', net, (4, 84))])\n")
+    says = "ValueError: an inner one (unexpected; PLACER_DEBUG=1 shows where)"
+    shape = ("--batch", "4,84")
+    assert says in said(run, "explain", f"{nets}:net", *shape, *EPYC)
+    assert says in said(run, "explain", f"{nets}:net", *shape, *EPYC, "--sweep", "steps=1:4")
+    assert says in said(run, "explain", f"{nets}:job", *EPYC)
+    assert says in said(run, "fleet", f"{nets}:net", *shape, *EPYC)
+    assert says in said(run, "validate")
+
+
+def test_an_error_of_the_users_model_is_no_wrong_usage(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "failing.py"
+    path.write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def forward(self, x): raise ValueError('my own check')\n"
+    )
+    for command in ("explain", "fleet"):
+        assert "my own check" in run(command, f"{path}:Net", "--batch", "4,84", *EPYC, code=1).stderr
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("validate", "--profile", ".."), "not a profile name"),
+    (("validate", "--what-if", "T4"), "give --suite reference"),
+    (("explain", "--device", "warp drive", "x.py:y"), "'warp drive' is not a device"),
+    (("fleet", "x.py:y", "--vcpus", "few"), "--vcpus 'few'"),
+    (("fleet", "x.py:y", "--vcpus", "inf"), "vcpus must be a number above 0"),
+])  # fmt: skip
+def test_arguments_are_checked_before_anything_is_read(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    assert says in run(*arguments, code=2).stderr

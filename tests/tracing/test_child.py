@@ -1,0 +1,242 @@
+"""What happens in the child stays there, however the child ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from ray_apart import ray_apart
+from torch import nn
+
+import placer
+from placer.errors import TraceError
+from placer.profile.profile import Profile
+from placer.tracing import child, trace, trace_here, tracer
+from placer.workload import make_workload
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@pytest.fixture
+def no_children() -> Any:
+    """None is left, neither running nor as a zombie."""
+    yield
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def abort() -> None:
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def exit_python() -> None:
+    sys.exit(4)
+
+
+def read_nowhere() -> None:
+    ctypes.string_at(0)
+
+
+def hang() -> None:
+    time.sleep(1000)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def hog() -> torch.Tensor:
+    return torch.ones(2**50)
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__("it has two arguments")
+        self.lock = threading.Lock()
+
+
+def fail() -> None:
+    raise Unpicklable(1, 2)
+
+
+def test_the_result_comes_back_and_nothing_else(no_children: None) -> None:
+    held: list[int] = []
+    assert child.call(lambda: (held.append(1), os.getpid(), len(held))[1:]) != (os.getpid(), 1)
+    assert held == []
+
+
+@pytest.mark.parametrize(("end", "said"), [
+    (abort, "SIGABRT"), (leave, "exit code 3"), (read_nowhere, "SIGSEGV"), (exit_python, "SystemExit: 4"),
+    (fail, "Unpicklable: it has two arguments"), (hog, "memory"),
+])  # fmt: skip
+def test_a_child_that_ends_is_an_error_that_says_how(end: Callable[[], Any], said: str, no_children: None) -> None:
+    with pytest.raises(TraceError, match=said):
+        child.call(end)
+
+
+@pytest.mark.parametrize("wait", [hang, spin])
+def test_a_child_that_hangs_is_ended(wait: Callable[[], None], no_children: None) -> None:
+    with pytest.raises(child.TookTooLong, match=r"longer than 0.2 s here; give a smaller batch"):
+        child.call(wait, limit_seconds=0.2)
+
+
+def test_ctrl_c_ends_the_child_and_is_raised(no_children: None) -> None:
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        child.call(hang)
+
+
+def test_a_child_runs_no_handler_and_writes_no_output_of_its_parent(
+    no_children: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
+    try:
+        with pytest.raises(child.Ended, match="SIGTERM"):
+            child.call(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        sys.stdout.write("once")
+        child.call(lambda: (print("from the child"), sys.stdout.flush(), os.write(2, b"from the child")))
+        sys.stdout.flush()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "".join(capfd.readouterr()) == "once"
+
+
+def test_a_large_result_comes_back_whole() -> None:
+    assert child.call(lambda: bytes(50_000_000)) == bytes(50_000_000)
+
+
+def test_python_draws_in_the_child_are_those_of_the_script() -> None:
+    import random
+
+    random.seed(5)
+    drawn = child.call(random.random)
+    assert drawn == random.random()
+
+
+@pytest.mark.parametrize("end", [abort, leave, hang])
+def test_choose_warns_once_where_the_step_ends_its_process(
+    end: Callable[[], None], calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            end()
+            result: torch.Tensor = self.body(x)
+            return result
+
+    monkeypatch.setattr(child.call, "__kwdefaults__", {"limit_seconds": 0.5})
+    monkeypatch.setattr(tracer.trace, "__kwdefaults__", {"limit_seconds": 0.5})
+    with pytest.warns(placer.PlacerWarning, match="without a prediction") as seen:
+        placement = placer.choose(Ends(), (3, 4), devices="cpu")
+    assert (placement.device, placement.confidence, len(seen)) == ("cpu", None, 1)
+
+
+@lru_cache
+def table(length: int) -> torch.Tensor:
+    return torch.arange(length).float()
+
+
+class Everything(nn.Module):
+    """Changes whatever a forward can reach."""
+
+    shared: ClassVar[dict[int, torch.Tensor]] = {}
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.body, self.reads = nn.Linear(4, 4), reads
+        self.seen: list[torch.Tensor] = []
+        self.draws = __import__("numpy").random.default_rng(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shared[len(x)] = x
+        self.seen.append(x)
+        torch.set_num_threads(1)
+        torch.backends.mha.set_fastpath_enabled(False)
+        os.environ["PLACER_TEST"] = "1"
+        result: torch.Tensor = self.body(x) * table(4) + float(self.draws.random())
+        if self.reads:
+            result = result * result.sum().item()
+        return result
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_caches_lists_generators_and_switches_stay_as_they_are(reads: bool) -> None:
+    model, threads = Everything(reads), torch.get_num_threads()
+    table.cache_clear()
+    state = model.draws.bit_generator.state
+    assert trace(make_workload(model, (3, 4), mode="train")).real == reads
+    assert (model.shared, model.seen, table.cache_info().currsize) == ({}, [], 0)
+    assert model.draws.bit_generator.state == state
+    assert torch.get_num_threads() == threads
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert "PLACER_TEST" not in os.environ
+
+
+@pytest.mark.parametrize(("mode", "reads"), [("train", False), ("infer", False), ("train", True)])
+def test_the_same_trace_is_made_in_the_process_of_a_copy(mode: str, reads: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.layers(x)
+            return result * result.sum().item() if reads else result
+
+    model = Net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    workload = make_workload(model, (3, 4), mode=mode)
+    here, there = trace_here(workload), trace(workload)
+    assert [(c.op, c.inputs, c.phase, c.layer) for c in here.calls] == [
+        (c.op, c.inputs, c.phase, c.layer) for c in there.calls
+    ]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_where_no_process_can_be_forked_models_are_traced_on_copies(
+    calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refused)
+    model = nn.Linear(4, 2)
+    assert placer.choose(model, (3, 4), devices="cpu").confidence == 1.0
+    with pytest.warns(placer.PlacerWarning, match="give choose the model, or ask before the first backward pass"):
+        assert placer.choose(lambda x: model(x), (3, 4), modules=model, devices="cpu").confidence is None
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("where", ["threads", "kernel", "ray"])
+def test_two_hundred_forks_among_threads_workers_kernels_and_tasks(
+    where: str, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "ray":
+        pytest.importorskip("ray")
+    tests = Path(__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH")))))
+    with ray_apart():
+        done = subprocess.run([sys.executable, str(tests / "forking.py"), where, "200"], capture_output=True, text=True,
+                              check=False, timeout=270)  # fmt: skip
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["200"]), done.stdout + done.stderr
