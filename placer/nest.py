@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,8 +19,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 #: How deep ``tensors`` looks into containers and unknown objects: a nest is a shallow thing.
 MAX_DEPTH = 12
-#: Holds no tensor.
-_ATOMS = (str, bytes, int, float, complex, type(None), type)
+#: Holds no tensor of a batch.
+_ATOMS = (str, bytes, int, float, complex, type(None), type, torch.nn.Module, types.FunctionType, types.MethodType,
+          types.BuiltinFunctionType, types.ModuleType, torch.dtype, torch.device)  # fmt: skip
 
 
 def is_namedtuple(value: object) -> bool:
@@ -77,10 +79,19 @@ def tensors(value: Any) -> Iterator[Tensor]:
             ahead += [(child, depth - 1) for child in reversed(_children(item))]
 
 
+def distinct(value: Any) -> list[Tensor]:
+    """Every tensor in a nest once."""
+    return list({id(tensor): tensor for tensor in tensors(value)}.values())
+
+
 def _children(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())
-    return list(value) if isinstance(value, (tuple, list)) else list(getattr(value, "__dict__", {}).values())
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return list(value)
+    if is_dataclass_instance(value):  # which may have slots
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return list(getattr(value, "__dict__", {}).values())
 
 
 def _same(new: list[Any], old: Any) -> bool:

@@ -15,6 +15,7 @@ from placer import tracing
 from placer.decision import changes
 from placer.decision.comparison import Comparison
 from placer.decision.decision import Decision, decide
+from placer.decision.making import only_placer_errors
 from placer.decision.plan import Plan
 from placer.decision.split_advice import embeddings_on_cpu
 from placer.decision.timed import counted_seconds
@@ -115,7 +116,8 @@ def advise(workload: Workload, plan: Plan, comparison: Comparison) -> tuple[Advi
 
 def _asked(ask: Callable[[_Question], Iterator[Advice]], question: _Question) -> list[Advice]:
     try:
-        return list(ask(question))
+        with only_placer_errors():
+            return list(ask(question))
     except PlacerError:  # the changed step cannot be traced, or its profile knows nothing of it
         return []
 

@@ -23,7 +23,8 @@ _CONCRETE = 262_144
 
 def batch_size(workload: Workload) -> int | None:
     """The first size that every input tensor shares; None where they have none in common."""
-    sizes = {tensor.shape[0] if tensor.dim() else None for tensor in tensors((workload.args, workload.kwargs))}
+    inputs = tensors((workload.args, workload.kwargs))
+    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in inputs}
     size = sizes.pop() if len(sizes) == 1 else None
     return size or None
 

@@ -130,12 +130,13 @@ def made(
     ``needed`` and ``available`` are bytes of memory, ``watts`` the power that it draws.
     """
     once = sum(one_time.values())
+    least, usual, most = priced.trace.evaluations or (1, 1, 1)
     return Prediction(
         device=device,
         threads=threads,
         step_seconds=step.seconds,
-        low=step.seconds * math.exp(-Z90 * sigma),
-        high=step.seconds * math.exp(Z90 * sigma),
+        low=step.seconds * math.exp(-Z90 * sigma) * least / usual,
+        high=step.seconds * math.exp(Z90 * sigma) * most / usual,
         one_time_seconds=once,
         total_seconds=None if steps is None else once + steps * step.seconds,
         components=step.components,

@@ -33,6 +33,7 @@ def repeated(trace: Trace, settings: Mapping[str, Any]) -> Trace:
         calls=tuple((body + direction) * usual),
         memory=tuple(_memory(trace, len(body), each, usual)),
         evaluations=(1, usual, most),
+        notes=(*trace.notes, f"LBFGS evaluates the model up to {most} times; priced are {usual}"),
         **{name: getattr(trace, name) * usual for name in _COUNTS},
     )
 

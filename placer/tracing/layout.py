@@ -18,7 +18,10 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """The interned spec of a tensor.
 
     A sparse tensor of whole rows, such as an embedding's gradient, counts as those rows; any other as its dense shape.
+    A nested tensor counts as all its rows.
     """
+    if tensor.is_nested:
+        return _spec_of_nested(tensor)
     if tensor.layout is not torch.strided:
         rows = tensor.layout is torch.sparse_coo and tensor.dense_dim() > 0
         shape = (tensor._nnz(), *tensor.shape[tensor.sparse_dim() :]) if rows else tuple(tensor.shape)
@@ -30,10 +33,24 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return spec
 
 
+def _spec_of_nested(tensor: torch.Tensor) -> TensorSpec:
+    if tensor.layout is torch.jagged:
+        return spec_of(tensor._values)  # type: ignore[attr-defined]
+    sizes = tensor._nested_tensor_size()
+    rows, last = int(sizes[:, :-1].prod(1).sum()), int(sizes[:, -1].max())
+    return dense((rows, last), dtype_name(tensor.dtype))
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one block of memory with strides."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors are the same view of the same memory, whatever objects they are."""
     return (
-        left.layout is right.layout is torch.strided
+        is_dense(left)
+        and is_dense(right)
         and left.dtype == right.dtype
         and left.shape == right.shape
         and left.stride() == right.stride()

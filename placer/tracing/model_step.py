@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from placer.errors import TraceError
-from placer.tracing import evaluations, layout, optimizers, pytrees, stand_ins
+from placer.nest import distinct
+from placer.tracing import evaluations, layout, optimizers, stand_ins
 from placer.tracing.attempt import Attempt
 from placer.tracing.autograd_graph import nodes_of
 from placer.tracing.dataflow import Dataflow
@@ -52,13 +53,13 @@ class ModelStep:
             self.recorder.log.dataflow = Dataflow()
         self.batch_values = self.recorder.log.values(self._inputs())
 
-    def _inputs(self) -> Iterator[Tensor]:
-        return pytrees.tensors((self.args, self.kwargs))
+    def _inputs(self) -> list[Tensor]:
+        return distinct((self.args, self.kwargs))
 
     def _prepare_tensors(self, hosted: dict[int, Tensor]) -> None:
         """Give the tensors of the step values, or take them away."""
         others = Reachable(loss=self.workload.loss, optimizer=self.workload.optimizer, inputs=(self.args, self.kwargs))
-        inputs = list(self._inputs())
+        inputs = self._inputs()
         weights = stand_ins.of_modules([self.model, *others.modules.values()])
         if self.attempt.real and self.workload.draw is not None:
             self.workload.draw()
@@ -137,8 +138,8 @@ class ModelStep:
             recorder.log.end_phase("optimizer")
         else:
             entered = recorder.python_calls.entered(self.layers.calls, len(recorder.log))
-            outputs = tuple(layout.spec_of(t) for t in pytrees.tensors(output))
-            output_values = recorder.log.values(pytrees.tensors(output))
+            outputs = tuple(layout.spec_of(t) for t in distinct(output))
+            output_values = recorder.log.values(distinct(output))
         trace = Trace(
             calls=recorder.log.op_calls(),
             mode=mode,

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table, meta_table
 
 # Arguments that say nothing about the work: the inputs' strides say how tensors are laid out.
 _NOISE = frozenset({"device", "layout", "pin_memory", "generator", "non_blocking"})
@@ -54,8 +53,6 @@ class Operator:
     takes_device: bool
     #: Returns one tensor, not a tuple.
     bare: bool
-    #: Its meta kernel is Python code.
-    python_meta: bool
     #: Names of the non-tensor arguments a call records, in order.
     plain_names: tuple[str, ...]
 
@@ -105,7 +102,6 @@ def operator(func: Any) -> Operator:
         functional=functional,
         takes_device=any(a.name == "device" for a in schema.arguments),
         bare=len(schema.returns) == 1 and str(schema.returns[0].type) == "Tensor",
-        python_meta=func in meta_table or func in decomposition_table,
         plain_names=tuple(name for name, holds, _, noise in parameters if not (holds or noise)),
     )
 

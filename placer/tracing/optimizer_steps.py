@@ -8,7 +8,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from placer.errors import TraceError
-from placer.tracing import layout, optimizers, pytrees
+from placer.nest import distinct
+from placer.tracing import layout, optimizers
 from placer.tracing.layers import Layers
 from placer.tracing.real_recorder import RealRecorder
 
@@ -82,7 +83,7 @@ class OptimizerSteps:
             optimizers.run(plan, self.recorder, self.layers)
             self._state_bytes[id(optimizer)] = plan.state_bytes
         else:
-            held = pytrees.tensors(dict(optimizer.state))
+            held = distinct(dict(optimizer.state))
             self._state_bytes[id(optimizer)] = sum(layout.spec_of(t).stored_bytes for t in held)
         if not self._running:
             self.recorder.log.end_phase("forward")

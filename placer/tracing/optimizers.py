@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.errors import TraceError
-from placer.tracing import layout, pytrees
+from placer.nest import distinct
+from placer.tracing import layout
 from placer.tracing.layers import Layers
 from placer.tracing.recorder import Recorder
 
@@ -89,7 +90,7 @@ def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> b
         recorder.log.rewind(start)
         plan.notes.append(f"{plan.name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam")
         return False
-    plan.state_bytes = sum(layout.spec_of(t).stored_bytes for t in pytrees.tensors(dict(optimizer.state)))
+    plan.state_bytes = sum(layout.spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
     return True
 
 

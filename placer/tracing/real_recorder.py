@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from placer.tracing import layout, pytrees
+from placer.nest import distinct, map_nest
+from placer.tracing import layout
 from placer.tracing.known_values import keeps_values
 from placer.tracing.op_arguments import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
 from placer.tracing.op_schema import operator
@@ -76,11 +77,9 @@ class RealRecorder(Recorder):
                     inputs.append(None)
                     if tensor is not None and id(tensor) not in stand_ins:
                         stand_ins[id(tensor)] = tensor.detach()
-            args, kwargs = pytrees.map_tensors(
-                (list(original.args), original.keywords), lambda t: stand_ins.get(id(t), t), {}
-            )
+            args, kwargs = map_nest(lambda t: stand_ins.get(id(t), t), (list(original.args), original.keywords))
             result = original.func(*args, **kwargs)
-            made = list(pytrees.tensors(result))
+            made = distinct(result)
             edges = [get_gradient_edge(t) if t.requires_grad else None for t in made]
             held = torch.empty(0)
             held.placer_edges = (inputs, edges)  # type: ignore[attr-defined]
@@ -110,7 +109,7 @@ class RealRecorder(Recorder):
             return tuple(results)
 
     def _outputs(self, specs: Sequence[TensorSpec], result: Any) -> tuple[Tensor, ...]:
-        made = list(pytrees.tensors(result))
+        made = distinct(result)
         return tuple(self._laid_out(tensor.detach(), spec) for tensor, spec in zip(made, specs, strict=False))
 
     def _laid_out(self, tensor: Tensor | None, spec: TensorSpec) -> Tensor:

@@ -125,6 +125,10 @@ class Recorder(TorchDispatchMode, ABC):
 
     def _taken_apart(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator that takes functions as eager PyTorch does, op by op."""
+        if func.name() == "cond":
+            chosen, operands = args[1 if bool(args[0]) else 2], args[3]
+            with self:
+                return chosen(*operands)
         kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
         if kernel is None:
             raise NotImplementedError(f"{func} has no eager form that could be followed op by op")
@@ -139,7 +143,7 @@ class Recorder(TorchDispatchMode, ABC):
         if not (info.view or info.in_place):
             number = len(self.log) - 1
             for tensor, spec in zip(tensors, specs, strict=True):
-                if tensor.layout is torch.strided:
+                if layout.is_dense(tensor):
                     self.log.liveness.track(tensor, number, spec.stored_bytes)
                 else:
                     self.saw_sparse = True

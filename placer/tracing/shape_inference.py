@@ -1,7 +1,7 @@
 """Specs of an op's outputs without running its meta kernel.
 
-Meta kernels written in Python take 0.2 to 5 milliseconds each, and the first one of a process imports the compiler
-(2 seconds). Most ops of a network are elementwise, have a formula (see ``formulas``), or repeat with equal shapes.
+Meta kernels written in Python take 0.2 to 5 milliseconds each. Most ops of a network are elementwise, have a formula
+(see ``formulas``), or repeat with equal shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from placer.tracing.op_schema import Operator, dtype_name
 from placer.tracing.trace_data import TensorSpec
 
 _CACHE_ENTRIES = 50_000
-_SAMPLE_ELEMENTS = 16_384
 _shapes: dict[Hashable, tuple[Specs, bool]] = {}
 _dtypes: dict[Hashable, str] = {}
 
@@ -63,11 +62,8 @@ def _derive(
         dtype = _pointwise_dtype(func, operands, plain, args, kwargs)
         return ((make_spec(*elementwise_layout(operands), dtype),), True) if operands and dtype else None
     formula = FORMULAS.get(info.base) if info.name.startswith("aten::") else None
-    if formula is not None:
-        specs = formula(slots, dict(zip(info.plain_names, plain, strict=True)))
-        if specs is not None:
-            return specs, info.bare
-    return _sampled(func, info, slots, args, kwargs)
+    specs = None if formula is None else formula(slots, dict(zip(info.plain_names, plain, strict=True)))
+    return None if specs is None else (specs, info.bare)
 
 
 def _pointwise_dtype(
@@ -78,39 +74,20 @@ def _pointwise_dtype(
     key = func, tuple((o.dtype, bool(o.shape)) for o in operands), kinds
     if key not in _dtypes:
         try:
-            result = func(*_stand_in(args, one=True), **_stand_in(kwargs, one=True))
+            result = func(*_stand_in(args), **_stand_in(kwargs))
         except RuntimeError:  # not on the CPU with this dtype: the meta kernel decides
             return None
         _dtypes[key] = dtype_name(result.dtype)
     return _dtypes[key]
 
 
-def _sampled(
-    func: Any, info: Operator, slots: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Known | None:
-    """For small operands, run the real kernel on zeros, which are valid indices too."""
-    specs = [s for s in slots if type(s) is TensorSpec]
-    if not (specs and info.python_meta and not info.takes_device):
-        return None
-    if sum(s.numel for s in specs) > _SAMPLE_ELEMENTS or any(s.numel == 0 for s in specs):
-        return None
-    try:
-        return specs_of(func(*_stand_in(args), **_stand_in(kwargs)))
-    except (RuntimeError, IndexError):
-        return None
-
-
-def _stand_in(value: Any, one: bool = False) -> Any:
-    """Arguments with CPU tensors of zeros in place of tensors; of one element when only the dtype matters."""
+def _stand_in(value: Any) -> Any:
+    """Arguments with CPU tensors of one element in place of tensors."""
     if isinstance(value, Tensor):
-        if one:
-            return torch.zeros((1,) * value.dim(), dtype=value.dtype, device="cpu")
-        return torch.empty_strided(tuple(value.shape), value.stride(), dtype=value.dtype, device="cpu").zero_()
+        return torch.zeros((1,) * value.dim(), dtype=value.dtype, device="cpu")
     if isinstance(value, (list, tuple)):
-        return type(value)([_stand_in(v, one) for v in value])
-    if isinstance(value, dict):
-        return {k: _stand_in(v, one) for k, v in value.items()}
-    return value
+        return type(value)([_stand_in(v) for v in value])
+    return {k: _stand_in(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def specs_of(result: Any) -> Known | None:

@@ -5,13 +5,13 @@ It really runs, once, on the CPU, and so does all that it closes over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from placer.tracing import layout, pytrees, stand_ins
+from placer.nest import distinct
+from placer.tracing import layout, stand_ins
 from placer.tracing.attempt import Attempt
 from placer.tracing.backward_passes import BackwardPasses
 from placer.tracing.dataflow import Dataflow
@@ -39,10 +39,10 @@ class FunctionStep:
             workload.draw()
         found = Reachable(step=workload.target, module=list(workload.modules), optimizer=workload.optimizer)
         self.roots, self.optimizers = found.modules, found.optimizers
-        inputs = list(pytrees.tensors((workload.args, workload.kwargs)))
+        inputs = distinct((workload.args, workload.kwargs))
         stand_ins.with_values([*stand_ins.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
         stand_ins.draw(inputs)
-        self.batch = _specs(iter(inputs))
+        self.batch = _specs(inputs)
         self.layers = Layers(self.roots, others=True)
         self.recorder = RealRecorder(self.layers, attempt.fused)
         self.functions = FunctionMode(self.recorder, workload.autocast, kind)
@@ -68,11 +68,11 @@ class FunctionStep:
         return Trace(
             calls=recorder.log.op_calls(),
             mode="train" if train else "infer",
-            parameters=_specs(pytrees.tensors([[list(m.parameters()) for m in roots], held])),
-            buffers=_specs(pytrees.tensors([list(m.buffers()) for m in roots])),
+            parameters=_specs(distinct([[list(m.parameters()) for m in roots], held])),
+            buffers=_specs(distinct([list(m.buffers()) for m in roots])),
             batch=self.batch,
-            outputs=() if train else _specs(pytrees.tensors(output)),
-            output_values=() if train else recorder.log.values(pytrees.tensors(output)),
+            outputs=() if train else _specs(distinct(output)),
+            output_values=() if train else recorder.log.values(distinct(output)),
             optimizer="+".join(optimizers.names) or None,
             peak_activation_bytes=recorder.log.liveness.peak,
             optimizer_state_bytes=optimizers.state_bytes,
@@ -98,5 +98,5 @@ class FunctionStep:
                 module.initialize_parameters(*args)
 
 
-def _specs(tensors: Iterator[Tensor]) -> tuple[TensorSpec, ...]:
+def _specs(tensors: list[Tensor]) -> tuple[TensorSpec, ...]:
     return tuple(layout.spec_of(t) for t in tensors)

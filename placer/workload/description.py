@@ -31,6 +31,8 @@ def describe_inputs(workload: Workload) -> list[str]:
 
 
 def _spec(tensor: Tensor) -> str:
+    if tensor.is_nested:
+        return f"{tensor.size(0)} nested {str(tensor.dtype).removeprefix('torch.')}"
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 

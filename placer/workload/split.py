@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from placer.workload.input_arguments import kind_of
 from placer.workload.workload import Workload
@@ -104,7 +105,7 @@ def weight_share(workload: Workload, names: Iterable[str]) -> float:
     model = _model(workload)
     known = dict(model.named_modules(remove_duplicate=False))
     mine = {id(p) for name in names for p in known[name].parameters()}
-    sizes = [(id(p) in mine, p.numel() * p.element_size()) for p in model.parameters()]
+    sizes = [(id(p) in mine, p.numel() * p.element_size()) for p in model.parameters() if not is_lazy(p)]
     return sum(size for inside, size in sizes if inside) / max(sum(size for _, size in sizes), 1)
 
 

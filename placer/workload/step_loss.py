@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placer.nest import tensors
+from placer.nest import distinct
 
 
 def loss_of(output: Any, loss: Callable[..., Any] | None) -> Tensor | None:
@@ -25,6 +25,6 @@ def _own_loss(output: Any) -> Tensor | None:
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, Tensor) and own.is_floating_point() and own.dim() == 0:
         return own
-    kept = [t for t in dict.fromkeys(tensors(output)) if t.requires_grad]  # none but floating and complex ones can
+    kept = [t for t in distinct(output) if t.requires_grad]  # none but floating and complex ones can
     sums = [(torch.view_as_real(t) if t.is_complex() else t).sum() for t in kept]
     return reduce(torch.add, sums) if sums else None

@@ -230,9 +230,8 @@ def test_a_tie_in_the_history_is_called_one(run: Run, make_prediction: Callable[
 
 @pytest.mark.usefixtures("own")
 def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None:
-    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
     older = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
+    placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
     predicted = older.predictions["cpu"].step_seconds
     times = StepTimes("cpu", predicted, clock=iter(range(1000)).__next__, record=observed.record)
     for _ in range(6):
