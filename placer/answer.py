@@ -12,7 +12,7 @@ import torch
 
 from placer import decision as deciding
 from placer import profile as profiles
-from placer.decision import Decision, Plan, Request, history, observed, ranks
+from placer.decision import Decision, Plan, Request, history, measured, ranks
 from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
 from placer.placement import (
@@ -87,14 +87,14 @@ class Placement:
         """What ``step`` has seen."""
         predicted = self.predictions.get(self.device)
         if predicted is None:
-            return StepTimes(self.device, threads=self.threads, record=observed.record)
+            return StepTimes(self.device, threads=self.threads, record=measured.record)
         return StepTimes(
             self.device,
             predicted.step_seconds,
             workload=self._workload,
             threads=self.threads,
             drift=Drift(self.device, self.predictions),
-            record=observed.record,
+            record=measured.record,
         )
 
     def to(self, x: Any) -> Any:

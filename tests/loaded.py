@@ -43,7 +43,7 @@ def main(profile: str) -> None:
 
     from placer.tracing import trace
     from placer.workload import make_workload
-    from placer.workload.undrawn import Undrawn
+    from placer.workload.target import Undrawn
 
     with Undrawn() as undrawn:
         nn.Linear(512, 512)

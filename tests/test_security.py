@@ -35,7 +35,7 @@ FORBIDDEN_CALLS = {
 }  # fmt: skip
 #: Programs the user names on the command line, which are run: a script, and an exported one, which torch unpickles.
 ALLOWED_CALLS = {
-    "placer/workload/exported.py": {"torch.export.load"}, "placer/adoption/running.py": {"compile", "exec"},
+    "placer/workload/target.py": {"torch.export.load"}, "placer/adoption/running.py": {"compile", "exec"},
 }  # fmt: skip
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
@@ -46,7 +46,7 @@ IMPORTERS = {
     "placer/adoption/__init__.py", "placer/adoption/watcher.py", "placer/api.py", "placer/cli/group.py",
     "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/workload/target.py",
 }  # fmt: skip
-LOADERS_OF_PROGRAMS = {"placer.workload.exported", "placer.workload.load_exported"}
+LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}
 
 

@@ -1,26 +1,38 @@
 """Predictions -> Decision: which device, how sure, and with how many threads."""
 
-from placer.decision import history, observed, ranks
-from placer.decision.advice import LEAST_GAIN, Advice, advise
-from placer.decision.asked import Asked, asked, profile_named
+from placer.decision import history, measured, ranks
+from placer.decision.advice import LEAST_GAIN, Advice, advise, batch_size, with_batch
 from placer.decision.candidates import lacks, unusable
-from placer.decision.changes import batch_size, with_batch
-from placer.decision.comparison import Comparison, compare, without_maker
+from placer.decision.comparison import Comparison, compare, home, without_maker
 from placer.decision.convention import conventional, reachable
-from placer.decision.decision import ABOUT_THE_SAME, SURE, Decision, break_even_steps, decide, probability_faster
-from placer.decision.making import make_plan, plan_for
-from placer.decision.objective import MANY, OBJECTIVES, TIME, Objective, Unit, objective_of
-from placer.decision.occupied import with_occupied
-from placer.decision.plan import Plan
-from placer.decision.planning import decided, described
-from placer.decision.present import present_profile, say_estimated
-from placer.decision.real_times import with_race, with_seen
-from placer.decision.request import Request, check
-from placer.decision.residence import home
+from placer.decision.decision import (
+    ABOUT_THE_SAME,
+    SAME,
+    SURE,
+    Decision,
+    Point,
+    break_even_steps,
+    decide,
+    pareto,
+    probability_faster,
+    trade,
+)
+from placer.decision.measured import plan_for, with_race, with_seen
+from placer.decision.objective import (
+    MANY,
+    OBJECTIVES,
+    TIE,
+    TIME,
+    Objective,
+    Unit,
+    counted_seconds,
+    is_cpu,
+    objective_of,
+)
+from placer.decision.plan import Plan, decided, described, make_plan, with_occupied
+from placer.decision.request import Asked, Request, asked, check, present_profile, profile_named, say_estimated
 from placer.decision.threads import ThreadOption, best_count, running_with
-from placer.decision.timed import TIE, counted_seconds, is_cpu
 from placer.decision.totals import Total, total
-from placer.decision.trade_offs import SAME, Point, pareto, trade
 
 __all__ = [
     "ABOUT_THE_SAME",
@@ -60,7 +72,7 @@ __all__ = [
     "lacks",
     "make_plan",
     "objective_of",
-    "observed",
+    "measured",
     "pareto",
     "plan_for",
     "present_profile",

@@ -8,22 +8,158 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from placer import tracing
-from placer.decision import changes
 from placer.decision.comparison import Comparison
 from placer.decision.decision import Decision, decide
-from placer.decision.making import only_placer_errors
-from placer.decision.plan import Plan
-from placer.decision.split_advice import embeddings_on_cpu
-from placer.decision.timed import counted_seconds
+from placer.decision.objective import counted_seconds, is_cpu
+from placer.decision.plan import Plan, only_placer_errors
+from placer.decision.split import is_split
 from placer.errors import PlacerError
-from placer.pricing import Prediction
+from placer.nest import map_nest, tensors
+from placer.pricing import SPLIT_SUFFIX, Prediction, parameter_updates
 from placer.profile import DeviceFit
-from placer.tracing import Trace
-from placer.workload import Workload
+from placer.tracing import OpCall, Trace
+from placer.workload import Workload, check_on_cpu, embedding_tables, weight_share
+
+#: Slow activations and the one to try in their place: close in shape, and one cheap kernel on every device.
+SUBSTITUTES: Mapping[str, str] = {"mish": "silu", "gelu": "silu", "softplus": "relu", "elu": "relu"}
+#: Integer inputs up to this many elements keep their values when they are repeated; larger ones are only a shape.
+_CONCRETE = 262_144
+
+
+def batch_size(workload: Workload) -> int | None:
+    """The first size that every input tensor shares; None where they have none in common."""
+    inputs = tensors((workload.args, workload.kwargs))
+    sizes = {None if tensor.is_nested or not tensor.dim() else tensor.shape[0] for tensor in inputs}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size or None
+
+
+def with_batch(workload: Workload, size: int) -> Workload:
+    """The same workload on ``size`` rows: inputs become shapes; small integer ones (indices, masks) keep values.
+
+    What a batch takes to load grows with its rows.
+    """
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        shape = (size, *leaf.shape[1:])
+        if leaf.is_meta or leaf.is_floating_point() or leaf.is_complex() or leaf[:1].numel() * size > _CONCRETE:
+            return torch.empty(shape, dtype=leaf.dtype, device="meta")
+        times = -(-size // leaf.shape[0])
+        return leaf.repeat(times, *(1,) * (leaf.dim() - 1))[:size]
+
+    args, kwargs = map_nest(resized, (workload.args, workload.kwargs))
+    loading, rows = workload.loading, batch_size(workload)
+    if loading is not None and rows:
+        loading = dataclasses.replace(loading, seconds=loading.seconds * size / rows)
+    return dataclasses.replace(workload, args=args, kwargs=kwargs, loading=loading)
+
+
+def without_syncs(trace: Trace) -> Trace:
+    """The trace as if nothing were read back during the step."""
+    return dataclasses.replace(trace, syncs=0)
+
+
+def substitutable(trace: Trace) -> tuple[str, ...]:
+    """The slow activations in a trace that ``substituted`` knows another one for."""
+    found = {call.op.removeprefix("aten::").removesuffix("_backward").rstrip("_") for call in trace.calls}
+    return tuple(name for name in SUBSTITUTES if name in found)
+
+
+def substituted(trace: Trace, name: str) -> Trace:
+    """The trace with one activation, forward and backward, replaced by its substitute."""
+    new = SUBSTITUTES[name]
+    backward = "aten::threshold_backward" if new == "relu" else f"aten::{new}_backward"
+
+    def changed(call: OpCall) -> OpCall:
+        if call.op in (f"aten::{name}", f"aten::{name}_"):
+            return call._replace(op=f"aten::{new}", args=())
+        if call.op == f"aten::{name}_backward":
+            return call._replace(op=backward, args=(0,) if new == "relu" else ())
+        return call
+
+    return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
+
+
+def knows_fused(fit: DeviceFit, optimizer: str) -> bool:
+    """Whether the fused form of an optimizer (as traced: ``Adam``) was measured on a device."""
+    family, updated = fit.families.get("optimizer"), parameter_updates.PREFIX + optimizer
+    if family is not None and f"{updated}.fused" in family.ops:
+        return True
+    if family is None or "fused" not in family.feature_names or updated not in family.ops:
+        return False
+    column, op = family.feature_names.index("fused"), family.ops.index(updated)
+    return bool(((family.x[:, column] > 0.0) & (family.op_index == op)).any())
+
+
+def with_fused(trace: Trace) -> Trace:
+    """The trace with its optimizer's update in one kernel."""
+
+    def changed(call: OpCall) -> OpCall:
+        if not parameter_updates.is_update(call):
+            return call
+        kept = tuple(a for a in call.args if not (isinstance(a, tuple) and a[:1] in (("fused",), ("foreach",))))
+        return call._replace(args=(("fused", True), *kept))
+
+    return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
+
+
+#: Embeddings are asked about that hold more than this share of the bytes of all parameters.
+LARGE = 0.5
+#: Most names of submodules that are told.
+_TOLD = 3
+
+
+class Found(NamedTuple):
+    """The fastest step with the embeddings on the CPU.
+
+    ``fits_on`` is the accelerator that the model fits on only so.
+    """
+
+    change: str
+    how: str
+    prediction: Prediction
+    fits_on: str
+
+
+def embeddings_on_cpu(
+    workload: Workload, predictions: Mapping[str, Prediction], comparison: Comparison
+) -> Found | None:
+    """The step with all embeddings on the CPU and the rest on the best accelerator that is compared.
+
+    None where the model has no large embeddings, or nothing beside them. Raises TraceError or ProfileError.
+    """
+    accelerators = [name for name in predictions if not is_cpu(name) and not is_split(name)]
+    if not accelerators or workload.on_cpu:
+        return None
+    names = embedding_tables(workload)
+    if weight_share(workload, names) <= LARGE:
+        return None
+    try:
+        divided = dataclasses.replace(workload, on_cpu=check_on_cpu(names, workload))
+    except ValueError:  # there is nothing else, or weights are shared
+        return None
+    priced, _ = comparison.price(tracing.trace(divided), divided)
+    found = [p for name, p in priced.items() if is_split(name) and p.fits]
+    if not found:
+        return None
+    best = min(found, key=lambda p: counted_seconds(p, workload.steps))
+    accelerator = best.device.removesuffix(SPLIT_SUFFIX)
+    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+    return Found(
+        change=f"{', '.join(names[:_TOLD])}{more} on the CPU, the rest on {accelerator}",
+        how=f"on_cpu={list(names)}",
+        prediction=best,
+        fits_on="" if predictions[accelerator].fits else accelerator,
+    )
+
 
 #: A change that saves less than this share of the time is not worth naming: predictions are not that exact.
 LEAST_GAIN = 0.05
@@ -86,7 +222,7 @@ class _Question:
         decided = decide(predictions, changed.steps, self.comparison.objective)
         best = predictions[decided.device]
         before, after = self.chosen.step_seconds, best.step_seconds / rows
-        size = changes.batch_size(self.workload) or 1 if rows > 1 else 1
+        size = batch_size(self.workload) or 1 if rows > 1 else 1
         return Advice(
             kind=kind, change=change, how=how, device=best.device, before=before / size, after=after / size,
             gain=1.0 - after / before if before and best.fits else 0.0, changes_results=changes_results,
@@ -123,11 +259,11 @@ def _asked(ask: Callable[[_Question], Iterator[Advice]], question: _Question) ->
 
 
 def _batch(q: _Question) -> Iterator[Advice]:
-    size = changes.batch_size(q.workload)
+    size = batch_size(q.workload)
     if size is None or q.trace.real:
         return
     steps = None if q.workload.steps is None else -(-q.workload.steps // LARGER)
-    larger = dataclasses.replace(changes.with_batch(q.workload, size * LARGER), steps=steps)
+    larger = dataclasses.replace(with_batch(q.workload, size * LARGER), steps=steps)
     change = f"a batch of {size * LARGER:,} instead of {size:,}"
     yield q.answer("batch", change, "", tracing.trace(larger), larger, rows=LARGER)
 
@@ -160,9 +296,9 @@ def _autocast(q: _Question) -> Iterator[Advice]:
 
 def _fused(q: _Question) -> Iterator[Advice]:
     name = q.trace.optimizer
-    if name is None or q.fit is None or not changes.knows_fused(q.fit, name):
+    if name is None or q.fit is None or not knows_fused(q.fit, name):
         return
-    yield q.answer("optimizer", f"the fused form of {name}", f"{name}(..., fused=True)", changes.with_fused(q.trace))
+    yield q.answer("optimizer", f"the fused form of {name}", f"{name}(..., fused=True)", with_fused(q.trace))
 
 
 def _threads(q: _Question) -> Iterator[Advice]:
@@ -184,15 +320,15 @@ def _syncs(q: _Question) -> Iterator[Advice]:
     if not q.trace.syncs or not any(p.priced.device != "cpu" for p in q.predictions.values()):
         return
     times = "once" if q.trace.syncs == 1 else f"{q.trace.syncs} times"
-    yield q.answer("sync", f"no value read back during the step (now {times})", "", changes.without_syncs(q.trace),
+    yield q.answer("sync", f"no value read back during the step (now {times})", "", without_syncs(q.trace),
                    changes_results=False)  # fmt: skip
 
 
 def _activations(q: _Question) -> Iterator[Advice]:
-    for name in changes.substitutable(q.trace):
-        new = changes.SUBSTITUTES[name]
+    for name in substitutable(q.trace):
+        new = SUBSTITUTES[name]
         yield q.answer("op", f"{new} in place of {name}", f"torch.nn.functional.{new}",
-                       changes.substituted(q.trace, name), changes_results=True)  # fmt: skip
+                       substituted(q.trace, name), changes_results=True)  # fmt: skip
 
 
 def _embeddings(q: _Question) -> Iterator[Advice]:

@@ -1,31 +1,111 @@
-"""Which devices are compared, and the prediction for each of them."""
+"""Which devices are compared, where the workload is now, and the prediction for each of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from placer import machine
 from placer import profile as profiles
-from placer.decision import settings
 from placer.decision import threads as thread_counts
 from placer.decision.candidates import candidates, lacks
 from placer.decision.objective import TIME, Objective
-from placer.decision.residence import residence
 from placer.decision.split import accelerators_of, split_predictions
 from placer.decision.threads import ThreadOption
 from placer.errors import ProfileError
+from placer.nest import tensors
+from placer.placement import only_device
 from placer.pricing import Prediction, Residence, predict
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Workload
+
+
+def unusual_settings() -> tuple[str, ...]:
+    """The switches that are not as torch sets them, and change which kernels run."""
+    cudnn = torch.backends.cudnn
+    matmul, convolution, recurrent = machine.tf32()
+    found = {
+        "tf32 in matmul": matmul,
+        "no tf32 in convolutions": not convolution,
+        "no tf32 in recurrent layers": not recurrent,
+        "no cudnn": not cudnn.enabled,
+        "cudnn.benchmark": cudnn.benchmark,
+        "cudnn.deterministic": cudnn.deterministic,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+    return tuple(name for name, is_so in found.items() if is_so)
+
+
+def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
+    """What a reader should know where a switch makes a prediction less sure."""
+    said: list[str] = []
+    cudnn = torch.backends.cudnn
+    then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
+    if "cpu" in devices and "medium" in (then, now) and then != now:
+        said.append(
+            f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
+            "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
+        )
+    if any(machine.split_device(device)[0] == "cuda" for device in devices):
+        if not cudnn.enabled:
+            said.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
+        elif cudnn.benchmark:
+            said.append(
+                "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
+                "shape takes longer"
+            )
+        elif cudnn.deterministic:
+            said.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
+    if torch.are_deterministic_algorithms_enabled():
+        said.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
+    return tuple(said)
+
+
+def home(workload: Workload) -> str:
+    """The one device that all weights of a workload are on; the CPU where they differ, or are nowhere yet."""
+    return device_name(only_device(workload.modules))
+
+
+def device_name(device: torch.device | None) -> str:
+    """A device as profiles name it; the CPU for none, and for tensors without memory."""
+    return "cpu" if device is None or device.type == "meta" else machine.normal_device(str(device))
+
+
+def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
+    """Where a workload is; ``fitted_as`` are the names that a profile has for the devices compared."""
+    held: Counter[str] = Counter()
+    distinct = {id(tensor): tensor for tensor in _held(workload)}
+    for tensor in distinct.values():
+        held[machine.normal_device(str(tensor.device))] += tensor.numel() * tensor.element_size()
+    if workload.draw is not None:  # no memory of the weights was touched yet
+        held.pop("cpu", None)
+    return Residence(home=home(workload), held=held, fitted_as=fitted_as)
+
+
+def _held(workload: Workload) -> Iterator[Tensor]:
+    """Every tensor that is there between two steps, and that the steps use."""
+    training = workload.mode == "train"
+    for module in workload.modules:
+        for parameter in module.parameters():
+            if not is_lazy(parameter):
+                yield parameter
+            if training and parameter.grad is not None:
+                yield parameter.grad
+        yield from (buffer for buffer in module.buffers() if not is_lazy(buffer))
+    if training and isinstance(workload.optimizer, torch.optim.Optimizer):
+        yield from tensors(dict(workload.optimizer.state))
+
 
 #: What a GPU's name begins with that its reader does not need.
 _MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
@@ -100,7 +180,7 @@ def compare(
     Raises ProfileError for a device that was never calibrated.
     """
     found = candidates(devices, profile, here=here, home=home)
-    said = (*notes, *settings.notes(profile, found.devices), *found.notes) if here else notes
+    said = (*notes, *setting_notes(profile, found.devices), *found.notes) if here else notes
     return Comparison(
         profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out,
         here=here, objective=objective,

@@ -10,8 +10,8 @@ from torch.nn.parameter import is_lazy
 
 from placer import machine
 from placer.decision.candidates import unusable
+from placer.decision.comparison import residence
 from placer.decision.decision import Decision
-from placer.decision.residence import residence
 from placer.placement import anchor
 from placer.profile import Profile
 from placer.workload import Workload

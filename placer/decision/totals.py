@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.decision.timed import counted_seconds
+from placer.decision.objective import counted_seconds
 from placer.pricing import Prediction, Provenance, weakest
 
 

@@ -1,12 +1,9 @@
 """Moves models, optimizers and batches; times real steps, and tells when they have left their prediction."""
 
-from placer.placement.anchored import anchor
 from placer.placement.batches import MovedBatches, Staging, staging
-from placer.placement.before_move import Optimizers
-from placer.placement.drift import Drift
 from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, synchronize, target
-from placer.placement.relocation import Refused, move_or_stay, relocate, relocate_or_stay
-from placer.placement.step_times import StepTimes
+from placer.placement.relocation import Optimizers, Refused, anchor, move_or_stay, relocate, relocate_or_stay
+from placer.placement.step_times import Drift, StepTimes
 
 __all__ = [
     "Drift",

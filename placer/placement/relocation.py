@@ -2,19 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from placer import machine
 from placer.errors import PlacerError, first_line, is_out_of_memory
-from placer.placement.anchored import immovable
-from placer.placement.before_move import BeforeMove, Optimizers, instances
 from placer.placement.moving import move_modules, move_optimizer, only_device, same_device, target
-from placer.workload import Workload, strict
+from placer.workload import Workload, spread_over_processes, strict
+
+#: An optimizer, its name (which has no state), several, or none.
+Optimizers = str | torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+
+
+def instances(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Those of ``optimizers`` that have state."""
+    if isinstance(optimizers, torch.optim.Optimizer):
+        return (optimizers,)
+    return () if optimizers is None or isinstance(optimizers, str) else tuple(optimizers)
+
+
+class BeforeMove:
+    """Parameters, gradients, buffers and optimizer state as they are now. Holds their memory; copies nothing."""
+
+    def __init__(self, modules: Iterable[nn.Module], optimizers: Optimizers = None) -> None:
+        parts = [part for module in modules for part in module.modules()]
+        self._parameters = {
+            id(p): (p, p.data, p.grad, None if p.grad is None else p.grad.data)
+            for part in parts
+            for p in part._parameters.values()
+            if p is not None
+        }
+        self._buffers = [(part, dict(part._buffers)) for part in parts]
+        states = [state for one in instances(optimizers) for state in one.state.values()]
+        self._states = [(state, dict(state)) for state in states if isinstance(state, dict)]
+
+    def restore(self) -> None:
+        """Put everything back: every Parameter is the same object, with the same values in the same memory."""
+        for parameter, data, grad, grad_data in self._parameters.values():
+            _set(parameter, data)
+            if grad is not None and grad_data is not None:
+                _set(grad, grad_data)
+            parameter.grad = grad
+        for part, buffers in self._buffers:
+            part._buffers.update(buffers)
+        for state, values in self._states:
+            state.update(values)
+
+
+def _set(tensor: Tensor, data: Tensor) -> None:
+    if tensor.device == data.device:
+        return
+    try:
+        tensor.data = data
+    except (RuntimeError, TypeError):
+        # A backend whose tensors are of another kind was moved to by exchanging content, and is left the same way.
+        requires_grad = tensor.requires_grad
+        inner = nn.Parameter(data, requires_grad=requires_grad) if isinstance(tensor, nn.Parameter) else data
+        torch.utils.swap_tensors(tensor, inner)
+
+
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+
+
+def anchor(modules: Sequence[nn.Module]) -> tuple[str, str] | None:
+    """The device to which a model is bound, and why; None for one that can be moved."""
+    for module in modules:
+        for part in module.modules():
+            if type(part).__module__.startswith(_QUANTIZED):
+                return "cpu", f"{type(part).__name__} is quantized for the CPU"
+        spread = spread_over_processes(module)
+        if spread is not None:
+            return next(iter(_homes(module)), "cpu"), spread
+    kept = immovable(modules)
+    return None if kept is None or kept[0] is None else (kept[0], kept[1])
+
+
+def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:
+    """Where a model begins that was spread over devices by hand, and why it is left so; None for any other.
+
+    One with weights on the meta device, which have no memory that could be moved, is left too; there is no place (None)
+    where it has no others.
+    """
+    for module in modules:
+        homes = _homes(module)
+        if len(homes) > 1 or "meta" in homes:
+            return next((home for home in homes if home != "meta"), None), f"its weights are on {' and '.join(homes)}"
+    return None
+
+
+def _homes(module: nn.Module) -> list[str]:
+    """The devices of the parameters, in their order. Buffers go where those are, unless they have no memory."""
+    held = (*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_meta))
+    return [machine.normal_device(str(device)) for device in dict.fromkeys(tensor.device for tensor in held)]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.layout import broadcast_strides
-from placer.tracing.op_arguments import CHECKS, COUNTS, READS
+from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace, once_per_trace
 from placer.tracing.tracer import trace, trace_here
 

@@ -1,4 +1,4 @@
-"""One way to trace a step. Where it does not succeed, the reason says which one to try next."""
+"""Ways to trace a step: where one does not succeed, the reason says which one to try next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from dataclasses import dataclass, replace
 
 from placer.errors import TraceError
 from placer.tracing.child import Ended
-from placer.tracing.unfollowed import DifferentiatedTwice, FailedOnMeta, NothingTrains, Unfollowed, ValueUnknown
+
+
+class Unfollowed(TraceError):
+    """Tensors without values cannot follow the step; a real run may."""
+
+
+class FailedOnMeta(Unfollowed):
+    """The step raised something on tensors without values."""
+
+
+class ValueUnknown(Unfollowed):
+    """The step reads a tensor's value, which only a real run knows."""
+
+
+class DifferentiatedTwice(TraceError):
+    """The step differentiates through a fused op twice, as PyTorch can through the ops that it stands for."""
+
+
+class NothingTrains(TraceError):
+    """The loss depends on no parameter that requires a gradient."""
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from placer.errors import TraceError, first_line
-from placer.tracing import stand_ins
+from placer.tracing import values
 from placer.tracing.isolation import isolated
-from placer.tracing.known_values import may_steer
 from placer.tracing.reachable import Reachable
+from placer.tracing.values import may_steer
 from placer.workload import Workload, unwrap
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def meta_model(model: nn.Module) -> nn.Module:
 
     Small integer tensors keep their values, as they may steer the step. Raises TraceError where it cannot be copied.
     """
-    result = deep_copy(unwrap(model), without_values)
+    result: nn.Module = deep_copy(unwrap(model), without_values)
     without_hooks(result)
     return result
 
@@ -95,7 +95,7 @@ def deep_copy(original: T, convert: Convert) -> T:
     try:
         with isolated(), torch.no_grad(), _CopyTensors(convert) as tensors:
             found = Reachable(original=original)
-            held = [*stand_ins.of_modules(found.modules.values()), *found.tensors]
+            held = [*values.of_modules(found.modules.values()), *found.tensors]
             return copy.deepcopy(original, {id(tensor): tensors.copy(tensor) for tensor in held})
     except Exception as error:  # the boundary to the copying of any object
         raise TraceError(f"the workload could not be copied: {type(error).__name__}: {first_line(error)}") from error
@@ -105,8 +105,8 @@ def without_hooks(model: nn.Module) -> None:
     """Take every hook away that is not torch's own, such as those of spectral_norm, which are part of the model."""
     for module in model.modules():
         for name in _HOOKS:
-            hooks = module.__dict__.get(name)
-            for key in [key for key, hook in (hooks or {}).items() if not _is_torchs_own(hook)]:
+            hooks = module.__dict__.get(name) or {}
+            for key in [key for key, hook in hooks.items() if not _is_torchs_own(hook)]:
                 del hooks[key]
 
 
@@ -121,7 +121,7 @@ def without_values(tensor: Tensor) -> Tensor:
     """A meta tensor like it; one that may steer the step is cloned with its values, to the CPU."""
     if not is_lazy(tensor) and may_steer(tensor):
         return tensor.detach().to("cpu", copy=True)
-    return stand_ins.meta_like(tensor)
+    return values.meta_like(tensor)
 
 
 def _with_values(tensor: Tensor) -> Tensor:

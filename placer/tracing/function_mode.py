@@ -14,10 +14,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from placer.tracing.autocast_regions import AutocastRegions
-from placer.tracing.device_kernels import KERNELS, kernel_of
-from placer.tracing.device_kind import DeviceKind
-from placer.tracing.fused_ops import FUSED, handler_of
+from placer.tracing.autocast import AutocastRegions
+from placer.tracing.fused_ops import FUSED, KERNELS, DeviceKind, handler_of, kernel_of
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
 

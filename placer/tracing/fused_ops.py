@@ -1,12 +1,14 @@
 """Fused ops: attention, recurrent layers, dropout and others that real devices run as one kernel, or a few.
 
 On meta tensors they would decompose, an LSTM into thousands of calls. Each handler here is called with the function's
-own arguments and makes one ``FusedCall``.
+own arguments and makes one ``FusedCall``: one recorded call, and one ``_backward`` call when autograd comes back. Some
+functions are one kernel on one kind of device only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,9 +16,101 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from placer.tracing import layout
-from placer.tracing.fused_call import FusedCall, inference_call
-from placer.tracing.op_schema import dtype_name
+from placer.tracing.attempt import DifferentiatedTwice
+from placer.tracing.operators import dtype_name
 from placer.tracing.recorder import Recorder
+from placer.tracing.trace_data import TensorSpec
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """``name`` is torch's (``cpu``, ``cuda``). ``others`` gets the kinds that turn out to run other ops.
+
+    A region of ``torch.autocast`` takes effect on one kind of device, and some kernels exist on one kind: for each of
+    ``others`` the step is traced once more. What a reader should know of the reason is its value, else "".
+    """
+
+    name: str = "cpu"
+    others: dict[str, str] = field(default_factory=dict)
+
+    def differs(self, kind: str, note: str = "") -> None:
+        """The step runs other ops on ``kind`` than on the CPU."""
+        self.others.setdefault("cpu" if kind == self.name else kind, note)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCall:
+    """One fused op: its outputs, and the workspace it keeps for backward besides inputs and outputs."""
+
+    recorder: Recorder
+    op: str
+    args: tuple[Hashable, ...]
+    outputs: tuple[TensorSpec, ...]
+    workspace: tuple[TensorSpec, ...] = ()
+    #: Backward reads the forward inputs again (dropout needs only its mask).
+    keeps_inputs: bool = True
+
+    def __call__(self, *tensors: Tensor | None) -> Any:
+        """One tensor for one output, else a tuple; differentiable."""
+        outputs = _Fused.apply(self, *tensors)  # type: ignore[no-untyped-call]
+        return outputs[0] if len(self.outputs) == 1 else outputs
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: FusedCall, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        inputs = tuple(layout.spec_of(t) for t in tensors if t is not None)
+        call.recorder.log.record(call.op, inputs, call.outputs, call.args)
+        outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
+        call.recorder.log.connect(tensors, outputs)
+        ctx.set_materialize_grads(False)
+        ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
+        ctx.shapes = tuple(None if t is None else layout.spec_of(t) for t in tensors)
+        if any(ctx.needs_input_grad):
+            kept = (*tensors, *outputs) if call.keeps_inputs else ()
+            workspace = (call.recorder.fresh(spec) for spec in call.workspace)
+            # ``held`` comes first, so that it is freed first: a real run may hold the memory of the others through it.
+            ctx.save_for_backward(*((held,) if held is not None else ()), *kept, *workspace)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        call: FusedCall = ctx.call
+        if torch.is_grad_enabled():
+            raise DifferentiatedTwice(f"the step differentiates {call.op} twice")
+        held, *kept = ctx.saved_tensors if ctx.computed else (None, *ctx.saved_tensors)
+        # ``kept`` lives until the gradients exist, as in the real kernel.
+        wanted = [
+            _gradient_spec(call, spec) if spec is not None and needed else None
+            for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
+        ]
+        given = tuple(layout.spec_of(g) for g in grads if g is not None)
+        reads = ctx.inputs if call.keeps_inputs else tuple(layout.spec_of(t) for t in kept)
+        made = tuple(spec for spec in wanted if spec is not None)
+        call.recorder.log.record(call.op + "_backward", (*reads, *given), made, call.args)
+        gradients = call.recorder.gradients(wanted, grads, held)
+        call.recorder.log.connect((*kept, *grads), gradients)
+        return None, *gradients
+
+
+def _gradient_spec(call: FusedCall, spec: TensorSpec) -> TensorSpec:
+    if call.op == "aten::scaled_dot_product_attention" and len(spec.shape) == 4 and spec.dtype == call.outputs[0].dtype:
+        # Flash kernels write gradients as (batch, length, heads, width), whatever the operands' layout.
+        _, heads, length, width = spec.shape
+        return layout.make_spec(spec.shape, (length * heads * width, width, heads * width, 1), spec.dtype)
+    # The gradient of an expanded tensor is stored in full.
+    return layout.like(spec) if 0 not in spec.stride else layout.dense(spec.shape, spec.dtype)
+
+
+def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outputs: Sequence[TensorSpec],
+                   tensors: Sequence[Tensor | None], compute: Callable[[], Any] | None = None,
+                   ) -> tuple[Tensor, ...]:  # fmt: skip
+    """A fused op that has no gradient. ``compute`` gives its outputs; with None, the caught function does."""
+    recorder.log.record(op, tuple(layout.spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
+    results = recorder.results(outputs, compute)
+    recorder.log.connect(tensors, results)
+    return results
+
 
 # --- attention ------------------------------------------------------------------------------------------------------
 
@@ -178,3 +272,56 @@ def handler_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     if func in _MAX_POOL1D:
         return max_pool1d if max_pool1d_applies(*args, **kwargs) else None
     return _HANDLERS.get(func)
+
+
+#: The functions.
+KERNELS = frozenset({F.rms_norm, torch.rms_norm})
+
+
+def kernel_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: DeviceKind, *, autocast: bool
+) -> Callable[..., Any] | None:
+    """The handler of a call that is one kernel on ``kind``; None for other calls, noting the kind where it is one.
+
+    ``autocast``: it is on, so all operands have one dtype on CUDA.
+    """
+    if func in KERNELS and _is_one_kernel(*args, **kwargs, autocast=autocast):
+        kind.differs("cuda")
+        return rms_norm if kind.name == "cuda" else None
+    return None
+
+
+def rms_norm(
+    recorder: Recorder,
+    input: Tensor,  # noqa: A002 - PyTorch's own name
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """``F.rms_norm`` on CUDA; args: normalized_shape. Backward needs the reciprocal of each row's root mean square."""
+    spec = layout.spec_of(input)
+    shape = tuple(int(n) for n in normalized_shape)
+    rows = layout.dense((*spec.shape[: len(spec.shape) - len(shape)], *(1,) * len(shape)), "float32")
+    output = layout.dense(spec.shape, spec.dtype)
+    result: Tensor = FusedCall(recorder, "aten::_fused_rms_norm", (shape,), (output,), (rows,))(input, weight)
+    return result
+
+
+def _is_one_kernel(
+    input: Tensor,  # noqa: A002 - PyTorch's own name
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    *,
+    autocast: bool,
+) -> bool:
+    """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments (torch 2.9 and later).
+
+    ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype.
+    """
+    return (
+        hasattr(torch.ops.aten, "_fused_rms_norm_backward")
+        and not input.is_complex()
+        and not layout.is_channels_last(layout.spec_of(input))
+        and (autocast or weight is None or weight.dtype == input.dtype)
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import importlib
 import random
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 import torch
@@ -61,6 +62,54 @@ def same_state() -> Iterator[None]:
         yield
 
 
+def without_compiler() -> None:
+    """In a child: let meta kernels written in Python run without torch's compiler, whose import takes up to 2 seconds.
+
+    They ask it to leave them alone, and shapes whether they are symbols, which they are not. Whoever asks for anything
+    else gets the modules themselves.
+    """
+    true = ("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true")
+    symbols = {
+        **dict.fromkeys(true, bool),
+        **dict.fromkeys(("guard_int", "guarding_hint_or_throw"), lambda size: size),
+        "has_guarding_hint": lambda size: True,
+        "free_unbacked_symbols": lambda sizes: set(),
+        "is_nested_int": lambda size: False,
+        "sym_and": lambda *conditions: all(conditions),
+        "sym_or": lambda *conditions: any(conditions),
+        "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
+    }
+    for name, known in (
+        ("torch._dynamo", {"disable": lambda function, *_, **__: function}),
+        ("torch.fx.experimental.symbolic_shapes", symbols),
+        ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
+    ):
+        if name not in sys.modules:
+            sys.modules[name] = _Light(name, known)
+            if name == "torch._dynamo":
+                torch._dynamo = sys.modules[name]  # type: ignore[assignment]
+
+
+class _NoSymbol:
+    """The class of nothing: no size of a trace is a symbol."""
+
+
+class _Light(types.ModuleType):
+    """Stands for a module until something else is asked of it than ``known``."""
+
+    def __init__(self, name: str, known: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.__dict__.update(known, __path__=[])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+            vars(torch).pop("_dynamo", None)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 @contextlib.contextmanager
 def in_every_thread(*modes: Any) -> Iterator[None]:
     """Enter ``modes`` in every thread that the body starts, too.
@@ -107,31 +156,30 @@ def _accelerator_kinds() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _imports_untraced() -> Iterator[None]:
-    """Run imports inside the step untraced: what a module computes as it loads is no part of the step."""
-
-    loading = threading.local()
-
-    def untraced(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(*args: Any, **kwargs: Any) -> Any:
-            if getattr(loading, "now", False):  # modules import others, and switching modes off imports too
-                return original(*args, **kwargs)
-            loading.now = True
-            try:
-                with Uncounted():
-                    if _loaded(*args, **kwargs):
-                        return original(*args, **kwargs)
-                    with _disable_current_modes(), _without_function_modes():
-                        return original(*args, **kwargs)
-            finally:
-                loading.now = False
-
-        return load
-
-    with (
-        replaced(builtins, "__import__", untraced(builtins.__import__)),
-        replaced(importlib, "import_module", untraced(importlib.import_module)),
-    ):
+    """Run what is imported inside the step untraced: what a module computes as it loads is no part of the step."""
+    finder = _Untraced()
+    sys.meta_path.insert(0, finder)
+    try:
         yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Untraced:
+    """Finds modules as Python does, and has them executed without modes."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def untraced(module: types.ModuleType) -> None:
+                with Uncounted(), _disable_current_modes(), _without_function_modes():
+                    execute(module)
+
+            loader.exec_module = untraced
+        return spec
 
 
 @contextlib.contextmanager
@@ -146,12 +194,25 @@ def _without_function_modes() -> Iterator[None]:
             torch._C._push_on_torch_function_stack(mode)
 
 
-def _loaded(name: str, *given: Any, **named: Any) -> bool:
-    """Whether an import runs no code, as everything it names is loaded. Functions of torch import at every call.
+_NOTE = "the step draws random numbers of {0}: this is what one draw runs, another may run more or less"
 
-    Arguments as for ``__import__`` (globals, locals, fromlist, level) or ``import_module`` (package).
-    """
-    fromlist = given[2] if len(given) > 2 else named.get("fromlist")
-    level = given[3] if len(given) > 3 else named.get("level", 0)
-    module = None if level else sys.modules.get(name)
-    return module is not None and all(item in vars(module) for item in fromlist or ())
+
+class PythonDraws:
+    """Tells whether Python's or numpy's global generator has been drawn from since this was made."""
+
+    def __init__(self) -> None:
+        self._before = _states()
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each that was."""
+        now = _states()
+        return tuple(_NOTE.format(name) for name, state in self._before.items() if now[name] != state)
+
+
+def _states() -> dict[str, Any]:
+    states: dict[str, Any] = {"Python": random.getstate(), "numpy": None}
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        kind, keys, *rest = numpy_random.get_state()
+        states["numpy"] = (kind, keys.tobytes(), *rest)
+    return states

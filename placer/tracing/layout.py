@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any, cast
 
 import torch
 
-from placer.tracing.op_schema import dtype_name
+from placer.tracing.operators import dtype_name
 from placer.tracing.trace_data import TensorSpec
 
 _INTERNED = 50_000
@@ -35,7 +36,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 def _spec_of_nested(tensor: torch.Tensor) -> TensorSpec:
     if tensor.layout is torch.jagged:
-        return spec_of(tensor._values)  # type: ignore[attr-defined]
+        return spec_of(cast(Any, tensor)._values)
     sizes = tensor._nested_tensor_size()
     rows, last = int(sizes[:, :-1].prod(1).sum()), int(sizes[:, -1].max())
     return dense((rows, last), dtype_name(tensor.dtype))

@@ -9,26 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placer.tracing import layout, shape_inference, stand_ins
-from placer.tracing.formulas import Specs
-from placer.tracing.known_values import KnownValues
+from placer.tracing import layout, shape_inference, values
+from placer.tracing.attempt import ValueUnknown
 from placer.tracing.layers import Layers, describe_layer
-from placer.tracing.op_arguments import (
+from placer.tracing.operators import (
     CHECKS,
     COUNTS,
     MASKED_INDEXING,
     READS,
+    Operator,
     as_sequence,
     flatten,
     mask_to_indices,
     on_meta,
+    operator,
     tensors_in,
     to_meta,
 )  # fmt: skip
-from placer.tracing.op_schema import Operator, operator
 from placer.tracing.recorder import Recorder, meta_like
+from placer.tracing.shape_inference import Specs
 from placer.tracing.trace_data import TensorSpec
-from placer.tracing.unfollowed import ValueUnknown
+from placer.tracing.values import KnownValues
 
 _DETACH = torch.ops.aten.detach.default
 _ONE_DRAW = "the step draws numbers and reads values: this is what one draw runs, another may run more or less"
@@ -161,7 +162,7 @@ class MetaRecorder(Recorder):
         self._made(info, inputs, plain, result)
         if info.view or info.in_place:
             return True, result
-        small = [t if self.values.keeps(t) or not isinstance(t, Tensor) else stand_ins.meta_like(t)
+        small = [t if self.values.keeps(t) or not isinstance(t, Tensor) else values.meta_like(t)
                  for t in as_sequence(result)]  # fmt: skip
         return True, small[0] if isinstance(result, Tensor) else type(result)(small)
 

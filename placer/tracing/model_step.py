@@ -13,22 +13,20 @@ from torch.nn.parameter import is_lazy
 
 from placer.errors import TraceError
 from placer.nest import distinct
-from placer.tracing import evaluations, layout, optimizers, stand_ins
-from placer.tracing.attempt import Attempt
-from placer.tracing.autograd_graph import nodes_of
-from placer.tracing.dataflow import Dataflow
-from placer.tracing.device_kind import DeviceKind
-from placer.tracing.draws import PythonDraws
-from placer.tracing.failures import Failures
+from placer.tracing import layout, optimizers, values
+from placer.tracing.attempt import Attempt, FailedOnMeta, NothingTrains, Unfollowed
+from placer.tracing.backward_passes import nodes_of
+from placer.tracing.call_log import Dataflow
 from placer.tracing.function_mode import FunctionMode
-from placer.tracing.isolation import in_every_thread
+from placer.tracing.fused_ops import DeviceKind
+from placer.tracing.isolation import PythonDraws, in_every_thread
 from placer.tracing.layers import Layers
 from placer.tracing.meta_recorder import MetaRecorder
 from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
+from placer.tracing.recorder import Failures
 from placer.tracing.trace_data import Trace
 from placer.tracing.transformer_fast_path import install
-from placer.tracing.unfollowed import FailedOnMeta, NothingTrains, Unfollowed
 from placer.workload import Workload, loss_of, unwrap
 
 
@@ -60,22 +58,22 @@ class ModelStep:
         """Give the tensors of the step values, or take them away."""
         others = Reachable(loss=self.workload.loss, optimizer=self.workload.optimizer, inputs=(self.args, self.kwargs))
         inputs = self._inputs()
-        weights = stand_ins.of_modules([self.model, *others.modules.values()])
+        weights = values.of_modules([self.model, *others.modules.values()])
         if self.attempt.real and self.workload.draw is not None:
             self.workload.draw()
-        stand_ins.with_values([*weights, *inputs, *others.tensors], hosted)
+        values.with_values([*weights, *inputs, *others.tensors], hosted)
         if self.attempt.real:
-            stand_ins.draw(inputs)
+            values.draw(inputs)
         else:
             if any(isinstance(module, torch.jit.ScriptModule) for module in self.model.modules()):
                 raise Unfollowed(f"{_name(self.model)} has TorchScript in it, which takes no tensors without values")
-            stand_ins.without_values(weights, self.attempt.floats)
-            stand_ins.without_values(inputs)
-            stand_ins.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
+            values.without_values(weights, self.attempt.floats)
+            values.without_values(inputs)
+            values.without_values(t for t in others.tensors if t.requires_grad and t.is_leaf)
         if any(map(is_lazy, weights)):
             self._materialize()
         if self.attempt.real:
-            if any(weight.is_meta for weight in stand_ins.of_modules([self.model])):
+            if any(weight.is_meta for weight in values.of_modules([self.model])):
                 raise TraceError("the step reads values, and a model on the meta device has none: give it values")
             for weight in weights:
                 weight.grad = None
@@ -122,8 +120,8 @@ class ModelStep:
         self.layers.reset()
         recorder.log.end_phase("loss")
         if self.train:
-            counting = recorder.python_calls.counting() if self.workload.loss is not None else contextlib.nullcontext()
-            with self._errors("loss"), recorder, self.functions, counting:
+            own = self.workload.loss is not None  # else it is no code of the user's
+            with self._errors("loss"), recorder, self.functions, recorder.python_calls.counting(own):
                 loss = loss_of(output, self.workload.loss)
             if loss is None:
                 raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
@@ -166,7 +164,7 @@ class ModelStep:
             notes=(*self._notes(), *draws.notes()),
         )
         if self.plan is not None and self.plan.name == "LBFGS" and self.plan.custom is None:
-            return evaluations.repeated(trace, self.plan.groups[0][1])
+            return optimizers.repeated(trace, self.plan.groups[0][1])
         return trace
 
     def _notes(self) -> Iterator[str]:

@@ -1,20 +1,24 @@
-"""The optimizer's part of a step: one call per parameter tensor that gets a gradient."""
+"""The optimizer's part of a step: one call per parameter tensor with a gradient; for LBFGS, all its evaluations."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from placer.errors import TraceError
 from placer.nest import distinct
-from placer.tracing import layout
+from placer.tracing import layout, optimizers
 from placer.tracing.layers import Layers
+from placer.tracing.real_recorder import RealRecorder
 from placer.tracing.recorder import Recorder
+from placer.tracing.trace_data import MemoryEvent, OpCall, Trace
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -114,3 +118,143 @@ def _state_bytes(name: str, nbytes: int, shape: Sequence[int], item: int, copies
     if name == "Adafactor":  # row and column statistics only
         return (sum(shape[-2:]) if len(shape) > 1 else nbytes // max(item, 1)) * item + _STEP_BYTES
     return copies * nbytes + (_STEP_BYTES if name not in ("SGD", "LBFGS", "Muon") else 0)
+
+
+class OptimizerSteps:
+    """A context. Optimizers of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
+
+    def __init__(self, recorder: RealRecorder, layers: Layers) -> None:
+        self.recorder, self.layers = recorder, layers
+        self.names: list[str] = []
+        self.stepped: list[torch.optim.Optimizer] = []
+        self._state_bytes: dict[int, int] = {}
+        self._running: list[torch.optim.Optimizer] = []
+        self._handles: list[Any] = []
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state of all optimizers that stepped."""
+        return sum(self._state_bytes.values())
+
+    def __enter__(self) -> None:
+        self._handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if error is None and self._running:
+            raise TraceError(f"the step function goes on after {type(self._running[-1]).__name__}.step() failed")
+
+    def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if self.recorder.paused:
+            return None
+        self.recorder.log.end_phase("optimizer")
+        self._running.append(optimizer)
+        if not _known(optimizer):
+            return None
+        self.recorder.paused = self.recorder.python_calls.paused = True
+        return tuple(self._recorded(a) for a in args), {k: self._recorded(v) for k, v in kwargs.items()}
+
+    def _recorded(self, value: Any) -> Any:
+        """A closure given to ``step`` computes the loss again: its ops are recorded."""
+        if not callable(value) or isinstance(value, torch.optim.Optimizer):
+            return value
+
+        def closure() -> Any:
+            with self.recorder.recording(True):
+                self.recorder.log.end_phase("forward")
+                self.recorder.python_calls.paused = False
+                try:
+                    return value()
+                finally:
+                    self.recorder.python_calls.paused = True
+                    self.recorder.log.end_phase("optimizer")
+
+        return closure
+
+    def _after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._running or self._running[-1] is not optimizer:
+            return
+        self._running.pop()
+        name = type(optimizer).__name__
+        self.stepped.append(optimizer)
+        if name not in self.names:
+            self.names.append(name)
+        if _known(optimizer):
+            self.recorder.paused = self.recorder.python_calls.paused = False
+            groups = [
+                (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
+            ]
+            plan = optimizers.Plan(name, groups)
+            optimizers.run(plan, self.recorder, self.layers)
+            self._state_bytes[id(optimizer)] = plan.state_bytes
+        else:
+            held = distinct(dict(optimizer.state))
+            self._state_bytes[id(optimizer)] = sum(layout.spec_of(t).stored_bytes for t in held)
+        if not self._running:
+            self.recorder.log.end_phase("forward")
+
+
+def _known(optimizer: torch.optim.Optimizer) -> bool:
+    return type(optimizer).__module__.startswith("torch.optim")
+
+
+#: ``Trace`` fields that count something of forward, loss and backward.
+_COUNTS = ("module_calls", "python_calls", "evicted_calls", "autograd_nodes", "syncs")
+
+
+def repeated(trace: Trace, settings: Mapping[str, Any]) -> Trace:
+    """The trace of a step that evaluates once, with as many evaluations as ``settings`` of LBFGS let it make.
+
+    Without a line search that is one for each of ``max_iter`` iterations, with one up to ``max_eval``. Between them it
+    finds a direction by the two loops over its history (Nocedal and Wright, "Numerical optimization", algorithm 7.4).
+    A step that converges ends earlier, after one evaluation at the least.
+    """
+    iterations = int(settings.get("max_iter") or 20)
+    most = int(settings.get("max_eval") or iterations * 5 // 4)
+    usual = min(most if settings.get("line_search_fn") else iterations, most)
+    body = [call for call in trace.calls if call.phase != "optimizer"]
+    weights = sum(call.inputs[0].numel for call in trace.calls[len(body) :] if call.inputs)
+    dtype = trace.parameters[0].dtype if trace.parameters else "float32"
+    direction = list(_direction(weights, dtype, int(settings.get("history_size") or 100)))
+    each = len(body) + len(direction)
+    return dataclasses.replace(
+        trace,
+        calls=tuple((body + direction) * usual),
+        memory=tuple(_memory(trace, len(body), each, usual)),
+        evaluations=(1, usual, most),
+        notes=(*trace.notes, f"LBFGS evaluates the model up to {most} times; priced are {usual}"),
+        **{name: getattr(trace, name) * usual for name in _COUNTS},
+    )
+
+
+def _direction(weights: int, dtype: str, history: int) -> Iterator[OpCall]:
+    """The vector ops of one iteration: a gradient gathered, two loops over the history, a step taken."""
+    vector, scalar = layout.dense((weights,), dtype), layout.dense((), dtype)
+
+    def call(op: str, *inputs: Any, in_place: bool = False, syncs: int = 0) -> OpCall:
+        output = scalar if op == "aten::dot" else inputs[0]
+        return OpCall(op, inputs, (output,), phase="optimizer", in_place=in_place, syncs=syncs)
+
+    yield call("aten::neg", vector)
+    for _ in range(2 * history):
+        yield call("aten::dot", vector, vector)
+        yield call("aten::mul", scalar, scalar)
+        yield call("aten::add_", vector, vector, in_place=True, syncs=1)  # a factor that the host has to know
+    for _ in range(2):
+        yield call("aten::dot", vector, vector)
+        yield call("aten::mul", vector, scalar)
+        yield call("aten::add_", vector, vector, in_place=True)
+
+
+def _memory(trace: Trace, calls: int, each: int, times: int) -> Iterator[MemoryEvent]:
+    """The memory events of one evaluation, again and again; what it leaves is freed when the next one begins."""
+    events = [event for event in trace.memory if event.call < calls]
+    buffers = 1 + max((event.buffer for event in events), default=0)
+    left = {event.buffer for event in events if event.nbytes} - {event.buffer for event in events if not event.nbytes}
+    for number in range(times):
+        for event in events:
+            yield MemoryEvent(event.call + number * each, event.buffer + number * buffers, event.nbytes)
+        if number < times - 1:
+            for buffer in sorted(left):
+                yield MemoryEvent((number + 1) * each, buffer + number * buffers, 0)

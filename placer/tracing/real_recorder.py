@@ -15,11 +15,10 @@ from torch.autograd.graph import get_gradient_edge
 
 from placer.nest import distinct, map_nest
 from placer.tracing import layout
-from placer.tracing.known_values import keeps_values
-from placer.tracing.op_arguments import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices
-from placer.tracing.op_schema import operator
+from placer.tracing.operators import CHECKS, COUNTS, MASKED_INDEXING, READS, flatten, mask_to_indices, operator
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
+from placer.tracing.values import keeps_values
 
 _CPU = torch.device("cpu")
 

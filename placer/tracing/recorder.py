@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from placer.errors import TraceError
 from placer.tracing import layout
 from placer.tracing.call_log import CallLog
-from placer.tracing.layers import Layers
-from placer.tracing.op_arguments import as_sequence, flatten, tensors_in
-from placer.tracing.op_schema import Operator, operator
+from placer.tracing.layers import Layers, describe_layer
+from placer.tracing.operators import Operator, as_sequence, flatten, operator, tensors_in
 from placer.tracing.python_calls import PythonCalls, Uncounted
 from placer.tracing.trace_data import TensorSpec
 
@@ -192,3 +192,25 @@ def _is_made_of_others(tensor: Any) -> bool:
 def meta_like(spec: TensorSpec) -> Tensor:
     """A meta tensor of this shape, these strides and this dtype."""
     return torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device=_META)
+
+
+class Failures:
+    """A context around one phase of the step. Errors in it become errors of class ``kind``."""
+
+    def __init__(self, phase: str, layers: Layers, recorder: Recorder, kind: type[TraceError] = TraceError) -> None:
+        self.phase, self.layers, self.recorder, self.kind = phase, layers, recorder, kind
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        # A named boundary: the user's forward may raise anything. KeyboardInterrupt and TraceError pass.
+        if isinstance(error, Exception) and not isinstance(error, TraceError):
+            if self.phase == "backward":
+                layer = self.layers.of_backward()
+            else:
+                layer = self.layers.current if self.layers.failed is None else self.layers.failed
+            op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
+            where = f"in {describe_layer(layer)}{op}"
+            message = str(error).strip().split("\n")[0]
+            raise self.kind(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error

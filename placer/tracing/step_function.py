@@ -11,20 +11,19 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from placer.nest import distinct
-from placer.tracing import layout, stand_ins
+from placer.tracing import layout, values
 from placer.tracing.attempt import Attempt
 from placer.tracing.backward_passes import BackwardPasses
-from placer.tracing.dataflow import Dataflow
-from placer.tracing.device_kind import DeviceKind
-from placer.tracing.draws import PythonDraws
-from placer.tracing.failures import Failures
+from placer.tracing.call_log import Dataflow
 from placer.tracing.function_mode import FunctionMode
-from placer.tracing.isolation import in_every_thread
+from placer.tracing.fused_ops import DeviceKind
+from placer.tracing.isolation import PythonDraws, in_every_thread
 from placer.tracing.layers import Layers
 from placer.tracing.model_step import counts_hold
-from placer.tracing.optimizer_steps import OptimizerSteps
+from placer.tracing.optimizers import OptimizerSteps
 from placer.tracing.reachable import Reachable
 from placer.tracing.real_recorder import RealRecorder
+from placer.tracing.recorder import Failures
 from placer.tracing.trace_data import TensorSpec, Trace
 from placer.workload import Workload
 
@@ -40,8 +39,8 @@ class FunctionStep:
         found = Reachable(step=workload.target, module=list(workload.modules), optimizer=workload.optimizer)
         self.roots, self.optimizers = found.modules, found.optimizers
         inputs = distinct((workload.args, workload.kwargs))
-        stand_ins.with_values([*stand_ins.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
-        stand_ins.draw(inputs)
+        values.with_values([*values.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
+        values.draw(inputs)
         self.batch = _specs(inputs)
         self.layers = Layers(self.roots, others=True)
         self.recorder = RealRecorder(self.layers, attempt.fused)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from placer.tracing.dataflow import Connection
-
+#: (values read, values written) of one call, by number. A value is what one call left in one tensor's memory; views of
+#: it are the same value, and a write in place makes a new one.
+Connection = tuple[tuple[int, ...], tuple[int, ...]]
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 _T = TypeVar("_T")
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from placer import machine
 from placer.errors import TraceError, first_line
-from placer.tracing import child, copies, stand_ins
+from placer.tracing import child, copies, values
 from placer.tracing.attempt import Attempt
-from placer.tracing.device_kind import DeviceKind
-from placer.tracing.isolation import isolated, same_state
+from placer.tracing.fused_ops import DeviceKind
+from placer.tracing.isolation import isolated, same_state, without_compiler
 from placer.tracing.model_step import ModelStep
 from placer.tracing.reachable import Reachable
 from placer.tracing.step_function import FunctionStep
@@ -80,9 +80,9 @@ def _traced(workload: Workload, kind: str, limit_seconds: float) -> _Found:
     """The trace for one kind of device."""
 
     def run(attempt: Attempt) -> _Found:
-        hosted = stand_ins.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
+        hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
         try:
-            return child.call(partial(_step, workload, attempt, hosted), limit_seconds=limit_seconds)
+            return child.call(partial(_step, workload, attempt, hosted, in_child=True), limit_seconds=limit_seconds)
         except child.NoChild:
             return _on_copies(workload, attempt)
 
@@ -102,11 +102,13 @@ def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Foun
             attempt = following
 
 
-def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor]) -> _Found:
+def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor], *, in_child: bool = False) -> _Found:
     """Run one step on the workload's own objects, which change."""
     kind = DeviceKind(attempt.kind)
     step = FunctionStep if workload.is_step_function else ModelStep
     with isolated():
+        if in_child:
+            without_compiler()
         return step(workload, attempt, kind, hosted).run(), kind.others
 
 
@@ -121,7 +123,7 @@ def _held(workload: Workload, real: bool) -> list[Tensor]:
     if real:
         found = Reachable(step=workload.target, inputs=(workload.args, workload.kwargs), loss=workload.loss,
                           modules=list(workload.modules), optimizer=workload.optimizer)  # fmt: skip
-    return [*stand_ins.of_modules(found.modules.values()), *found.tensors]
+    return [*values.of_modules(found.modules.values()), *found.tensors]
 
 
 def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:

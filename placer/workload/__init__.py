@@ -1,24 +1,23 @@
 """What to run: checks and freezes a workload, and loads command line targets."""
 
-from placer.workload.description import describe_inputs, describe_workload
-from placer.workload.exported import load_exported
-from placer.workload.job import Job, Part
-from placer.workload.loading import Loading
-from placer.workload.machine_arguments import (
+from placer.workload.arguments import (
     MEASURE,
     THREADS,
     check_available,
     check_choice,
     check_devices,
+    make_workload,
+    optimizer_classes,
     override,
     strict,
 )
-from placer.workload.randomness import same_order, same_randomness
+from placer.workload.description import describe_inputs, describe_workload
+from placer.workload.job import Job, Part
+from placer.workload.loading import Loading, same_order, same_randomness
 from placer.workload.split import CpuPart, check_on_cpu, cpu_part, embedding_tables, weight_share
 from placer.workload.step_loss import loss_of
-from placer.workload.target import load_target
+from placer.workload.target import load_exported, load_target
 from placer.workload.workload import Data, Workload
-from placer.workload.workload_arguments import make_workload, optimizer_classes
 from placer.workload.wrapped import compiled_inside, compiled_mode, spread_over_processes, unwrap
 
 __all__ = [

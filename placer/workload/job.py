@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from placer.workload.arguments import check_steps, make_workload
 from placer.workload.loading import Loading
 from placer.workload.workload import Workload
-from placer.workload.workload_arguments import check_steps, make_workload
 
 
 class Part:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from placer.workload.input_arguments import kind_of
+from placer.workload.arguments import kind_of
 from placer.workload.workload import Workload
 from placer.workload.wrapped import unwrap
 

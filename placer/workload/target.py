@@ -1,8 +1,9 @@
-"""TARGET of the command line -> a model: ``package.module:attribute`` or ``file.py:attribute``.
+"""TARGET of the command line -> a model: ``package.module:attribute``, ``file.py:attribute``, or a saved program.
 
 The attribute is an ``nn.Module`` or ``Job`` instance, a class or a factory; the last two are called without arguments.
-Importing the target runs its code, as ``python file.py`` would, under another ``__name__``. Large weights
-get no random numbers: a model's price depends on its shapes.
+Importing the target runs its code, as ``python file.py`` would, under another ``__name__``. Large weights get no random
+numbers: a model's price depends on its shapes. Programs saved by ``torch.export.save`` (``.pt2``) come with the example
+they were exported with; torch unpickles such a file: it is code like any other target.
 """
 
 from __future__ import annotations
@@ -14,15 +15,81 @@ import itertools
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.errors import TargetError
 from placer.workload.job import Job
-from placer.workload.undrawn import Undrawn
+
+#: Smaller tensors are drawn at once: that costs next to nothing.
+LEAST_ELEMENTS = 65_536
+_DRAWS = (torch.ops.aten.normal_.default, torch.ops.aten.uniform_.default)
+
+
+class Undrawn(TorchDispatchMode):
+    """A context in which large CPU tensors get zeros where they were to get random numbers.
+
+    Drawing is most of the time of building a large model. ``draw`` draws them after all, for a step that has to run;
+    what a constructor computed of them in between is that of zeros.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, for two seconds, to hide this class from it
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left: dict[int, partial[Tensor]] = {}  # by the address of the memory
+
+    def draw(self) -> None:
+        """Fill every tensor that has got zeros."""
+        with torch.no_grad():
+            while self._left:
+                self._left.popitem()[1]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func not in _DRAWS or args[0].numel() < LEAST_ELEMENTS or args[0].device.type != "cpu":
+            return func(*args, **(kwargs or {}))
+        tensor: Tensor = args[0]
+        self._left[tensor.data_ptr()] = partial(func, tensor.detach(), *args[1:], **(kwargs or {}))
+        return tensor.zero_()
+
+
+SUFFIX = ".pt2"
+
+
+def load_exported(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
+    """The model in a file, and the inputs it was exported with (None where the file has none, or they need keywords).
+
+    Exporting fixes what training changes (dropout, batch norm), so ``train`` only sets the ``training`` flag. Raises
+    TargetError, with the reason in one line.
+    """
+    import torch
+
+    path = Path(target)
+    if not path.is_file():
+        raise TargetError(f"there is no file {path}; an exported program is written by torch.export.save")
+    try:
+        program = torch.export.load(path)
+        model = program.module()
+    except Exception as error:  # the boundary to a file anybody may have written: whatever is wrong is one line
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise TargetError(f"{path} is not a program that torch.export.load reads: {lines[0]}") from error
+    for part in model.modules():
+        part.training = train  # .train() and .eval() of an exported program raise
+    args, kwargs = program.example_inputs or ((), {})
+    if args and kwargs:
+        return model, None
+    return model, tuple(args) or dict(kwargs) or None
+
 
 _FORM = "TARGET is package.module:attribute or file.py:attribute"
 

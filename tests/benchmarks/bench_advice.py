@@ -20,10 +20,9 @@ import torch.nn.functional as F
 from placer import profile as profiles
 from placer.calibration.suite import entries
 from placer.decision import make_plan
-from placer.decision.advice import LARGER, advise
-from placer.decision.changes import SUBSTITUTES
+from placer.decision.advice import LARGER, SUBSTITUTES, advise
 from placer.decision.comparison import compare
-from placer.decision.race import step_on
+from placer.decision.measured import step_on
 from placer.decision.threads import running_with
 from placer.explanation import Advice
 from placer.workload import make_workload, same_randomness

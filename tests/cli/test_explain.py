@@ -15,7 +15,7 @@ from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.cli.shapes import Range, parse_batch, parse_sweep
 from placer.cli.speed import warning
-from placer.decision import decide, history, observed
+from placer.decision import decide, history, measured
 from placer.explanation import build
 from placer.placement.step_times import StepTimes
 from placer.pricing import Prediction
@@ -197,7 +197,7 @@ def test_advice_is_priced(run: Run, nets: str, server: str) -> None:
 @pytest.mark.usefixtures("own")
 def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=observed.record)
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=measured.record)
     for _ in range(6):
         with times.step():
             pass
@@ -233,7 +233,7 @@ def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None
     older = placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
     placed = placer.choose(nn.Linear(4, 2), (3000, 4), devices=["cpu"])
     predicted = older.predictions["cpu"].step_seconds
-    times = StepTimes("cpu", predicted, clock=iter(range(1000)).__next__, record=observed.record)
+    times = StepTimes("cpu", predicted, clock=iter(range(1000)).__next__, record=measured.record)
     for _ in range(6):
         with times.step():
             pass
@@ -245,7 +245,7 @@ def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None
 @pytest.mark.usefixtures("own")
 def test_the_newest_decision_in_full(run: Run) -> None:
     placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=observed.record)
+    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=measured.record)
     for _ in range(6):
         with times.step():
             pass

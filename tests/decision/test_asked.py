@@ -9,7 +9,7 @@ from torch import nn
 
 from placer import profile as profiles
 from placer.decision import Objective
-from placer.decision.asked import asked, profile_named
+from placer.decision.request import asked, profile_named
 from placer.errors import ProfileMissing
 from placer.profile import Profile
 from placer.workload import Workload, make_workload

@@ -14,7 +14,7 @@ from placer.decision import convention
 from placer.decision.candidates import Candidates, candidates, lacks, of_twins, unusable
 from placer.decision.comparison import compare
 from placer.decision.convention import conventional
-from placer.decision.planning import decided
+from placer.decision.plan import decided
 from placer.errors import ProfileError
 from placer.pricing import Residence
 from placer.profile import DeviceFit, Profile

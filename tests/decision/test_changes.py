@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import changes
+from placer.decision import advice
 from placer.profile.profile import DeviceFit, FamilyFit, Profile
 from placer.tracing import trace as trace_workload
 from placer.workload import make_workload
@@ -14,21 +14,21 @@ from placer.workload import make_workload
 
 def test_the_batch_is_what_all_inputs_share() -> None:
     model = nn.Linear(4, 2)
-    assert changes.batch_size(make_workload(model, (8, 4))) == 8
-    assert changes.batch_size(make_workload(model, [(8, 4), (8,)])) == 8
-    assert changes.batch_size(make_workload(model, [(8, 4), (3,)])) is None
-    assert changes.batch_size(make_workload(model, [(8, 4), ()])) is None
+    assert advice.batch_size(make_workload(model, (8, 4))) == 8
+    assert advice.batch_size(make_workload(model, [(8, 4), (8,)])) == 8
+    assert advice.batch_size(make_workload(model, [(8, 4), (3,)])) is None
+    assert advice.batch_size(make_workload(model, [(8, 4), ()])) is None
 
 
 def test_a_larger_batch_repeats_indices_and_keeps_shapes_and_the_user_s_tensors() -> None:
     ids, scale = torch.randint(0, 9, (3, 5)), torch.rand(3)
     workload = make_workload(nn.Linear(4, 2), example={"ids": ids, "scale": scale, "flag": True})
-    larger = changes.with_batch(workload, 12)
+    larger = advice.with_batch(workload, 12)
     assert torch.equal(larger.kwargs["ids"], ids.repeat(4, 1))
     assert (larger.kwargs["scale"].shape, larger.kwargs["scale"].is_meta) == ((12,), True)
     assert larger.kwargs["flag"] is True
     assert workload.kwargs["ids"] is ids
-    assert changes.with_batch(workload, 2).kwargs["ids"].shape == (2, 5)
+    assert advice.with_batch(workload, 2).kwargs["ids"].shape == (2, 5)
 
 
 def test_an_activation_is_replaced_forward_and_backward() -> None:
@@ -41,8 +41,8 @@ def test_an_activation_is_replaced_forward_and_backward() -> None:
             return nn.functional.mish(self.layer(x))
 
     trace = trace_workload(make_workload(Net(), (8, 4), mode="train"))
-    assert changes.substitutable(trace) == ("mish",)
-    changed = changes.substituted(trace, "mish")
+    assert advice.substitutable(trace) == ("mish",)
+    changed = advice.substituted(trace, "mish")
     ops = [call.op for call in changed.calls]
     assert {"aten::silu", "aten::silu_backward"} <= set(ops)
     assert not any("mish" in op for op in ops)
@@ -58,15 +58,15 @@ def test_a_fused_optimizer_is_known_where_it_was_measured() -> None:
         (0.0, 0.0), (1.0, 1.0), 1.0, 0.0, 1.0, 0.1, {}, 2,
     )  # fmt: skip
     fit = DeviceFit("cpu", 2, {}, {"optimizer": family}, {}, {})
-    assert changes.knows_fused(fit, "Adam")
-    assert not changes.knows_fused(fit, "SGD")
-    assert not changes.knows_fused(fit, "RMSprop")
-    assert not changes.knows_fused(dataclasses.replace(fit, families={}), "Adam")
+    assert advice.knows_fused(fit, "Adam")
+    assert not advice.knows_fused(fit, "SGD")
+    assert not advice.knows_fused(fit, "RMSprop")
+    assert not advice.knows_fused(dataclasses.replace(fit, families={}), "Adam")
 
 
 def test_fusing_says_so_to_every_update_and_to_nothing_else(handmade_profile: Profile) -> None:
     trace = trace_workload(make_workload(nn.Linear(4, 2), (8, 4), mode="train", optimizer="adam"))
-    changed = changes.with_fused(trace)
+    changed = advice.with_fused(trace)
     for before, after in zip(trace.calls, changed.calls, strict=True):
         if before.op.startswith("optimizer::"):
             assert after.args.count(("fused", True)) == 1
@@ -77,6 +77,6 @@ def test_fusing_says_so_to_every_update_and_to_nothing_else(handmade_profile: Pr
 
 def test_without_syncs() -> None:
     trace = dataclasses.replace(trace_workload(make_workload(nn.Linear(4, 2), (8, 4), mode="train")), syncs=3)
-    assert changes.without_syncs(trace).syncs == 0
+    assert advice.without_syncs(trace).syncs == 0
     with pytest.raises(dataclasses.FrozenInstanceError):
         trace.syncs = 0  # type: ignore[misc]

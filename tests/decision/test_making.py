@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from placer import tracing
-from placer.decision.making import make_plan, plan_for
+from placer.decision.plan import make_plan, plan_for
 from placer.decision.request import Request, check
 from placer.errors import PlacerError, TraceError
 from placer.profile import Profile

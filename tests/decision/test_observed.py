@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import placer
-from placer.decision import comparison, history, observed
-from placer.decision.observed import Seen, workload_key
+from placer.decision import comparison, history, measured
+from placer.decision.measured import Seen, workload_key
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.tracing import trace
@@ -106,43 +106,43 @@ def test_entries_that_say_nothing_usable_are_passed_over(
             "high": 1.2, "steps_timed": 40}  # fmt: skip
     predictions = {"cpu": make_prediction("cpu")}
     history.record(good)
-    assert observed.lookup("k" * 32, predictions) == {"cpu": Seen(1.0, 0.9, 1.2)}
+    assert measured.lookup("k" * 32, predictions) == {"cpu": Seen(1.0, 0.9, 1.2)}
     history.history_path().unlink()
     history.record({**good, **change})
-    assert observed.lookup("k" * 32, predictions) == {}
-    assert observed.lookup("other", predictions) == {}
+    assert measured.lookup("k" * 32, predictions) == {}
+    assert measured.lookup("other", predictions) == {}
 
 
 def test_a_newer_entry_of_other_threads_or_devices_hides_nothing(make_prediction: Callable[..., Prediction]) -> None:
     good = {"kind": "steps", "workload": "key", "step_seconds": 1.0, "low": 0.9, "high": 1.2, "steps_timed": 40}
     for device, threads, seconds in (("cuda", 1, 1.1), ("cpu", 2, 1.0), ("cpu", 99, 1.2), ("warp", 2, 1.2)):
         history.record({**good, "device": device, "threads": threads, "step_seconds": seconds})
-    found = observed.lookup("key", {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")})
+    found = measured.lookup("key", {"cpu": make_prediction("cpu"), "cuda": make_prediction("cuda")})
     assert {device: seen.step_seconds for device, seen in found.items()} == {"cpu": 1.0, "cuda": 1.1}
 
 
 def test_even_steps_are_not_taken_for_certainty(make_prediction: Callable[..., Prediction]) -> None:
     history.record({"kind": "steps", "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 1.0, "low": 1.0,
                     "high": 1.0, "steps_timed": 40})  # fmt: skip
-    seen = observed.lookup("key", {"cpu": make_prediction("cpu")})["cpu"]
+    seen = measured.lookup("key", {"cpu": make_prediction("cpu")})["cpu"]
     assert seen.low < 0.95
     assert seen.high > 1.05
 
 
 def test_the_newest_run_counts(make_prediction: Callable[..., Prediction]) -> None:
     for seconds in (1.0, 2.0, 3.0):
-        observed.record({"workload": "key", "device": "cpu", "threads": 2, "step_seconds": seconds, "low": seconds,
+        measured.record({"workload": "key", "device": "cpu", "threads": 2, "step_seconds": seconds, "low": seconds,
                          "high": seconds, "steps_timed": 40})  # fmt: skip
-    assert observed.lookup("key", {"cpu": make_prediction("cpu")})["cpu"].step_seconds == 3.0
+    assert measured.lookup("key", {"cpu": make_prediction("cpu")})["cpu"].step_seconds == 3.0
 
 
 def test_what_was_seen_counts_for_every_step_of_the_run(make_prediction: Callable[..., Prediction]) -> None:
     before = {"cpu": make_prediction("cpu", 1e-3, one_time_seconds=5.0, steps=100)}
-    after = observed.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=100)["cpu"]
+    after = measured.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=100)["cpu"]
     assert after.total_seconds == pytest.approx(5.0 + 100 * 3e-3)
     assert sum(after.components.values()) == pytest.approx(3e-3)
     assert (after.low, after.high) == (2e-3, 4e-3)
-    assert observed.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=None)["cpu"].total_seconds is None
+    assert measured.corrected(before, {"cpu": Seen(3e-3, 2e-3, 4e-3)}, steps=None)["cpu"].total_seconds is None
 
 
 def test_step_times_outlive_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_step_times_outlive_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_that_cannot_be_read_is_no_history(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
-    observed.record({"workload": "key"})
+    measured.record({"workload": "key"})
     assert history.lines_with("key") == []
 
 

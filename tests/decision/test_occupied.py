@@ -8,8 +8,7 @@ import pytest
 
 from placer import machine
 from placer.decision.decision import decide
-from placer.decision.occupied import BUSY, occupied, with_occupied
-from placer.decision.plan import Plan
+from placer.decision.plan import BUSY, Plan, occupied, with_occupied
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 

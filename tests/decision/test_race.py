@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision.race import ROUNDS, race, shared_function, step_on
+from placer.decision.measured import ROUNDS, race, shared_function, step_on
 from placer.workload import make_workload
 
 

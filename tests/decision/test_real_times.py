@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import observed, real_times
+from placer.decision import measured as real_times
 from placer.decision.decision import decide
-from placer.decision.observed import Seen
+from placer.decision.measured import Seen, with_race, with_seen
 from placer.decision.plan import Plan
-from placer.decision.real_times import with_race, with_seen
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.workload import Workload, make_workload
@@ -124,7 +123,7 @@ def test_what_was_seen_takes_the_place_of_what_was_predicted(
     plan_of: PlanOf, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = {"cpu": Seen(3.0, 2.0, 4.0)}
-    monkeypatch.setattr(observed, "lookup", lambda key, _: seen if key == "key" else {})
+    monkeypatch.setattr(real_times, "lookup", lambda key, _: seen if key == "key" else {})
     plan = plan_of(make_prediction("cpu", 1.0), make_prediction("cuda", 1.1))
     after = with_seen(plan, 10)
     assert (plan.decision.device, after.decision.device, len(after.notes)) == ("cpu", "cuda", 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision.residence import home, residence
+from placer.decision.comparison import home, residence
 from placer.workload import make_workload
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import placer
-from placer.decision import settings
-from placer.decision.observed import workload_key
+from placer.decision import comparison
+from placer.decision.measured import workload_key
 from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -49,19 +49,19 @@ def test_what_was_decided_does_not_outlive_a_switch(name: str, calibrated: Profi
 
 
 def test_autocast_around_the_question_counts(calibrated: Profile) -> None:
-    before = settings.switches()
+    before = comparison.switches()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert settings.switches() != before
-    assert settings.switches() == before
+        assert comparison.switches() != before
+    assert comparison.switches() == before
 
 
 def test_step_times_seen_with_other_switches_are_not_taken() -> None:
     workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
     traced = trace(workload)
     usual = workload_key(traced, workload)
-    assert settings.unusual() == ()
+    assert comparison.unusual_settings() == ()
     CUDNN.benchmark = True
-    assert settings.unusual() == ("cudnn.benchmark",)
+    assert comparison.unusual_settings() == ("cudnn.benchmark",)
     assert workload_key(traced, workload) != usual
     CUDNN.benchmark = False
     assert workload_key(traced, workload) == usual
@@ -75,27 +75,27 @@ def test_step_times_seen_with_other_switches_are_not_taken() -> None:
     ],
 )  # fmt: skip
 def test_what_changes_cudnns_kernels_is_said_beside_a_gpu(name: str, said: str, handmade_profile: Profile) -> None:
-    assert settings.notes(handmade_profile, ("cpu", "cuda")) == ()
+    assert comparison.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     SWITCHES[name]()
-    (note,) = settings.notes(handmade_profile, ("cpu", "cuda:1"))
+    (note,) = comparison.setting_notes(handmade_profile, ("cpu", "cuda:1"))
     assert note.startswith(said)
-    assert settings.notes(handmade_profile, ("cpu",)) == ()
+    assert comparison.setting_notes(handmade_profile, ("cpu",)) == ()
 
 
 def test_deterministic_algorithms_are_said_anywhere(handmade_profile: Profile) -> None:
     torch.use_deterministic_algorithms(True)
-    (note,) = settings.notes(handmade_profile, ("cpu",))
+    (note,) = comparison.setting_notes(handmade_profile, ("cpu",))
     assert note.startswith("deterministic algorithms are on")
 
 
 def test_a_precision_that_changes_a_cpus_dtype_is_said(handmade_profile: Profile) -> None:
     torch.set_float32_matmul_precision("high")
-    assert settings.notes(handmade_profile, ("cpu", "cuda")) == ()
+    assert comparison.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     torch.set_float32_matmul_precision("medium")
-    (note,) = settings.notes(handmade_profile, ("cpu", "cuda"))
+    (note,) = comparison.setting_notes(handmade_profile, ("cpu", "cuda"))
     assert "calibrated with float32 matmul precision 'highest' and is now asked with 'medium'" in note
     same = replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, "matmul_precision": "medium"})
-    assert settings.notes(same, ("cpu",)) == ()
+    assert comparison.setting_notes(same, ("cpu",)) == ()
 
 
 def test_channels_last_weights_are_another_question(calibrated: Profile) -> None:

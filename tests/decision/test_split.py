@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import placer
 from placer.decision import is_cpu
-from placer.decision.occupied import occupied
+from placer.decision.plan import occupied
 from placer.decision.split import is_split
 from placer.errors import ProfileError
 from placer.explanation import Advice, Explanation

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.decision.trade_offs import Point, pareto, trade
+from placer.decision.decision import Point, pareto, trade
 
 AMOUNT = st.one_of(st.none(), st.sampled_from([1.0, 2.0, 3.0]))
 

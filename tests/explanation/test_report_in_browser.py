@@ -14,8 +14,7 @@ from placer import profile
 from placer import profile as profiles
 from placer.calibration.suite import entries
 from placer.decision import make_plan
-from placer.decision.advice import advise
-from placer.decision.changes import with_batch
+from placer.decision.advice import advise, with_batch
 from placer.decision.comparison import compare
 from placer.explanation import Explanation, build
 from placer.explanation.html import render

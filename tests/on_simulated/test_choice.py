@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import placer
 from placer import PlacerWarning, machine
 from placer.decision import history
-from placer.decision.race import race
+from placer.decision.measured import race
 from placer.machine import devices, identity
 from placer.placement.moving import synchronize
 from placer.profile.profile import DeviceFit, Profile

@@ -17,8 +17,7 @@ from torch import nn
 
 import placer
 from placer import PlacerWarning, machine
-from placer.decision import race as racing
-from placer.decision import real_times
+from placer.decision import measured as racing
 from placer.workload import make_workload
 
 Assemble = Callable[..., Sequence[Device]]
@@ -207,7 +206,8 @@ def test_a_race_without_memory_is_the_answer_that_was_priced(
     (device,) = assemble(replace(SPEC, memory=7 * WEIGHT))
     model = wide()
     optimizer = trained(model, "sim")
-    monkeypatch.setattr(real_times, "race", lambda *given: racing.race(*given, clock=DEVICE.clock))
+    timed = racing.race
+    monkeypatch.setattr(racing, "race", lambda *given: timed(*given, clock=DEVICE.clock))
     placement = ask(model, profile_file, optimizer=optimizer, measure="always")
     assert placement.device == "sim"
     assert placement.confidence is not None

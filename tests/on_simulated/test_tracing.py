@@ -10,7 +10,7 @@ from simulated.device import Device
 from torch import nn
 
 from placer.tracing import layout, step_function, trace, undo
-from placer.tracing.device_kind import DeviceKind
+from placer.tracing.fused_ops import DeviceKind
 from placer.workload import make_workload
 
 

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 import placer
 from placer import machine
 from placer.errors import PlacerWarning
-from placer.placement.anchored import anchor, immovable
+from placer.placement.relocation import anchor, immovable
 from placer.profile.profile import Profile
 
 pytestmark = pytest.mark.filterwarnings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from placer.placement.before_move import BeforeMove, instances
+from placer.placement.relocation import BeforeMove, instances
 
 
 def test_one_optimizer_several_a_name_or_none() -> None:

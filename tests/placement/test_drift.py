@@ -9,8 +9,7 @@ import pytest
 
 from placer.errors import PlacerWarning
 from placer.placement import drift
-from placer.placement.drift import Drift
-from placer.placement.step_times import StepTimes
+from placer.placement.step_times import Drift, StepTimes
 from placer.pricing.prediction import Prediction
 
 Make = Callable[..., Prediction]

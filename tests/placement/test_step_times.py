@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.decision import history, observed
+from placer.decision import history, measured
 from placer.placement import step_times as module
 from placer.placement.step_times import StepTimes
 
@@ -30,7 +30,7 @@ def test_step_records_real_times_after_warm_up() -> None:
 
 def test_step_times_reach_the_history_at_a_low_rate() -> None:
     clock = Clock()
-    times = StepTimes("cpu", predicted_seconds=0.4, clock=clock, record=observed.record)
+    times = StepTimes("cpu", predicted_seconds=0.4, clock=clock, record=measured.record)
     for _ in range(203):
         with times.step():
             clock.now += 0.5

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision.race import step_on
+from placer.decision.measured import step_on
 from placer.workload import Workload, make_workload
 
 pytestmark = pytest.mark.soak

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
-from placer.tracing.device_kind import DeviceKind
+from placer.tracing.fused_ops import DeviceKind
 from placer.workload import make_workload
 
 

@@ -16,7 +16,7 @@ from placer.calibration.suite import entries
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
-from placer.tracing.op_arguments import READS
+from placer.tracing.operators import READS
 from placer.workload import make_workload
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.tracing.reuse_distance import AROUND, FAR, NEAR, LruStack
+from placer.tracing.python_calls import AROUND, FAR, NEAR, LruStack
 
 
 def evicted(functions: int, rounds: int) -> float:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.tracing import shape_inference
-from placer.tracing.formulas import FORMULAS
 from placer.tracing.layout import elementwise_layout, spec_of
-from placer.tracing.op_arguments import flatten
-from placer.tracing.op_schema import operator
+from placer.tracing.operators import flatten, operator
+from placer.tracing.shape_inference import FORMULAS
 
 A = torch.ops.aten
 

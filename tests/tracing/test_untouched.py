@@ -15,7 +15,6 @@ from torch import nn
 
 from placer.errors import TraceError
 from placer.tracing import trace
-from placer.tracing.isolation import _loaded
 from placer.workload import make_workload
 
 
@@ -128,15 +127,3 @@ def test_no_garbage_is_left_for_the_collector() -> None:
     # The first trace after a torch.compile elsewhere may let go of what that compiler had kept alive: hundreds of
     # objects, once, and none of a trace's own. What a trace leaves, it leaves every time.
     assert min(left() for _ in range(3)) < 20
-
-
-def test_only_imports_that_run_no_code_go_their_usual_way() -> None:
-    assert _loaded("torch.nn")
-    assert _loaded("torch", None, None, ("nn", "Tensor"))
-    assert _loaded(name="torch", globals={}, locals={}, fromlist=["nn"], level=0)
-    assert _loaded("torch.nn", "package")  # as import_module calls it
-    assert not _loaded("torch", fromlist=("no_such_name",))
-    assert not _loaded("torch", fromlist=("*",))
-    assert not _loaded("no_such_module")
-    assert not _loaded("nn", level=1)
-    assert not _loaded("torch", None, None, None, 1)

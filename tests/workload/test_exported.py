@@ -12,7 +12,7 @@ from placer import profile
 from placer.cli import main
 from placer.errors import TargetError
 from placer.profile.profile import Profile
-from placer.workload.exported import load_exported
+from placer.workload.target import load_exported
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import nn
 
 from placer.tracing import trace
 from placer.workload import make_workload
-from placer.workload.undrawn import LEAST_ELEMENTS, Undrawn
+from placer.workload.target import LEAST_ELEMENTS, Undrawn
 
 WIDE = 512
 assert WIDE * WIDE >= LEAST_ELEMENTS

@@ -1,4 +1,4 @@
-"""Checks the arguments of ``choose`` and ``explain`` that say what to run, and makes a ``Workload`` of them.
+"""Checks the arguments of ``choose`` and ``explain``, and makes a ``Workload`` of those that say what to run.
 
 A wrong argument raises ``ValueError`` or ``TypeError`` here, before anything is traced, priced or moved. The message
 says what was given and what is accepted.
@@ -7,15 +7,151 @@ says what was given and what is accepted.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from placer.workload.input_arguments import kind_of, make_inputs
+from placer import machine
+from placer.nest import is_namedtuple, tensors
 from placer.workload.workload import Data, Mode, Workload
+
+
+def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of one step of ``model``, from ``batch_shape`` or from ``example``.
+
+    A mapping is taken for keyword arguments, unless only the mapping itself is what the model takes.
+    """
+    if batch_shape is not None and example is not None:
+        raise ValueError("give batch_shape or example, not both: an example already says its shapes and dtypes")
+    if batch_shape is not None:
+        return tuple(_shaped(shape, batch_shape) for shape in read_shapes(batch_shape)), {}
+    if example is None or (isinstance(example, (tuple, list, Mapping)) and not example):
+        if not isinstance(model, nn.Module) or _takes(model, (), {}):
+            return (), {}
+        raise ValueError("the input is missing: give batch_shape, like (32, 84), or example, a nest of tensors")
+    if next(tensors(example), None) is None:
+        raise TypeError(f"example must be a tensor or a nest of tensors; no tensor was found in {kind_of(example)}")
+    if isinstance(example, tuple) and not is_namedtuple(example):
+        return example, {}
+    if isinstance(example, Mapping) and all(isinstance(key, str) for key in example):
+        by_name = dict(example)
+        if _takes(model, (), by_name) or not _takes(model, (example,), {}):
+            return (), by_name
+    return (example,), {}
+
+
+def _takes(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call with these arguments is one that the signature of the model, or step, allows."""
+    called = model.forward if isinstance(model, nn.Module) else model
+    try:
+        inspect.signature(called).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _shaped(shape: tuple[int, ...], batch_shape: Any) -> Tensor:
+    try:
+        return torch.empty(shape, dtype=torch.float32, device="meta")
+    except RuntimeError as error:
+        raise ValueError(f"batch_shape {batch_shape!r} is larger than any tensor can be") from error
+
+
+def read_shapes(batch_shape: Any) -> tuple[tuple[int, ...], ...]:
+    """One shape, or a sequence of shapes, as a tuple of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
+    if isinstance(batch_shape, (str, bytes, Tensor)) or not isinstance(batch_shape, Sequence):
+        raise TypeError(f"batch_shape must be a shape like (32, 84) or a sequence of shapes, not {batch_shape!r}")
+    if len(batch_shape) == 0:
+        raise ValueError("batch_shape is empty: give a shape like (32, 84) or a sequence of shapes")
+    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in batch_shape]
+    if all(nested):
+        return tuple(tuple(_size(n, batch_shape) for n in shape) for shape in batch_shape)
+    if any(nested):
+        raise TypeError(f"batch_shape mixes sizes and shapes: {batch_shape!r}; give one shape or a sequence of shapes")
+    return (tuple(_size(n, batch_shape) for n in batch_shape),)
+
+
+def _size(n: Any, batch_shape: Any) -> int:
+    if type(n) is not int:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise TypeError(f"batch_shape must hold whole numbers, not {n!r} (in {batch_shape!r})")
+        n = operator.index(n)
+    if n < 0:
+        raise ValueError(f"batch_shape must hold sizes of 0 or more, not {n} (in {batch_shape!r})")
+    return int(n)
+
+
+def kind_of(value: object) -> str:
+    """The class of a value, as error messages name it."""
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+THREADS = ("keep", "tune")
+MEASURE = ("never", "unsure", "always")
+
+
+def check_devices(devices: Any) -> tuple[str, ...] | None:
+    """Device names as they are spelled in profiles, duplicates dropped. They need not exist on this machine."""
+    if devices is None:
+        return None
+    if isinstance(devices, (str, torch.device)):
+        devices = (devices,)
+    if not isinstance(devices, Iterable):
+        raise TypeError(f"devices must be device names like ['cpu', 'cuda'], or None for all, not {devices!r}")
+    names = tuple(dict.fromkeys(device_name(device) for device in devices))
+    if not names:
+        raise ValueError("devices is empty: name at least one device, or give None for all of this machine")
+    return names
+
+
+def device_name(device: Any) -> str:
+    """``"cuda:0"`` and ``torch.device("cuda")`` -> ``"cuda"``."""
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"a device is a name like 'cpu' or 'cuda', or a torch.device, not {device!r}")
+    try:
+        torch.device(device)
+        return machine.normal_device(str(device))
+    except (RuntimeError, ValueError):
+        raise ValueError(f"{str(device)!r} is not a device; accepted are names like 'cpu', 'cuda', 'mps'") from None
+
+
+def check_available(names: Iterable[str], what: str = "devices") -> None:
+    """ValueError for a device this machine does not have."""
+    available = machine.available_devices()
+    for name in names:
+        if name not in available:
+            raise ValueError(f"{what}: {name!r} is not on this machine; accepted: {', '.join(available)}")
+
+
+def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
+    """One of a few words, or ValueError."""
+    if value not in accepted:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+    return str(value)
+
+
+def override() -> str | None:
+    """The device in ``PLACER_DEVICE``, None when it is not set. Raises ValueError for one that is not here."""
+    value = os.environ.get("PLACER_DEVICE", "").strip()
+    if not value:
+        return None
+    try:
+        name = device_name(value)
+    except ValueError as error:
+        raise ValueError(f"PLACER_DEVICE: {error}") from None
+    check_available((name,), "PLACER_DEVICE")
+    return name
+
+
+def strict() -> bool:
+    """Whether ``PLACER_STRICT`` asks for errors instead of fallbacks."""
+    return os.environ.get("PLACER_STRICT", "").strip().lower() not in ("", "0", "false", "no", "off")
+
 
 MODES: tuple[Mode, ...] = ("train", "infer")
 DATA: tuple[Data, ...] = ("host", "pinned", "device")
