@@ -191,10 +191,11 @@ def explain_workload(
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
     asked = deciding.asked(names, threads, profile, what_if, objective)
-    comparison = asked.comparison(workload)
-    plan = deciding.make_plan(workload, comparison)
-    seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if asked.own else plan
-    return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
+    with deciding.only_placer_errors():
+        comparison = asked.comparison(workload)
+        plan = deciding.make_plan(workload, comparison)
+        seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if asked.own else plan
+        return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
 
 
 def calibrate(

@@ -29,7 +29,7 @@ from placer.decision.objective import (
     is_cpu,
     objective_of,
 )
-from placer.decision.plan import Plan, decided, described, make_plan, with_occupied
+from placer.decision.plan import Plan, decided, described, make_plan, only_placer_errors, with_occupied
 from placer.decision.request import Asked, Request, asked, check, present_profile, profile_named, say_estimated
 from placer.decision.threads import ThreadOption, best_count, running_with
 from placer.decision.totals import Total, total
@@ -72,6 +72,7 @@ __all__ = [
     "lacks",
     "make_plan",
     "objective_of",
+    "only_placer_errors",
     "measured",
     "pareto",
     "plan_for",

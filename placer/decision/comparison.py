@@ -84,12 +84,12 @@ def device_name(device: torch.device | None) -> str:
 
 def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
     """Where a workload is; ``fitted_as`` are the names that a profile has for the devices compared."""
+    by_device: Counter[torch.device] = Counter()
+    for tensor in {id(tensor): tensor for tensor in _held(workload)}.values():
+        by_device[tensor.device] += tensor.numel() * tensor.element_size()
     held: Counter[str] = Counter()
-    distinct = {id(tensor): tensor for tensor in _held(workload)}
-    for tensor in distinct.values():
-        held[machine.normal_device(str(tensor.device))] += tensor.numel() * tensor.element_size()
-    if workload.draw is not None:  # no memory of the weights was touched yet
-        held.pop("cpu", None)
+    for device, size in by_device.items():
+        held[machine.normal_device(str(device))] += size
     return Residence(home=home(workload), held=held, fitted_as=fitted_as)
 
 

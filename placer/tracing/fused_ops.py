@@ -17,7 +17,7 @@ from torch import Tensor
 
 from placer.tracing import layout
 from placer.tracing.attempt import DifferentiatedTwice
-from placer.tracing.operators import dtype_name
+from placer.tracing.layout import dtype_name
 from placer.tracing.recorder import Recorder
 from placer.tracing.trace_data import TensorSpec
 

@@ -8,8 +8,18 @@ from typing import Any, cast
 
 import torch
 
-from placer.tracing.operators import dtype_name
 from placer.tracing.trace_data import TensorSpec
+
+_DTYPE_NAMES: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
+        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
 
 _INTERNED = 50_000
 _specs: dict[Hashable, TensorSpec] = {}

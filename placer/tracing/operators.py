@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from placer.tracing import layout
+from placer.tracing.layout import dtype_name
 
 # Arguments that say nothing about the work: the inputs' strides say how tensors are laid out.
 _NOISE = frozenset({"device", "layout", "pin_memory", "generator", "non_blocking"})
@@ -122,17 +123,6 @@ def freeze(value: Any) -> Hashable:
     if isinstance(value, (list, tuple)):
         return tuple([v if type(v) in HASHABLE else freeze(v) for v in value])
     return str(value)
-
-
-_DTYPE_NAMES: dict[torch.dtype, str] = {}
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """``float32`` for ``torch.float32``."""
-    name = _DTYPE_NAMES.get(dtype)
-    if name is None:
-        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
-    return name
 
 
 #: Ops that give a value to Python.

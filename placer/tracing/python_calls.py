@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
+from placer import nest
 from placer.collector import without_collection
+from placer.workload import step_loss
 
 #: Reuse distances, in functions: up to ``NEAR`` all of a function is still cached, from ``FAR`` on none of it. What
 #: networks of ordinary layers have (17) still fits; today's cores differ too little to matter.
@@ -73,11 +75,12 @@ _TORCH = Path(torch.__file__).parent
 #: Files whose code does not count: what runs only because the step is traced (this package, function modes, the
 #: dispatcher's way to Python), and the optimizers, whose Python is part of what an update costs.
 _NOT_COUNTED = (
-    str(Path(__file__).parents[1]),
+    str(Path(__file__).parent),
+    nest.__file__,
+    step_loss.__file__,
     contextlib.__file__,
     functools.__file__,
     "<string>",
-    "<frozen importlib",
     *(str(_TORCH / path) for path in (
         "overrides.py", "_ops.py", "_library", "utils/_python_dispatch.py", "_jit_internal.py", "compiler/__init__.py",
         "utils/_device.py", "optim",
@@ -92,7 +95,9 @@ class PythonCalls:
     counted and ``known`` is False.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, imports: bool = True) -> None:
+        """``imports``: whether Python's own functions that import modules count."""
+        self.imports = imports
         self.count = 0
         #: Set while a backward pass or an update runs.
         self.paused = False
@@ -132,7 +137,8 @@ class PythonCalls:
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is None:
-            known = self._codes[id(code)] = (_counts(code), code)
+            counts = _counts(code) and (self.imports or not code.co_filename.startswith("<frozen importlib"))
+            known = self._codes[id(code)] = (counts, code)
         if known[0]:
             self.count += 1
             self._stack.enter(id(code))

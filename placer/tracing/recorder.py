@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
@@ -24,7 +24,6 @@ from placer.tracing.trace_data import TensorSpec
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim"})
 _COPY = torch.ops.aten.copy_.default
 _META = torch.device("meta")
-_PLAIN = (Tensor, nn.Parameter)
 
 
 class Recorder(TorchDispatchMode, ABC):
@@ -45,7 +44,7 @@ class Recorder(TorchDispatchMode, ABC):
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers, self.fused = layers, fused
         self.log = CallLog(layers)
-        self.python_calls = PythonCalls()
+        self.python_calls = PythonCalls(imports=False)
         self.last_op = ""
         self.original: Any = None
         self.paused = False
@@ -91,8 +90,8 @@ class Recorder(TorchDispatchMode, ABC):
         with Uncounted(), torch._C.DisableTorchFunction():
             if isinstance(func, HigherOrderOperator):
                 return self._taken_apart(func, args, kwargs)
-            if any(map(_is_made_of_others, tensors_in(args, kwargs))):
-                return NotImplemented  # its class calls for ops on those
+            if types and any(map(is_traceable_wrapper_subclass, tensors_in(args, kwargs))):
+                return NotImplemented  # a tensor made of others: its class calls for ops on those
             if func.namespace in _IGNORED_NAMESPACES:
                 return func(*args, **kwargs)
             if torch.is_inference_mode_enabled():  # autograd, which takes composite ops apart, is left out
@@ -183,10 +182,6 @@ class Recorder(TorchDispatchMode, ABC):
     @abstractmethod
     def skipped_functions(self, count: int) -> None:
         """Count Python functions that the real step enters where its trace does not."""
-
-
-def _is_made_of_others(tensor: Any) -> bool:
-    return type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor)
 
 
 def meta_like(spec: TensorSpec) -> Tensor:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placer.tracing.layout import channels_last_strides, dense, elementwise_layout, make_spec, spec_of
-from placer.tracing.operators import Operator, dtype_name
+from placer.tracing.layout import channels_last_strides, dense, dtype_name, elementwise_layout, make_spec, spec_of
+from placer.tracing.operators import Operator
 from placer.tracing.trace_data import TensorSpec
 
 #: A spec per output; None for one that is not made.
@@ -89,6 +89,16 @@ def _convolution_backward(slots: Slots, plain: Plain) -> Specs | None:
     return _masked((dense(image.shape, grad.dtype), dense(weight.shape, grad.dtype), bias), plain["output_mask"])
 
 
+def _cat(slots: Slots, plain: Plain) -> Specs | None:
+    tensors = slots[1:]
+    first, dim = tensors[0], plain["dim"] % max(len(tensors[0].shape), 1)
+    rest = first.shape[:dim], first.shape[dim + 1 :]
+    fits = [t.contiguous and (t.shape[:dim], t.shape[dim + 1 :]) == rest for t in tensors]
+    if not _one_dtype(tensors) or not all(fits):
+        return None
+    return (dense((*rest[0], sum(t.shape[dim] for t in tensors), *rest[1]), first.dtype),)
+
+
 def _one_dtype(specs: Slots) -> bool:
     """Whether all tensors that are there have one dtype."""
     return len({s.dtype for s in specs if s is not None}) == 1
@@ -122,6 +132,7 @@ FORMULAS: dict[str, Formula] = {
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _mm),
+    "cat": _cat,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
 }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from placer.tracing import layout
 from placer.tracing.fused_ops import inference_call
-from placer.tracing.operators import dtype_name
+from placer.tracing.layout import dtype_name
 from placer.tracing.recorder import Recorder
 
 #: Python functions a layer enters to check that it may take the fast path (torch 2.13; most check a tensor's type).

@@ -112,6 +112,8 @@ def cases() -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     add("ln", A.native_layer_norm.default, ROWS, [7], ROWS[0], ROWS[0], 1e-5)
     add("ln2", A.native_layer_norm.default, IMAGE.transpose(0, 1), [9, 8], None, None, 1e-5)
     add("lnb", A.native_layer_norm_backward.default, ROWS, ROWS, [7], ROWS[:, :1], ROWS[:, :1], ROWS[0], ROWS[0], MASK)
+    add("cat", A.cat.default, [ROWS, ROWS[:2]], 0)
+    add("cat_last", A.cat.default, [IMAGE, IMAGE[:, :2].contiguous()], -3)
     add("addmm", A.addmm.default, torch.randn(4), ROWS, torch.randn(4, 7).t())
     add("mm", A.mm.default, ROWS.t(), ROWS)
     add("bmm", A.bmm.default, IMAGE[:, 0].transpose(1, 2), IMAGE[:, 1])
