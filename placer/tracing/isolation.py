@@ -70,8 +70,9 @@ def without_compiler() -> None:
     """
     true = ("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true")
     symbols = {
-        **dict.fromkeys(true, bool),
-        **dict.fromkeys(("guard_int", "guarding_hint_or_throw"), lambda size: size),
+        **dict.fromkeys(true, _is_true),
+        "guard_int": lambda size: size,
+        "guarding_hint_or_throw": lambda size: size,
         "has_guarding_hint": lambda size: True,
         "free_unbacked_symbols": lambda sizes: set(),
         "is_nested_int": lambda size: False,
@@ -87,7 +88,11 @@ def without_compiler() -> None:
         if name not in sys.modules:
             sys.modules[name] = _Light(name, known)
             if name == "torch._dynamo":
-                torch._dynamo = sys.modules[name]  # type: ignore[assignment]
+                vars(torch)["_dynamo"] = sys.modules[name]
+
+
+def _is_true(size: object) -> bool:
+    return bool(size)
 
 
 class _NoSymbol:

@@ -255,7 +255,7 @@ def test_a_failure_of_its_own_ends_the_watching_and_not_the_script(
     def broken(*given: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(watching, "signature", broken)
+    monkeypatch.setattr(watching, "meta_inputs", broken)
     train(net(), 3)
     assert watcher.failure == "KeyError: 'surprise'"
     assert not hooks._has_any_global_hook()

@@ -22,7 +22,11 @@ def test_the_batch_is_what_all_inputs_share() -> None:
 
 def test_a_larger_batch_repeats_indices_and_keeps_shapes_and_the_user_s_tensors() -> None:
     ids, scale = torch.randint(0, 9, (3, 5)), torch.rand(3)
-    workload = make_workload(nn.Linear(4, 2), example={"ids": ids, "scale": scale, "flag": True})
+
+    class Scored(nn.Module):
+        def forward(self, ids: torch.Tensor, scale: torch.Tensor, flag: bool) -> None: ...
+
+    workload = make_workload(Scored(), example={"ids": ids, "scale": scale, "flag": True})
     larger = advice.with_batch(workload, 12)
     assert torch.equal(larger.kwargs["ids"], ids.repeat(4, 1))
     assert (larger.kwargs["scale"].shape, larger.kwargs["scale"].is_meta) == ((12,), True)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from placer import tracing
-from placer.decision.plan import make_plan, plan_for
+from placer.decision.measured import plan_for
+from placer.decision.plan import make_plan
 from placer.decision.request import Request, check
 from placer.errors import PlacerError, TraceError
 from placer.profile import Profile

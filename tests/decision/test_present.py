@@ -76,15 +76,3 @@ def test_the_notice_comes_once_and_can_be_silenced(
         placer.explain(net(), (4, 8))
     assert [w.category for w in seen] == [placer.PlacerWarning] * notices
     assert {placement.provenance for placement in placements} == {"published"}
-
-
-def test_a_repeated_question_is_a_look_up_also_of_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACER_QUIET", "1")
-    model = net()
-    first = placer.choose(model, (4, 8))
-
-    def refused() -> Profile:
-        raise AssertionError("the machine was looked at again")
-
-    monkeypatch.setattr(deciding.present, "present_profile", refused)
-    assert placer.choose(model, (4, 8)).decision is first.decision

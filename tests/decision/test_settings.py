@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-import placer
 from placer.decision import comparison
-from placer.decision.measured import workload_key
+from placer.decision.plan import workload_key
 from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -33,26 +32,6 @@ def put_back() -> Iterator[None]:
     yield
     CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled, CUDNN.allow_tf32 = kept
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("name", SWITCHES)
-def test_what_was_decided_does_not_outlive_a_switch(name: str, calibrated: Profile) -> None:
-    model = nn.Linear(4, 2)
-
-    def ask() -> placer.Placement:
-        return placer.choose(model, (3, 4), mode="train", devices="cpu", move=False)
-
-    first = ask()
-    assert ask().predictions["cpu"] is first.predictions["cpu"]
-    SWITCHES[name]()
-    assert ask().predictions["cpu"] is not first.predictions["cpu"]
-
-
-def test_autocast_around_the_question_counts(calibrated: Profile) -> None:
-    before = comparison.switches()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert comparison.switches() != before
-    assert comparison.switches() == before
 
 
 def test_step_times_seen_with_other_switches_are_not_taken() -> None:
@@ -98,13 +77,14 @@ def test_a_precision_that_changes_a_cpus_dtype_is_said(handmade_profile: Profile
     assert comparison.setting_notes(same, ("cpu",)) == ()
 
 
-def test_channels_last_weights_are_another_question(calibrated: Profile) -> None:
+def test_step_times_of_channels_last_weights_are_others() -> None:
     model = nn.Conv2d(4, 4, 3)
 
-    def ask() -> placer.Placement:
-        return placer.choose(model, (2, 4, 8, 8), mode="train", devices="cpu", move=False)
+    def key() -> str:
+        workload = make_workload(model, (2, 4, 8, 8), mode="train")
+        return workload_key(trace(workload), workload)
 
-    first = ask()
-    assert ask().predictions["cpu"] is first.predictions["cpu"]
+    first = key()
+    assert key() == first
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    assert ask().predictions["cpu"] is not first.predictions["cpu"]
+    assert key() != first

@@ -239,19 +239,6 @@ def test_what_is_known_of_a_bare_step_is_not_known_of_one_that_waits(handmade_pr
     assert waiting.predictions["cpu"].step_seconds > 0.1
 
 
-def test_a_repeated_choose_is_a_look_up(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(handmade_profile)
-    job = rollouts(policy())
-    first = placer.choose(job, move=False)
-
-    def traced(*arguments: object, **options: object) -> None:
-        raise AssertionError("traced again")
-
-    monkeypatch.setattr("placer.tracing.trace", traced)
-    assert placer.choose(job, move=False).reason == first.reason
-    assert len(list(deciding.history.last(100))) == 1
-
-
 def test_a_larger_batch_loads_longer() -> None:
     found = placer.explain(Job([Part("step", policy(), (8, 8), mode="infer", loading=1.0)]), profile=CPU)
     assert not [row for row in found.advice if "batch" in row.change]

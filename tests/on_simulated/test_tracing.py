@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
-import pytest
 import torch
 from simulated.device import Device
 from torch import nn
 
-from placer.tracing import layout, step_function, trace, undo
-from placer.tracing.fused_ops import DeviceKind
+from placer.tracing import trace
 from placer.workload import make_workload
 
 
@@ -57,26 +53,9 @@ def test_a_region_of_autocast_gives_what_the_device_gives(device: Device) -> Non
     assert again.on("sim").calls == traced.on("sim").calls
 
 
-def test_a_step_function_is_traced_on_the_very_device_of_its_modules(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not on the current device of the same kind: that may be another one."""
-    monkeypatch.setattr(undo.Undo, "tensor", lambda *_: None)  # the simulated device shares no storage
-    model = nn.Linear(4, 4).to("sim")
-    workload = make_workload(lambda x: model(x), (3, 4))
-    run = step_function._Run(workload, DeviceKind(), undo.Undo(), 1.0, time.perf_counter)
-    assert run.recorder.device == model.weight.device == torch.device("sim", 0)
-    assert run.args[0].device == model.weight.device
-    spec = layout.dense((2, 2), "float32")
-    assert run.recorder._laid_out(None, spec).device == model.weight.device
-
-
-def test_copies_take_a_share_of_the_free_memory_and_then_the_hosts(device: Device) -> None:
-    changes, at = undo.Undo(), torch.device("sim", 0)
-    held = torch.ones(1, device=at)
-    most = int(0.25 * device.memory.free)
-    assert changes._has_room(at, most - 1000)
-    assert not changes._has_room(at, 2000)
-    assert changes._has_room(at, 500)
-    assert changes._has_room(torch.device("cpu"), 10**15)
-    del held
+def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: Device) -> None:
+    model = nn.Linear(4, 4)
+    here = trace(make_workload(lambda x: model(x), (3, 4)))
+    model.to("sim")
+    there = trace(make_workload(lambda x: model(x), (3, 4), modules=model))
+    assert there.calls == here.calls

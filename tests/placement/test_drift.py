@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from placer.errors import PlacerWarning
-from placer.placement import drift
+from placer.placement import step_times
 from placer.placement.step_times import Drift, StepTimes
 from placer.pricing.prediction import Prediction
 
@@ -42,20 +42,20 @@ def test_without_a_faster_device_the_machine_has_changed(make_prediction: Make) 
 
 def test_a_slow_moment_is_not_for_good(make_prediction: Make) -> None:
     predictions = {"cpu": make_prediction("cpu", 1e-3)}
-    slow, good = [3e-3] * drift.WINDOW, [1e-3] * drift.WINDOW
+    slow, good = [3e-3] * step_times.WINDOW, [1e-3] * step_times.WINDOW
     assert messages(Drift("cpu", predictions), [*slow, *slow, *good] * 20) == []
     assert messages(Drift("cpu", predictions), [3e-3] * 1000, pause=0.0) == []  # many steps, but three seconds
 
 
 def test_windows_are_counted_from_the_last_good_one_on(make_prediction: Make) -> None:
     predictions = {"cpu": make_prediction("cpu", 1e-3)}
-    slow, good = [3e-3] * drift.WINDOW, [1e-3] * drift.WINDOW
-    enough = slow * drift.WINDOWS
+    slow, good = [3e-3] * step_times.WINDOW, [1e-3] * step_times.WINDOW
+    enough = slow * step_times.WINDOWS
     assert len(messages(Drift("cpu", predictions), [*good, *enough])) == 1
     assert messages(Drift("cpu", predictions), [*good, *enough[:-1]]) == []
     assert messages(Drift("cpu", predictions), [*slow, *good, *enough[:-1]]) == []
     # And for SECONDS from the first slow step to the end of the last one.
-    pause = drift.SECONDS / (len(enough) - 1)
+    pause = step_times.SECONDS / (len(enough) - 1)
     assert len(messages(Drift("cpu", predictions), [*good, *enough], pause=pause)) == 1
     assert messages(Drift("cpu", predictions), [*good, *enough], pause=0.99 * pause) == []
 
