@@ -58,8 +58,10 @@ class NoChild(Exception):
 _autograd_refuses = False
 
 
-def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
+def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: float = LIMIT_SECONDS) -> T:
     """The result of ``function()``, called in a forked child of one thread. It has to pickle.
+
+    ``backward``: the function runs a backward pass, as far as is known.
 
     Raises:
         NoChild: the function has to be called in this process.
@@ -68,7 +70,7 @@ def call(function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> 
         TraceError: of the class that the function raised, with its message; for any other exception TraceError itself.
     """
     global _autograd_refuses
-    if _autograd_refuses or not hasattr(os, "fork"):
+    if (backward and _autograd_refuses) or not hasattr(os, "fork"):
         raise NoChild
     state = random.getstate()  # Python seeds its generator anew in every child
     reading, writing = os.pipe()
@@ -190,12 +192,12 @@ def _limit_memory() -> None:
 
 def _answer(function: Callable[[], object]) -> tuple[str, Any]:
     try:
+        return "result", function()
+    except BaseException as error:  # noqa: BLE001 - the boundary to the user's code, SystemExit included
         if not _autograd_works():
             return "no autograd", None
-        return "result", function()
-    except TraceError as error:
-        return "error", type(error)(str(error))
-    except BaseException as error:  # noqa: BLE001 - the boundary to the user's code, SystemExit included
+        if isinstance(error, TraceError):
+            return "error", type(error)(str(error))
         return "error", TraceError(f"tracing the step failed with {type(error).__name__}: {first_line(error)}")
 
 

@@ -109,10 +109,15 @@ class _Light(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-            vars(torch).pop("_dynamo", None)
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(self.itself(), name)
+
+    def itself(self) -> types.ModuleType:
+        """The module, which may want the others that something stands for."""
+        for name in [name for name, module in sys.modules.items() if isinstance(module, _Light)]:
+            del sys.modules[name]
+        if isinstance(vars(torch).get("_dynamo"), _Light):
+            del torch._dynamo
+        return importlib.import_module(self.__name__)
 
 
 @contextlib.contextmanager
@@ -174,6 +179,9 @@ class _Untraced:
     """Finds modules as Python does, and has them executed without modes."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package = sys.modules.get(name.rpartition(".")[0])
+        if isinstance(package, _Light):
+            path = package.itself().__path__
         spec = PathFinder.find_spec(name, path, target)
         loader: Any = None if spec is None else spec.loader
         if loader is not None:

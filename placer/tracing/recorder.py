@@ -94,11 +94,9 @@ class Recorder(TorchDispatchMode, ABC):
                 return NotImplemented  # a tensor made of others: its class calls for ops on those
             if func.namespace in _IGNORED_NAMESPACES:
                 return func(*args, **kwargs)
-            if torch.is_inference_mode_enabled():  # autograd, which takes composite ops apart, is left out
+            if torch.is_inference_mode_enabled() and _is_composite(func):  # else autograd takes it apart
                 with self:
-                    result = func.decompose(*args, **kwargs)
-                if result is not NotImplemented:
-                    return result
+                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
             if func is _COPY and layout.same_memory(*args[:2]):
                 return self._copied_onto_itself(func, args, kwargs)
             if self.log.dataflow is None:
@@ -209,3 +207,8 @@ class Failures:
             where = f"in {describe_layer(layer)}{op}"
             message = str(error).strip().split("\n")[0]
             raise self.kind(f"the {self.phase} failed {where}: {type(error).__name__}: {message}") from error
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether an op is a function of others."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))

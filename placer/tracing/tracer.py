@@ -81,8 +81,10 @@ def _traced(workload: Workload, kind: str, limit_seconds: float) -> _Found:
 
     def run(attempt: Attempt) -> _Found:
         hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
+        step = partial(_step, workload, attempt, hosted, in_child=True)
+        backward = workload.mode == "train" and attempt.trains
         try:
-            return child.call(partial(_step, workload, attempt, hosted, in_child=True), limit_seconds=limit_seconds)
+            return child.call(step, backward=backward, limit_seconds=limit_seconds)
         except child.NoChild:
             return _on_copies(workload, attempt)
 

@@ -105,7 +105,8 @@ _kept: list[Tensor] = []
 def without_values(tensors: Iterable[Tensor], floats: bool = False) -> None:
     """Make each a meta tensor of the same shape, strides and dtype; those that may steer the step keep their values.
 
-    Nested tensors and other tensors made of several stay as they are: the ops on their parts are followed.
+    Nested tensors and other tensors made of several stay as they are: the ops on their parts are followed. Those on an
+    accelerator, which a child never touches, become plain ones.
     """
     for tensor in tensors:
         if is_lazy(tensor) or not (tensor.is_meta or _is_made_of_others(tensor) or may_steer(tensor, floats)):
@@ -133,6 +134,11 @@ def put(tensor: Tensor, contents: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         if not is_lazy(tensor):
             contents = contents.detach().requires_grad_(tensor.requires_grad)
+        made_of_others: bool = is_traceable_wrapper_subclass(tensor)
+        if made_of_others:  # its parts are attributes
+            plain_parameter = type(contents) is Tensor and isinstance(tensor, nn.Parameter)
+            tensor.__class__ = nn.Parameter if plain_parameter else type(contents)
+            tensor.__dict__.update(contents.__dict__)
         torch._C._swap_tensor_impl(tensor, contents)
         if hooks:
             tensor._backward_hooks = hooks
@@ -156,7 +162,7 @@ def meta_like(tensor: Tensor) -> Tensor:
 
 
 def _is_made_of_others(tensor: Tensor) -> bool:
-    return tensor.is_nested or is_traceable_wrapper_subclass(tensor)
+    return tensor.device.type == "cpu" and (tensor.is_nested or is_traceable_wrapper_subclass(tensor))
 
 
 def drawn(tensor: Tensor) -> Tensor:

@@ -117,7 +117,6 @@ def test_a_short_run_is_charged_what_is_still_to_be_paid(assemble: Assemble, pro
     copies = SPEC.copies["d2h", "pageable"]
     way_back = WEIGHT / copies.bytes_per_second + 2 * copies.seconds_per_tensor
     assert second.predictions["cpu"].one_time_seconds == pytest.approx(way_back, rel=0.2)
-    assert ask(model, profile_file, steps=3).predictions["sim"] is second.predictions["sim"]
     model.to("cpu")
     third = ask(model, profile_file, steps=3)
     assert third.predictions["cpu"].one_time_seconds == 0.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from simulated.device import Device
 from torch import nn
 
-from placer.tracing import trace
+from placer.errors import TraceError
+from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
 
@@ -55,7 +57,23 @@ def test_a_region_of_autocast_gives_what_the_device_gives(device: Device) -> Non
 
 def test_a_step_function_whose_module_is_on_the_accelerator_is_traced(device: Device) -> None:
     model = nn.Linear(4, 4)
-    here = trace(make_workload(lambda x: model(x), (3, 4)))
+
+    def asked() -> Trace:
+        return trace(make_workload(lambda x: model(x), (3, 4), modules=model, mode="infer"))
+
+    here = asked()
     model.to("sim")
-    there = trace(make_workload(lambda x: model(x), (3, 4), modules=model))
-    assert there.calls == here.calls
+    assert asked().calls == here.calls
+
+
+def test_after_a_backward_pass_models_are_traced_on_copies_and_step_functions_are_not(device: Device) -> None:
+    """A backward pass beside an accelerator starts threads, without which torch's autograd runs in no child."""
+    model = nn.Linear(4, 4).to("sim")
+    model(torch.ones(3, 4, device="sim")).sum().backward()
+    before = model.weight.clone(), model.weight.grad.clone()
+    found = trace(make_workload(model, (3, 4), mode="train"))
+    assert {"forward", "backward", "optimizer"} <= {call.phase for call in found.calls}
+    assert torch.equal(model.weight, before[0])
+    assert torch.equal(model.weight.grad, before[1])
+    with pytest.raises(TraceError, match="before the first backward pass"):
+        trace(make_workload(lambda x: model(x).sum().backward(), (3, 4), modules=model, mode="train"))
