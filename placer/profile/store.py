@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,4 +176,4 @@ def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
     if path.parent == shipped_folder():
         names = ", ".join(sorted({*imported(), *shipped()})) or "none"
         return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
-    return f"no profile at {path}; write one with: placer calibrate --output {path}"
+    return f"no profile at {path}; write one with: placer calibrate --output {shlex.quote(str(path))}"

@@ -22,7 +22,7 @@ import torch
 
 from placer import nest
 from placer.collector import without_collection
-from placer.workload import step_loss
+from placer.workload import loss_of
 
 #: Reuse distances, in functions: up to ``NEAR`` all of a function is still cached, from ``FAR`` on none of it. What
 #: networks of ordinary layers have (17) still fits; today's cores differ too little to matter.
@@ -77,7 +77,7 @@ _TORCH = Path(torch.__file__).parent
 _NOT_COUNTED = (
     str(Path(__file__).parent),
     nest.__file__,
-    step_loss.__file__,
+    loss_of.__code__.co_filename,
     contextlib.__file__,
     functools.__file__,
     "<string>",
