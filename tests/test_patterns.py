@@ -101,6 +101,18 @@ def gradients_by_torch_func() -> Case:
 
 
 @case
+def attention_that_asks_for_the_compiler() -> Case:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        heads = self.project(x).unflatten(-1, (2, 16)).transpose(1, 2)
+        result: Tensor = flex_attention(heads, heads, heads)
+        return result
+
+    return module(forward, project=nn.Linear(8, 32)), {"example": torch.randn(2, 16, 8), "mode": "infer"}, []
+
+
+@case
 def an_ensemble_by_vmap() -> Case:
     nets = [nn.Linear(4, 2) for _ in range(3)]
     stacked, _ = torch.func.stack_module_state(nets)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ def isolated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(_without_function_modes())
-        stack.enter_context(_imports_untraced())
+        stack.enter_context(_imports_untraced(stack))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
@@ -165,9 +165,12 @@ def _accelerator_kinds() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _imports_untraced() -> Iterator[None]:
-    """Run what is imported inside the step untraced: what a module computes as it loads is no part of the step."""
-    finder = _Untraced()
+def _imports_untraced(stack: contextlib.ExitStack) -> Iterator[None]:
+    """Run what is imported inside the step untraced: what a module computes as it loads is no part of the step.
+
+    A compiler that is imported there is told on ``stack`` to run everything eagerly.
+    """
+    finder = _Untraced(stack)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -177,6 +180,9 @@ def _imports_untraced() -> Iterator[None]:
 
 class _Untraced:
     """Finds modules as Python does, and has them executed without modes."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.stack = stack
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package = sys.modules.get(name.rpartition(".")[0])
@@ -190,6 +196,8 @@ class _Untraced:
             def untraced(module: types.ModuleType) -> None:
                 with Uncounted(), _disable_current_modes(), _without_function_modes():
                     execute(module)
+                    if name == "torch._dynamo":
+                        self.stack.enter_context(torch.compiler.set_stance("force_eager"))
 
             loader.exec_module = untraced
         return spec
