@@ -26,5 +26,5 @@ def _own_loss(output: Any) -> Tensor | None:
     if isinstance(own, Tensor) and own.is_floating_point() and own.dim() == 0:
         return own
     kept = [t for t in distinct(output) if t.requires_grad]  # none but floating and complex ones can
-    sums = [(torch.view_as_real(t) if t.is_complex() else t).sum() for t in kept]
+    sums = [(t.real if t.is_complex() else t).sum() for t in kept]
     return reduce(torch.add, sums) if sums else None
