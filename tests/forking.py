@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -41,15 +42,16 @@ def beside_threads(count: int) -> int:
         while not done.is_set():
             work.put(list(range(1000)))
             work.get()
+            np.random.normal(size=1000)  # noqa: NPY002 - the generator that all threads share
             torch.randn(64, 64) @ torch.randn(64, 64)
 
-    sys.setswitchinterval(1e-4)  # they take turns often, and the one that asks has its own
+    loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    batches = iter(loader)  # before the threads: a worker of torch's draws, and hangs where one of them held that lock
+    next(batches)
+    sys.setswitchinterval(1e-4)  # threads take turns often, and the one that asks has its own
     threads = [threading.Thread(target=busy) for _ in range(8)]
     for thread in threads:
         thread.start()
-    loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, num_workers=2, multiprocessing_context="fork")
-    batches = iter(loader)
-    next(batches)
     try:
         return answers(count)
     finally:

@@ -176,4 +176,5 @@ def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
     if path.parent == shipped_folder():
         names = ", ".join(sorted({*imported(), *shipped()})) or "none"
         return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
-    return f"no profile at {path}; write one with: placer calibrate --output {shlex.quote(str(path))}"
+    quoted = shlex.quote(str(path))
+    return f"no profile at {path}; write one with: placer calibrate --output {quoted}"

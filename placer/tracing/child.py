@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -75,7 +75,8 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
     state = random.getstate()  # Python seeds its generator anew in every child
     reading, writing = os.pipe()
     try:
-        pid = os.fork()
+        with _numpy_at_rest():
+            pid = os.fork()
     except OSError as error:  # no further process is allowed
         os.close(reading)
         os.close(writing)
@@ -104,6 +105,14 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
 
 
 # --- the parent -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _numpy_at_rest() -> Iterator[None]:
+    """No other thread draws from numpy's generator in the body: its lock would stay taken in a child."""
+    numpy_random: Any = sys.modules.get("numpy.random")  # numpy loads it on first use
+    with contextlib.nullcontext() if numpy_random is None else numpy_random.get_bit_generator().lock:
+        yield
 
 
 def _received(reading: int, pid: int, deadline: float) -> tuple[str, Any] | None:

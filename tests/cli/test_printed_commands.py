@@ -33,7 +33,8 @@ EXAMPLES = {
     "FILE.py:MODEL": "calibration/suite/conv1d.py:Conv1dRegressor",
     "file.py:attribute": "calibration/suite/conv1d.py:Conv1dRegressor",
     "net.py:Net": "calibration/suite/conv1d.py:Conv1dRegressor",
-    "FILE": "new.json", "DIR": "../shared/gpu-data", "NAME": "T4", "{path}": "new.json", "{wanted}": "cpu",
+    "FILE": "new.json", "DIR": "../shared/gpu-data", "NAME": "T4", "{path}": "new.json",
+    "{quoted}": "new.json", "{wanted}": "cpu",
 }  # fmt: skip
 #: Commands that measure: only their options are checked.
 MEASURES = ("calibrate", "validate")
