@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from placer import profile as profiles
 from placer.decision import Decision, Plan, Request, history, measured, ranks
 from placer.errors import PlacerError, PlacerWarning, first_line
 from placer.explanation import Explanation, build
+from placer.lazy import cached_property
 from placer.placement import (
     Drift,
     MovedBatches,

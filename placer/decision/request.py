@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -20,6 +19,7 @@ from placer.decision.comparison import Comparison, compare, home
 from placer.decision.convention import reachable
 from placer.decision.objective import TIME, Objective, check_known, objective_of
 from placer.errors import PlacerWarning, ProfileError
+from placer.lazy import cached_property
 from placer.pricing import estimated_profile, named_profile
 from placer.profile import Profile
 from placer.workload import MEASURE, THREADS, Workload, check_available, check_choice, check_devices, strict

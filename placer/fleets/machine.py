@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
 
 from placer.decision import present_profile, profile_named
+from placer.lazy import cached_property
 from placer.pricing import gpu_profile
 from placer.profile import Profile
 

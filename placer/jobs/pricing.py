@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from torch import nn
 
 from placer.decision import LEAST_GAIN, Decision, Plan, Total, Unit, decide, probability_faster, total
 from placer.errors import PlacerError, TraceError
 from placer.jobs.apart import Apart, Step, best_apart
+from placer.lazy import cached_property
 from placer.units import format_seconds
 from placer.workload import Job, Part
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placer.errors import ProfileError
+from placer.lazy import cached_property
 from placer.machine import HeapState
 from placer.pricing.describe import describe_step, different_works
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.lazy import cached_property
 from placer.pricing.step_context import CONTEXT_SIZES
 from placer.profile import FamilyFit
 

@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 #: The longest that a child may take, in seconds.
 LIMIT_SECONDS = 20.0
+#: A child that sleeps for two looks, so many seconds apart, may wait for a lock: another thread held it at the fork.
+#: It is ended, and the next one is forked. The last may sleep, as the step itself may wait for something.
+_LOOK_SECONDS = 0.5
+_CHILDREN = 3
 #: The share of the free memory that a child may take.
 _MEMORY_SHARE = 0.9
 #: The length of what a child sends comes first.
@@ -72,29 +76,13 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
     global _autograd_refuses
     if (backward and _autograd_refuses) or not hasattr(os, "fork"):
         raise NoChild
-    state = random.getstate()  # Python seeds its generator anew in every child
-    reading, writing = os.pipe()
-    try:
-        with _numpy_at_rest():
-            pid = os.fork()
-    except OSError as error:  # no further process is allowed
-        os.close(reading)
-        os.close(writing)
-        raise NoChild from error
-    if pid == 0:
-        _in_child(function, writing, state, limit_seconds)
-    os.close(writing)
     deadline = time.monotonic() + limit_seconds
-    try:
-        answer = _received(reading, pid, deadline)
-    finally:
-        os.close(reading)
-        status = _buried(pid)
-    if answer is None and time.monotonic() >= deadline:
-        raise TookTooLong(f"tracing one step takes longer than {limit_seconds:g} s here; give a smaller batch")
-    if answer is None:
-        raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
-    kind, value = answer
+    for left in reversed(range(_CHILDREN)):
+        try:
+            kind, value = _asked(function, deadline, limit_seconds, may_sleep=left == 0)
+            break
+        except _Asleep:
+            continue
     if kind == "no autograd":
         _autograd_refuses = True
         raise NoChild
@@ -107,6 +95,38 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
+class _Asleep(Exception):
+    """The child waits for something."""
+
+
+def _asked(
+    function: Callable[[], object], deadline: float, limit_seconds: float, *, may_sleep: bool
+) -> tuple[str, Any]:
+    """What one child answers."""
+    state = random.getstate()  # Python seeds its generator anew in every child
+    reading, writing = os.pipe()
+    try:
+        with _numpy_at_rest():
+            pid = os.fork()
+    except OSError as error:  # no further process is allowed
+        os.close(reading)
+        os.close(writing)
+        raise NoChild from error
+    if pid == 0:
+        _in_child(function, writing, state, limit_seconds)
+    os.close(writing)
+    try:
+        answer = _received(reading, pid, deadline, may_sleep)
+    finally:
+        os.close(reading)
+        status = _buried(pid)
+    if answer is not None:
+        return answer
+    if time.monotonic() >= deadline:
+        raise TookTooLong(f"tracing one step takes longer than {limit_seconds:g} s here; give a smaller batch")
+    raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
+
+
 @contextlib.contextmanager
 def _numpy_at_rest() -> Iterator[None]:
     """No other thread draws from numpy's generator in the body: its lock would stay taken in a child."""
@@ -115,16 +135,25 @@ def _numpy_at_rest() -> Iterator[None]:
         yield
 
 
-def _received(reading: int, pid: int, deadline: float) -> tuple[str, Any] | None:
-    """What the child sent; None where it ended or hung before it had sent all of it."""
+def _received(reading: int, pid: int, deadline: float, may_sleep: bool) -> tuple[str, Any] | None:
+    """What the child sent; None where it ended or hung before it had sent all of it.
+
+    Raises _Asleep where it only sleeps, unless it may.
+    """
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     data = bytearray()
     wanted = _HEADER.size
+    asleep: int | None = None
     while len(data) < wanted:
         left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1e3):
+        if left <= 0:
             return None
+        if not poll.poll(min(left, _LOOK_SECONDS) * 1e3):
+            before, asleep = asleep, _asleep_after(pid)
+            if asleep is not None and asleep == before and not may_sleep:
+                raise _Asleep
+            continue
         part = os.read(reading, 1 << 20)
         if not part:
             return None
@@ -133,6 +162,15 @@ def _received(reading: int, pid: int, deadline: float) -> tuple[str, Any] | None
             wanted = _HEADER.size + _HEADER.unpack_from(data)[0]
     answer: tuple[str, Any] = pickle.loads(memoryview(data)[_HEADER.size :])  # noqa: S301 - from this process's own child
     return answer
+
+
+def _asleep_after(pid: int) -> int | None:
+    """The CPU time, in ticks, after which a child fell asleep; None where it is awake or nobody can tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # not Linux
+        return None
+    return int(fields[11]) + int(fields[12]) if fields[0] == "S" else None
 
 
 def _buried(pid: int) -> int | None:

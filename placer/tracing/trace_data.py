@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar
+
+from placer.lazy import cached_property
 
 #: (values read, values written) of one call, by number. A value is what one call left in one tensor's memory; views of
 #: it are the same value, and a write in place makes a new one.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from placer.lazy import cached_property
 from placer.nest import tensors
 from placer.workload.loading import Loading
 from placer.workload.wrapped import compiled_mode

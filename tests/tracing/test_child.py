@@ -97,6 +97,18 @@ def test_a_child_that_hangs_is_ended(wait: Callable[[], None], no_children: None
         child.call(wait, limit_seconds=0.2)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_child_that_waits_for_a_lock_of_another_thread_is_followed_by_one_that_does_not(no_children: None) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Timer(0.2, lock.release).start()
+    assert child.call(lambda: lock.acquire(timeout=100))
+
+
+def test_a_step_may_wait(no_children: None) -> None:
+    assert child.call(lambda: time.sleep(1.5) or "done") == "done"  # type: ignore[func-returns-value]
+
+
 def test_ctrl_c_ends_the_child_and_is_raised(no_children: None) -> None:
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):

@@ -9,10 +9,11 @@ The physics are in ``physics``, the learnt part is a small network per kind of k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
+from placer.lazy import cached_property
 from placer.pricing.gpu.network import networks
 from placer.pricing.gpu.physics import LAUNCH, Array, inputs, kernel_seconds
 from placer.pricing.gpu.rows import Row, rows_of
