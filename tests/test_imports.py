@@ -31,7 +31,7 @@ ORDER = (
     ("tracing",),
     ("profile", "workload"),
     ("machine",),
-    ("collector", "errors", "nest", "printable", "units"),
+    ("collector", "errors", "lazy", "nest", "printable", "units"),
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (

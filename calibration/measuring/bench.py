@@ -27,7 +27,7 @@ from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
 from placer.calibration.measuring.timing import Clock, run_for
 from placer.machine import malloc
 from placer.pricing import describe_step, fault_seconds
-from placer.tracing import Trace, trace
+from placer.tracing import Trace, trace_here
 from placer.workload import Workload
 
 #: Seconds of steps before anything is timed, at least one step. Allocator, kernel selection and optimizer state
@@ -94,7 +94,7 @@ class Bench:
             target=module, modules=(module,), args=args, kwargs={}, mode=probe.mode, loss=probe.loss,
             optimizer=fused or probe.optimizer, data="device",
         )  # fmt: skip
-        traced = trace(workload).on(self.device)
+        traced = trace_here(workload).on(self.device)
         module.to(self.device)
         args = tuple(_moved(a, self.device) for a in args)
         step = probe_step(module, args, probe, self.clock)

@@ -58,37 +58,30 @@ def trace(workload: Workload, *, limit_seconds: float = child.LIMIT_SECONDS) -> 
         spread = spread_over_processes(unwrap(module))
         if spread is not None:  # a process that only traces must not exchange tensors with others
             raise TraceError(spread)
-    found, differing = _traced(workload, "cpu", limit_seconds)
+    return _for_all_kinds(workload, partial(_in_child, workload, limit_seconds))
+
+
+def trace_here(workload: Workload) -> Trace:
+    """As ``trace``, on copies in this process: what the step does to what is not copied stays.
+
+    For networks that are placer's own, as no fork has to be paid for.
+    """
+    return _for_all_kinds(workload, partial(_on_copies, workload))
+
+
+def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trace:
+    """The trace for the CPU, with those for the kinds of devices that run other ops."""
+    found, differing = _first_success(workload, "cpu", run)
     others: dict[str, Trace] = {}
     notes = [*found.notes, *_eager_all_the_same(workload, found)]
     for name, note in sorted(differing.items()):
         try:
-            other, _ = _traced(workload, name, limit_seconds)
+            other, _ = _first_success(workload, name, run)
         except TraceError as error:
             notes.append(f"what {name} runs instead of some ops could not be traced: {first_line(error)}")
         else:
             others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
     return dataclasses.replace(found, others=others, notes=tuple(notes))
-
-
-def trace_here(workload: Workload) -> Trace:
-    """The trace of one step on copies, in this process: what the step does to what is not copied stays."""
-    return _first_success(workload, "cpu", partial(_on_copies, workload))[0]
-
-
-def _traced(workload: Workload, kind: str, limit_seconds: float) -> _Found:
-    """The trace for one kind of device."""
-
-    def run(attempt: Attempt) -> _Found:
-        hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
-        step = partial(_step, workload, attempt, hosted, in_child=True)
-        backward = workload.mode == "train" and attempt.trains
-        try:
-            return child.call(step, backward=backward, limit_seconds=limit_seconds)
-        except child.NoChild:
-            return _on_copies(workload, attempt)
-
-    return _first_success(workload, kind, run)
 
 
 def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Found]) -> _Found:
@@ -104,6 +97,21 @@ def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Foun
             attempt = following
 
 
+def _in_child(workload: Workload, limit_seconds: float, attempt: Attempt) -> _Found:
+    hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
+    step = partial(_step, workload, attempt, hosted, in_child=True)
+    backward = workload.mode == "train" and attempt.trains
+    try:
+        return child.call(step, backward=backward, limit_seconds=limit_seconds)
+    except child.NoChild:
+        return _on_copies(workload, attempt)
+
+
+def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
+    with _one_at_a_time, same_state():
+        return _step(copies.copied(workload, attempt.real), attempt, {})
+
+
 def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor], *, in_child: bool = False) -> _Found:
     """Run one step on the workload's own objects, which change."""
     kind = DeviceKind(attempt.kind)
@@ -112,11 +120,6 @@ def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor], *, in
         if in_child:
             without_compiler()
         return step(workload, attempt, kind, hosted).run(), kind.others
-
-
-def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
-    with _one_at_a_time, same_state():
-        return _step(copies.copied(workload, attempt.real), attempt, {})
 
 
 def _held(workload: Workload, real: bool) -> list[Tensor]:

@@ -22,7 +22,7 @@ from placer.errors import ProfileError
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
-from placer.tracing import trace
+from placer.tracing import trace_here
 from placer.tracing.trace_data import Trace
 from placer.workload import make_workload
 
@@ -53,7 +53,7 @@ def every_profile(measured_profiles: dict[str, Profile], handmade_profile: Profi
 
 
 def traced(model: nn.Module, shape: tuple[int, ...], mode: str) -> Trace:
-    return trace(make_workload(model, example=torch.empty(shape, device="meta"), mode=mode))
+    return trace_here(make_workload(model, example=torch.empty(shape, device="meta"), mode=mode))
 
 
 def everywhere(step: Trace, every: Mapping[str, Profile]) -> dict[str, Prediction]:

@@ -14,7 +14,7 @@ from placer.calibration.benchmarks.probe import Limit
 from placer.calibration.measuring.step import probe_step
 from placer.pricing.describe import describe
 from placer.pricing.step_context import Context
-from placer.tracing import trace
+from placer.tracing import trace_here
 from placer.workload import make_workload
 
 #: Some 50 ms of a small CPU: about what a default calibration allows.
@@ -42,7 +42,7 @@ def test_probes_build_trace_and_run(family: str) -> None:
         module, args = probe.build(), probe.example()
         module.train(probe.mode == "train")
         optimizer = probe.optimizer or "sgd"
-        traced = trace(
+        traced = trace_here(
             make_workload(
                 module, example=args, mode=probe.mode, optimizer=optimizer, loss=probe.loss, data="device"
             )
@@ -63,7 +63,7 @@ def test_a_larger_limit_gives_larger_probes() -> None:
         for _ in range(12):
             probe = PROPOSERS["matmul"][0](random, limit)
             with torch.device("meta"):
-                step = trace(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
+                step = trace_here(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
             total += sum(describe(c, Context.of(step)).flops for c in step.calls)
         return total
 
