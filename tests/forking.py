@@ -1,9 +1,9 @@
 """Asks ``placer.choose`` again and again, in surroundings that make forks difficult; says how often it was answered.
 
-    python forking.py threads|kernel|ray COUNT
+    python forking.py kernel|ray COUNT
 
-``threads``: beside eight busy threads, with a data loader's workers at work. ``kernel``: in a Jupyter kernel. ``ray``:
-in a task of Ray. Every answer rests on a trace that was made in a forked child.
+In a Jupyter kernel or in a task of Ray: beside eight busy threads, with a data loader's workers at work. Every answer
+rests on a trace that was made in a forked child.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def in_a_kernel(count: int) -> int:
     said: list[str] = []
     try:
         client.execute_interactive(
-            f"import forking; print('answered', forking.answers({count}))", timeout=600,
+            f"import forking; print('answered', forking.beside_threads({count}))", timeout=600,
             output_hook=lambda message: said.append(str(message["content"].get("text", message["content"]))),
         )  # fmt: skip
     finally:
@@ -84,11 +84,11 @@ def in_a_task(count: int) -> int:
 
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        return int(ray.get(ray.remote(answers).remote(count), timeout=600))
+        return int(ray.get(ray.remote(beside_threads).remote(count), timeout=600))
     finally:
         ray.shutdown()
 
 
 if __name__ == "__main__":
     where, count = sys.argv[1], int(sys.argv[2])
-    print({"threads": beside_threads, "kernel": in_a_kernel, "ray": in_a_task}[where](count))
+    print({"kernel": in_a_kernel, "ray": in_a_task}[where](count))

@@ -23,7 +23,7 @@ from placer.decision import Decision, Total, decide, total
 from placer.errors import PlacerError
 from placer.pricing import Prediction, gpu_profile, on_other_cpu
 from placer.profile import Profile, find_gpu, load
-from placer.tracing import trace
+from placer.tracing import trace_here
 from placer.workload import make_workload
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
@@ -156,7 +156,7 @@ def _predictions(part: Part, hosts: Mapping[Side, Host], gpu: str) -> dict[Side,
         part.model(), example=part.example(), mode=part.mode, loss=part.loss,
         optimizer=part.optimizer if part.mode == "train" else None, data=part.data,
     )  # fmt: skip
-    traced = trace(workload)
+    traced = trace_here(workload)
     found: dict[Side, Prediction] = {}
     for side in part.counted:
         host = hosts[side]

@@ -26,7 +26,7 @@ from placer.errors import CalibrationError, PlacerError
 from placer.explanation import Explanation, Sweep, device_row
 from placer.pricing import Prediction, gpu_profile
 from placer.profile import Profile, find_gpu
-from placer.tracing import Trace, trace
+from placer.tracing import Trace, trace_here
 from placer.units import format_seconds
 
 #: The GPU that is asked about beside the accounts' own where none is named: the usual one of free notebooks.
@@ -108,7 +108,7 @@ class Steps:
     def _traced(self, batch: int) -> Trace:
         if batch not in self._traces:
             cell = Cell(self.entry.name, self.entry.family, batch, self.entry.modes[0], "cpu", 1)
-            self._traces[batch] = trace(cell_workload(self.entry, self._model, cell, self.entry.data or "host"))
+            self._traces[batch] = trace_here(cell_workload(self.entry, self._model, cell, self.entry.data or "host"))
         return self._traces[batch]
 
 
