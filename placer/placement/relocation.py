@@ -142,7 +142,6 @@ def relocate_or_stay(
     *,
     allowed: Sequence[str] | None,
     threads: int | None = None,
-    known: torch.device | None = None,
 ) -> Refused | None:
     """``relocate``; where the device refuses (full, gone, a driver too old), everything is put back where it was.
 
@@ -150,11 +149,11 @@ def relocate_or_stay(
     ``PLACER_STRICT=1``, where there is no other device to stay on, and where the user interrupts. A model that is
     ``immovable`` is no error, but a PlacerError under ``PLACER_STRICT=1``.
     """
-    here = known or only_device(workload.modules)  # known: no walk through a model that was recognised
+    here = only_device(workload.modules)
     if here is not None and same_device(here, target(device)):
         relocate(workload, optimizer, device, threads=threads, known=here)
         return None
-    moving = partial(relocate, workload, optimizer, device, threads=threads, known=known)
+    moving = partial(relocate, workload, optimizer, device, threads=threads)
     return move_or_stay(moving, workload.modules, optimizer, device, allowed=allowed)
 
 

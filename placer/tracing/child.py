@@ -20,19 +20,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 
 from placer import machine
 from placer.errors import TraceError, first_line
 
+if hasattr(os, "fork"):  # not on Windows
+    from placer.tracing.unshared import own_files, own_memory
+
 T = TypeVar("T")
 
 #: The longest that a child may take, in seconds.
 LIMIT_SECONDS = 20.0
-#: A child that sleeps for two looks, so many seconds apart, may wait for a lock: another thread held it at the fork.
-#: It is ended, and the next one is forked. The last may sleep, as the step itself may wait for something.
+#: A child that waits for a lock at two looks, so many seconds apart, may do so for ever: another thread held it at the
+#: fork. It is ended, and the next one is forked. The last may wait, as the step itself may.
 _LOOK_SECONDS = 0.5
 _CHILDREN = 3
 #: The share of the free memory that a child may take.
@@ -62,10 +65,14 @@ class NoChild(Exception):
 _autograd_refuses = False
 
 
-def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: float = LIMIT_SECONDS) -> T:
+def call(
+    function: Callable[[], T], *, backward: bool = True, limit_seconds: float = LIMIT_SECONDS,
+    began: float | None = None,
+) -> T:  # fmt: skip
     """The result of ``function()``, called in a forked child of one thread. It has to pickle.
 
-    ``backward``: the function runs a backward pass, as far as is known.
+    ``backward``: the function runs a backward pass, as far as is known. ``began``: when time began to count, by
+    ``time.monotonic``; None is now.
 
     Raises:
         NoChild: the function has to be called in this process.
@@ -76,12 +83,12 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
     global _autograd_refuses
     if (backward and _autograd_refuses) or not hasattr(os, "fork"):
         raise NoChild
-    deadline = time.monotonic() + limit_seconds
+    deadline = (time.monotonic() if began is None else began) + limit_seconds
     for left in reversed(range(_CHILDREN)):
         try:
-            kind, value = _asked(function, deadline, limit_seconds, may_sleep=left == 0)
+            kind, value = _asked(function, deadline, limit_seconds, may_wait=left == 0)
             break
-        except _Asleep:
+        except _Locked:
             continue
     if kind == "no autograd":
         _autograd_refuses = True
@@ -95,12 +102,12 @@ def call(function: Callable[[], T], *, backward: bool = True, limit_seconds: flo
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-class _Asleep(Exception):
-    """The child waits for something."""
+class _Locked(Exception):
+    """The child waits for a lock."""
 
 
 def _asked(
-    function: Callable[[], object], deadline: float, limit_seconds: float, *, may_sleep: bool
+    function: Callable[[], object], deadline: float, limit_seconds: float, *, may_wait: bool
 ) -> tuple[str, Any]:
     """What one child answers."""
     state = random.getstate()  # Python seeds its generator anew in every child
@@ -114,9 +121,10 @@ def _asked(
         raise NoChild from error
     if pid == 0:
         _in_child(function, writing, state, limit_seconds)
+    _lead_a_group(pid)
     os.close(writing)
     try:
-        answer = _received(reading, pid, deadline, may_sleep)
+        answer = _received(reading, pid, deadline, may_wait)
     finally:
         os.close(reading)
         status = _buried(pid)
@@ -135,24 +143,26 @@ def _numpy_at_rest() -> Iterator[None]:
         yield
 
 
-def _received(reading: int, pid: int, deadline: float, may_sleep: bool) -> tuple[str, Any] | None:
+def _received(reading: int, pid: int, deadline: float, may_wait: bool) -> tuple[str, Any] | None:
     """What the child sent; None where it ended or hung before it had sent all of it.
 
-    Raises _Asleep where it only sleeps, unless it may.
+    Raises _Locked where it only waits for a lock, unless it may.
     """
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     data = bytearray()
     wanted = _HEADER.size
-    asleep: int | None = None
+    waited: _Look | None = None
     while len(data) < wanted:
         left = deadline - time.monotonic()
         if left <= 0:
             return None
         if not poll.poll(min(left, _LOOK_SECONDS) * 1e3):
-            before, asleep = asleep, _asleep_after(pid)
-            if asleep is not None and asleep == before and not may_sleep:
-                raise _Asleep
+            before, waited = waited, _look_at(pid)
+            if waited is not None and waited.ended:  # a process of its own may still hold the pipe
+                return None
+            if waited is not None and waited.locked and waited == before and not may_wait:
+                raise _Locked
             continue
         part = os.read(reading, 1 << 20)
         if not part:
@@ -164,19 +174,34 @@ def _received(reading: int, pid: int, deadline: float, may_sleep: bool) -> tuple
     return answer
 
 
-def _asleep_after(pid: int) -> int | None:
-    """The CPU time, in ticks, after which a child fell asleep; None where it is awake or nobody can tell."""
+class _Look(NamedTuple):
+    """A child at one moment, with the CPU time in ticks that it has had."""
+
+    ended: bool
+    locked: bool
+    ticks: int
+
+
+def _look_at(pid: int) -> _Look | None:
+    """None where nobody can tell, as outside Linux."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # not Linux
+        waits_in = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
         return None
-    return int(fields[11]) + int(fields[12]) if fields[0] == "S" else None
+    return _Look(fields[0] == "Z", fields[0] == "S" and "futex" in waits_in, int(fields[11]) + int(fields[12]))
+
+
+def _lead_a_group(pid: int) -> None:
+    """Processes that a child starts end with it. The child says so too, as either may be first."""
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
 
 
 def _buried(pid: int) -> int | None:
-    """End the child and wait for it; its status, None where something else in the process has taken that already."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    """End the child's group and wait for it; its status, None where something else has taken that already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, 0)[1]
     return None
@@ -195,14 +220,15 @@ def _in_child(function: Callable[[], object], writing: int, state: Any, limit_se
     """Call the function, send what comes of it, and end: no handler, buffer or thread of the parent's is run again."""
     try:
         random.setstate(state)
-        _stand_alone(limit_seconds)
+        _stand_alone(writing, limit_seconds)
         _send(writing, _answer(function))
     finally:
         os._exit(1)
 
 
-def _stand_alone(limit_seconds: float) -> None:
-    """Let go of all that the process shares with its parent."""
+def _stand_alone(writing: int, limit_seconds: float) -> None:
+    """Let go of all that the process shares with its parent, but the pipe to it."""
+    _lead_a_group(0)
     sys.settrace(None)
     sys.setprofile(None)
     faulthandler.disable()
@@ -214,10 +240,8 @@ def _stand_alone(limit_seconds: float) -> None:
                 signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then ends its child
     signal.alarm(int(2 * limit_seconds) + 1)  # a parent that was killed ends nobody
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    sys.stdin = sys.stdout = sys.stderr = os.fdopen(nowhere, "r+", encoding="utf-8")
+    own_files(keep=writing)
+    own_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go where memory runs out
     _limit_memory()

@@ -122,19 +122,33 @@ class _Light(types.ModuleType):
 
 @contextlib.contextmanager
 def in_every_thread(*modes: Any) -> Iterator[None]:
-    """Enter ``modes`` in every thread that the body starts, too.
+    """Enter ``modes`` in every thread that the body starts, too, and in those that such a thread starts.
 
     A pool's work is done at once, in the thread that submits it: the pool's own threads may not exist here.
     """
-    start = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+    of_the_body = {threading.get_ident()}
+    start, run = threading.Thread.start, threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+    submit_elsewhere = ThreadPoolExecutor.submit
+    started: set[threading.Thread] = set()
 
     def begin(thread: threading.Thread) -> None:
+        if threading.get_ident() in of_the_body:
+            started.add(thread)
+        start(thread)
+
+    def run_in_modes(thread: threading.Thread) -> None:
+        if thread not in started:
+            run(thread)
+            return
+        of_the_body.add(threading.get_ident())
         with contextlib.ExitStack() as stack:
             for mode in modes:
                 stack.enter_context(mode)
-            start(thread)
+            run(thread)
 
     def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if threading.get_ident() not in of_the_body:
+            return submit_elsewhere(pool, function, *args, **kwargs)
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **kwargs))
@@ -142,7 +156,10 @@ def in_every_thread(*modes: Any) -> Iterator[None]:
             future.set_exception(error)
         return future
 
-    with replaced(threading.Thread, "_bootstrap_inner", begin), replaced(ThreadPoolExecutor, "submit", submit):
+    with (
+        replaced(threading.Thread, "start", begin), replaced(threading.Thread, "_bootstrap_inner", run_in_modes),
+        replaced(ThreadPoolExecutor, "submit", submit),
+    ):  # fmt: skip
         yield
 
 

@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from placer.errors import TraceError
 from placer.nest import distinct
-from placer.tracing import layout, optimizers
+from placer.tracing import layout
 from placer.tracing.layers import Layers
 from placer.tracing.real_recorder import RealRecorder
 from placer.tracing.recorder import Recorder
@@ -185,8 +185,8 @@ class OptimizerSteps:
             groups = [
                 (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
             ]
-            plan = optimizers.Plan(name, groups)
-            optimizers.run(plan, self.recorder, self.layers)
+            plan = Plan(name, groups)
+            run(plan, self.recorder, self.layers)
             self._state_bytes[id(optimizer)] = plan.state_bytes
         else:
             held = distinct(dict(optimizer.state))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
@@ -50,7 +51,7 @@ def trace(workload: Workload, *, limit_seconds: float = child.LIMIT_SECONDS) -> 
     Tensors without values follow most networks. Where they cannot (a step that reads values, TorchScript, custom ops),
     and for step functions, the step runs once, for real, on one thread of the CPU: ``Trace.real`` and its notes say so.
     A step that runs other ops on other kinds of devices is traced once more for each of them: see ``Trace.on``. Where
-    that fails, the first trace stands for all of them, and its notes say so. Each attempt may take ``limit_seconds``.
+    that fails, the first trace stands for all of them, and its notes say so. All of it may take ``limit_seconds``.
 
     Nothing of the user's changes. Raises TraceError when the step raises, ends its process or takes too long.
     """
@@ -58,7 +59,7 @@ def trace(workload: Workload, *, limit_seconds: float = child.LIMIT_SECONDS) -> 
         spread = spread_over_processes(unwrap(module))
         if spread is not None:  # a process that only traces must not exchange tensors with others
             raise TraceError(spread)
-    return _for_all_kinds(workload, partial(_in_child, workload, limit_seconds))
+    return _for_all_kinds(workload, partial(_in_child, workload, limit_seconds, time.monotonic()))
 
 
 def trace_here(workload: Workload) -> Trace:
@@ -97,19 +98,22 @@ def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Foun
             attempt = following
 
 
-def _in_child(workload: Workload, limit_seconds: float, attempt: Attempt) -> _Found:
+def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: Attempt) -> _Found:
     hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
     step = partial(_step, workload, attempt, hosted, in_child=True)
     backward = workload.mode == "train" and attempt.trains
     try:
-        return child.call(step, backward=backward, limit_seconds=limit_seconds)
+        return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
     except child.NoChild:
         return _on_copies(workload, attempt)
 
 
 def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
-    with _one_at_a_time, same_state():
-        return _step(copies.copied(workload, attempt.real), attempt, {})
+    try:
+        with _one_at_a_time, same_state():
+            return _step(copies.copied(workload, attempt.real), attempt, {})
+    except SystemExit as error:
+        raise TraceError(f"the step ends the process that it runs in, by SystemExit: {error}") from error
 
 
 def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor], *, in_child: bool = False) -> _Found:

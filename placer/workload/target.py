@@ -72,8 +72,6 @@ def load_exported(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
     Exporting fixes what training changes (dropout, batch norm), so ``train`` only sets the ``training`` flag. Raises
     TargetError, with the reason in one line.
     """
-    import torch
-
     path = Path(target)
     if not path.is_file():
         raise TargetError(f"there is no file {path}; an exported program is written by torch.export.save")

@@ -109,6 +109,61 @@ def test_a_step_may_wait(no_children: None) -> None:
     assert child.call(lambda: time.sleep(1.5) or "done") == "done"  # type: ignore[func-returns-value]
 
 
+def test_processes_that_the_step_starts_end_with_it(no_children: None) -> None:
+    def start() -> int:
+        return subprocess.Popen(["sleep", "1000"]).pid
+
+    started = child.call(start)
+    gone = time.monotonic() + 60
+    while psutil.pid_exists(started) and psutil.Process(started).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < gone
+
+
+def test_a_child_that_leaves_a_process_behind_has_ended(no_children: None) -> None:
+    def end() -> None:
+        if os.fork() == 0:
+            time.sleep(1000)
+        abort()
+
+    with pytest.raises(child.Ended, match="SIGABRT"):
+        child.call(end, limit_seconds=100)
+
+
+def test_all_attempts_have_one_limit(no_children: None) -> None:
+    began = time.monotonic() - 100
+    with pytest.raises(child.TookTooLong):
+        child.call(hang, limit_seconds=100, began=began)
+
+
+def test_what_other_threads_compute_meanwhile_has_values() -> None:
+    """On copies in the process, only the step's own threads are traced."""
+    done = threading.Event()
+    kinds: set[str] = set()
+
+    def work() -> None:
+        while not done.is_set():
+            thread = threading.Thread(target=lambda: kinds.add(torch.randn(10).device.type))
+            thread.start()
+            thread.join()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(5):
+        trace_here(make_workload(nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)]), (3, 4), mode="train"))
+    done.set()
+    worker.join()
+    assert kinds == {"cpu"}
+
+
+def test_a_step_that_leaves_python_is_an_error_on_copies_too() -> None:
+    class Leaves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sys.exit(3)
+
+    with pytest.raises(TraceError, match="SystemExit: 3"):
+        trace_here(make_workload(Leaves(), (3, 4), mode="infer"))
+
+
 def test_ctrl_c_ends_the_child_and_is_raised(no_children: None) -> None:
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
