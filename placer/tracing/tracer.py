@@ -31,7 +31,7 @@ from placer.workload import Workload, compiled_inside, compiled_mode, spread_ove
 #: A trace, and the kinds of devices that run other ops, each with a note or "".
 _Found: TypeAlias = tuple[Trace, dict[str, str]]
 
-#: In this process, tracing replaces hooks and imports for all threads: one step at a time.
+#: On copies, tracing replaces hooks and imports for all threads; and no thread forks while another one does or waits.
 _one_at_a_time = threading.RLock()
 
 
@@ -103,7 +103,8 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
     step = partial(_step, workload, attempt, hosted, in_child=True)
     backward = workload.mode == "train" and attempt.trains
     try:
-        return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
+        with _one_at_a_time:
+            return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
     except child.NoChild:
         return _on_copies(workload, attempt)
 
