@@ -28,7 +28,7 @@ from placer.errors import PlacerWarning
 from placer.profile.profile import Profile
 
 #: Faults that are tried in each function for each kind of workload and of fault. `make soak` tries very many more.
-POINTS = {"choose": 3, "explain": 3, "validate": 3}
+POINTS = {"choose": 6, "explain": 6, "validate": 3}
 
 
 class Network(nn.Module):

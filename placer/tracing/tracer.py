@@ -99,6 +99,7 @@ def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Foun
 
 
 def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: Attempt) -> _Found:
+    """Trace the step in a child; on copies where there can be none."""
     hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
     step = partial(_step, workload, attempt, hosted, in_child=True)
     backward = workload.mode == "train" and attempt.trains
@@ -110,6 +111,7 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
 
 
 def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
+    """Trace the step in this process."""
     try:
         with _one_at_a_time, same_state():
             return _step(copies.copied(workload, attempt.real), attempt, {})
