@@ -28,6 +28,7 @@ from placer import machine
 from placer.errors import TraceError, first_line
 
 if hasattr(os, "fork"):  # not on Windows
+    from placer.tracing.other_threads import hold, let_go
     from placer.tracing.unshared import own_files, own_memory
 
 T = TypeVar("T")
@@ -112,15 +113,18 @@ def _asked(
     """What one child answers."""
     state = random.getstate()  # Python seeds its generator anew in every child
     reading, writing = os.pipe()
+    held = hold()
     try:
         with _numpy_at_rest():
             pid = os.fork()
+        if pid == 0:
+            _in_child(function, writing, state, limit_seconds)
     except OSError as error:  # no further process is allowed
         os.close(reading)
         os.close(writing)
         raise NoChild from error
-    if pid == 0:
-        _in_child(function, writing, state, limit_seconds)
+    finally:
+        let_go(held)
     _lead_a_group(pid)
     os.close(writing)
     try:

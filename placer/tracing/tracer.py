@@ -104,8 +104,7 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
     step = partial(_step, workload, attempt, hosted, in_child=True)
     backward = workload.mode == "train" and attempt.trains
     try:
-        with _one_at_a_time:
-            return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
+        return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
     except child.NoChild:
         return _on_copies(workload, attempt)
 

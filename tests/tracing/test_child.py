@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +25,7 @@ from torch import nn
 import placer
 from placer.errors import TraceError
 from placer.profile.profile import Profile
-from placer.tracing import child, trace, trace_here, tracer
+from placer.tracing import child, other_threads, trace, trace_here, tracer
 from placer.workload import make_workload
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -103,6 +105,94 @@ def test_a_child_that_waits_for_a_lock_of_another_thread_is_followed_by_one_that
     lock.acquire()
     threading.Timer(0.2, lock.release).start()
     assert child.call(lambda: lock.acquire(timeout=100))
+
+
+class Kept:
+    """As a temporary file that is removed with its last reference, in whatever process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def __del__(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+LOCAL = threading.local()
+VARIABLE: ContextVar[Kept] = ContextVar("VARIABLE")
+
+
+def in_a_local(path: Path, wait: Callable[[], object]) -> None:
+    LOCAL.kept = Kept(path)
+    wait()
+
+
+def in_a_context(path: Path, wait: Callable[[], object]) -> None:
+    VARIABLE.set(Kept(path))
+    wait()
+
+
+def in_an_exception(path: Path, wait: Callable[[], object]) -> None:
+    try:
+        raise_with(Kept(path))
+    except ValueError:
+        wait()
+
+
+def raise_with(kept: Kept) -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize("keep", [in_a_local, in_a_context, in_an_exception])
+def test_what_another_thread_keeps_is_not_finalized_in_a_child(
+    keep: Callable[[Path, Callable[[], object]], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "kept"
+    keeps, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=keep, args=(path, lambda: (keeps.set(), done.wait())))
+    thread.start()
+    keeps.wait()
+    child.call(lambda: None)
+    stays = path.exists()
+    done.set()
+    thread.join()
+    assert (stays, path.exists()) == (True, False)  # in the end nothing refers to it
+
+
+def test_what_threads_keep_is_held_while_they_start_and_end() -> None:
+    """Thousands of times, among threads that live for microseconds: no reference is lost or too many."""
+    done = threading.Event()
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Value:
+        pass
+
+    def live() -> None:
+        LOCAL.kept = value = Value()
+        alive.add(value)
+
+    def start() -> None:
+        while not done.is_set():
+            threads = [threading.Thread(target=live) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    starting = [threading.Thread(target=start) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in starting:
+            thread.start()
+        for _ in range(20_000):
+            other_threads.let_go(other_threads.hold())
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+        for thread in starting:
+            thread.join()
+    assert not alive
 
 
 def test_a_step_may_wait(no_children: None) -> None:
