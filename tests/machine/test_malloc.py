@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from placer.machine import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState, malloc
+from placer.machine.malloc import state
 
 LINES = """
 from placer.machine import malloc
@@ -52,7 +53,7 @@ def test_another_allocators_file_has_no_threshold(monkeypatch: pytest.MonkeyPatc
     malloc._glibc.cache_clear()
     monkeypatch.setattr(malloc, "_variables", lambda _: [])
     try:
-        assert malloc.state() is None
+        assert state() is None
         malloc.settle()
     finally:
         malloc._glibc.cache_clear()
@@ -62,7 +63,7 @@ def test_without_glibc_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None
     malloc._glibc.cache_clear()
     monkeypatch.setattr(sys, "platform", "darwin")
     try:
-        assert malloc.state() is None
+        assert state() is None
         malloc.settle()
     finally:
         malloc._glibc.cache_clear()

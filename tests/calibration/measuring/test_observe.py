@@ -15,7 +15,7 @@ from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.observation import StepObservation
 from placer.calibration.measuring.observe import LEAST_OWN, observe
 from placer.calibration.measuring.step_timing import OpTiming, Phases, RecorderCost, StepTiming
-from placer.machine import LAST_THRESHOLD, HeapState, malloc
+from placer.machine import LAST_THRESHOLD, malloc
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")
@@ -70,7 +70,6 @@ def test_a_phase_with_a_missing_op_has_no_gap() -> None:
 def test_a_block_that_is_mapped_anew_every_time_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(measuring, "observe", lambda *_, **given: asked.update(given))
-    monkeypatch.setattr(malloc, "state", lambda: HeapState(LAST_THRESHOLD, free=0))
     bench = Bench("cpu", 1, rates={"fresh_seconds_per_byte": 1e-9})
     large = LAST_THRESHOLD // 4 + 1  # numbers of four bytes
     bench.measure(Probe("elementwise", "large", lambda: Apply(torch.neg), lambda: (torch.ones(large),), "infer"),
