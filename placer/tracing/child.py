@@ -26,6 +26,7 @@ import torch
 
 from placer import machine
 from placer.errors import TraceError, first_line
+from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
     from placer.tracing.other_threads import hold, let_go
@@ -142,8 +143,8 @@ def _asked(
 @contextlib.contextmanager
 def _numpy_at_rest() -> Iterator[None]:
     """No other thread draws from numpy's generator in the body: its lock would stay taken in a child."""
-    numpy_random: Any = sys.modules.get("numpy.random")  # numpy loads it on first use
-    with contextlib.nullcontext() if numpy_random is None else numpy_random.get_bit_generator().lock:
+    generator = numpy_random()
+    with contextlib.nullcontext() if generator is None else generator.get_bit_generator().lock:
         yield
 
 

@@ -53,13 +53,18 @@ def same_state() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(torch.random.set_rng_state, torch.random.get_rng_state())
         stack.callback(random.setstate, random.getstate())
-        numpy_random: Any = sys.modules.get("numpy.random")  # numpy loads it on first use
-        if numpy_random is not None:
-            stack.callback(numpy_random.set_state, numpy_random.get_state())
+        if generator := numpy_random():
+            stack.callback(generator.set_state, generator.get_state())
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         threads = torch.get_num_threads()
         stack.callback(lambda: None if torch.get_num_threads() == threads else torch.set_num_threads(threads))
         yield
+
+
+def numpy_random() -> Any:
+    """numpy's module of random numbers. None before its first use loads it, and while another thread is doing so."""
+    module = sys.modules.get("numpy.random")
+    return module if hasattr(module, "get_bit_generator") else None
 
 
 def without_compiler() -> None:
@@ -249,8 +254,7 @@ class PythonDraws:
 
 def _states() -> dict[str, Any]:
     states: dict[str, Any] = {"Python": random.getstate(), "numpy": None}
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        kind, keys, *rest = numpy_random.get_state()
+    if generator := numpy_random():
+        kind, keys, *rest = generator.get_state()
         states["numpy"] = (kind, keys.tobytes(), *rest)
     return states

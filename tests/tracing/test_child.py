@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import psutil
@@ -193,6 +194,11 @@ def test_what_threads_keep_is_held_while_they_start_and_end() -> None:
         for thread in starting:
             thread.join()
     assert not alive
+
+
+def test_another_thread_may_just_be_loading_numpys_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy.random", ModuleType("numpy.random"))
+    assert trace(make_workload(nn.Linear(4, 2), (3, 4), mode="train")).calls
 
 
 def test_a_step_may_wait(no_children: None) -> None:
