@@ -78,8 +78,8 @@ def _kept_at() -> list[int]:
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return []  # threads start and end at any time
-    context = contextvars.copy_context()
-    known = {_own_dictionary(), id(context), *map(id, _ends_of_locals())}
+    context, ends = contextvars.copy_context(), _ends_of_locals()
+    known = {_own_dictionary(), id(context), *map(id, ends)}
     return context.run(lambda: [at for at, word in enumerate(_State.from_address(_own_state())) if word in known])
 
 
