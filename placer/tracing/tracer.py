@@ -31,7 +31,7 @@ from placer.workload import Workload, compiled_inside, compiled_mode, spread_ove
 #: A trace, and the kinds of devices that run other ops, each with a note or "".
 _Found: TypeAlias = tuple[Trace, dict[str, str]]
 
-#: On copies, tracing replaces hooks and imports for all threads; and no thread forks while another one does or waits.
+#: On copies in this process, tracing replaces hooks and imports for all threads: one step at a time.
 _one_at_a_time = threading.RLock()
 
 
