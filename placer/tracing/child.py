@@ -7,6 +7,7 @@ and neither a crash, a hang nor a lack of memory in it reaches the process that 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import os
@@ -63,18 +64,17 @@ class NoChild(Exception):
 
 
 #: Set once a child found that torch's autograd does not work in it, which then holds for the life of the process: a
-#: backward pass beside an accelerator has started threads for it, and the engine refuses to run without them.
+#: backward pass beside an accelerator has started threads for it, and the engine remembers a fork after that. What it
+#: needs them for is work on an accelerator, which no child does.
 _autograd_refuses = False
 
 
 def call(
-    function: Callable[[], T], *, backward: bool = True, limit_seconds: float = LIMIT_SECONDS,
-    began: float | None = None,
-) -> T:  # fmt: skip
+    function: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS, began: float | None = None
+) -> T:
     """The result of ``function()``, called in a forked child of one thread. It has to pickle.
 
-    ``backward``: the function runs a backward pass, as far as is known. ``began``: when time began to count, by
-    ``time.monotonic``; None is now.
+    ``began``: when time began to count, by ``time.monotonic``; None is now.
 
     Raises:
         NoChild: the function has to be called in this process.
@@ -83,17 +83,14 @@ def call(
         TraceError: of the class that the function raised, with its message; for any other exception TraceError itself.
     """
     global _autograd_refuses
-    if (backward and _autograd_refuses) or not hasattr(os, "fork"):
+    if not hasattr(os, "fork"):
         raise NoChild
     deadline = (time.monotonic() if began is None else began) + limit_seconds
-    for left in reversed(range(_CHILDREN)):
-        try:
-            kind, value = _asked(function, deadline, limit_seconds, may_wait=left == 0)
-            break
-        except _Locked:
-            continue
-    if kind == "no autograd":
+    kind, value = _first_answer(function, deadline, limit_seconds)
+    if kind == "no autograd" and not _autograd_refuses:
         _autograd_refuses = True
+        kind, value = _first_answer(function, deadline, limit_seconds)
+    if kind == "no autograd":
         raise NoChild
     if kind == "result":
         result: T = value
@@ -108,6 +105,14 @@ class _Locked(Exception):
     """The child waits for a lock."""
 
 
+def _first_answer(function: Callable[[], object], deadline: float, limit_seconds: float) -> tuple[str, Any]:
+    """What the first child answers that does not wait for a lock."""
+    for _ in range(_CHILDREN - 1):
+        with contextlib.suppress(_Locked):
+            return _asked(function, deadline, limit_seconds, may_wait=False)
+    return _asked(function, deadline, limit_seconds, may_wait=True)
+
+
 def _asked(
     function: Callable[[], object], deadline: float, limit_seconds: float, *, may_wait: bool
 ) -> tuple[str, Any]:
@@ -117,10 +122,10 @@ def _asked(
     held = hold()
     try:
         with _numpy_at_rest():
-            pid = os.fork()
+            pid = _fork_unnoticed() if _autograd_refuses else os.fork()
         if pid == 0:
             _in_child(function, writing, state, limit_seconds)
-    except OSError as error:  # no further process is allowed
+    except (OSError, NoChild) as error:  # no further process is allowed
         os.close(reading)
         os.close(writing)
         raise NoChild from error
@@ -138,6 +143,26 @@ def _asked(
     if time.monotonic() >= deadline:
         raise TookTooLong(f"tracing one step takes longer than {limit_seconds:g} s here; give a smaller batch")
     raise Ended(f"the step ends the process that it runs in{_how(status)}, here one that only traces it")
+
+
+def _fork_unnoticed() -> int:
+    """As ``os.fork``, but no library's own handler runs, torch's engine's among them.
+
+    Nor does glibc then wait for its own locks (those of malloc, say): a child that meets one taken is followed by
+    another. Raises NoChild where the C library has no such fork.
+    """
+    fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # glibc 2.34 and musl 1.2.2, POSIX 2024
+    if fork is None:
+        raise NoChild
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid: int = fork()
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return pid
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError("no process could be forked")
+    return pid
 
 
 @contextlib.contextmanager
@@ -250,7 +275,25 @@ def _stand_alone(writing: int, limit_seconds: float) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go where memory runs out
     _limit_memory()
+    _leave_accelerators_alone()
     torch.set_num_threads(1)  # the threads of OpenMP's pool were not forked
+
+
+#: What a child answers in place of CUDA, as an idle device would: asking it would start it, or fail for want of it.
+_IDLE = {
+    "synchronize": None, "empty_cache": None, "reset_peak_memory_stats": None, "is_current_stream_capturing": False,
+    "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0,
+}  # fmt: skip
+
+
+def _leave_accelerators_alone() -> None:
+    """CUDA is not started, and not asked: not by optimizers either, which look whether a graph is being captured."""
+    for name, answer in _IDLE.items():
+        setattr(torch.cuda, name, lambda *_args, _answer=answer, **_kwargs: _answer)
+    torch.cuda._is_in_bad_fork = lambda: True  # else only CUDA's own handler knows of the fork
+    for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+        if hasattr(torch.optim.Optimizer, name):
+            setattr(torch.optim.Optimizer, name, lambda _optimizer: None)
 
 
 def _limit_memory() -> None:

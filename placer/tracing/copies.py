@@ -37,8 +37,7 @@ def copied(workload: Workload, real: bool) -> Workload:
     """
     if workload.is_step_function:
         raise TraceError(
-            "a step function can only be traced in a child process, and none can be forked here; give choose the "
-            "model, or ask before the first backward pass"
+            "a step function can only be traced in a child process, and none can be forked here; give choose the model"
         )
     if real and workload.draw is not None:
         workload.draw()

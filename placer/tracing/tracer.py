@@ -102,9 +102,8 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
     """Trace the step in a child; on copies where there can be none."""
     hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
     step = partial(_step, workload, attempt, hosted, in_child=True)
-    backward = workload.mode == "train" and attempt.trains
     try:
-        return child.call(step, backward=backward, limit_seconds=limit_seconds, began=began)
+        return child.call(step, limit_seconds=limit_seconds, began=began)
     except child.NoChild:
         return _on_copies(workload, attempt)
 

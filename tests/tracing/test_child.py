@@ -389,7 +389,7 @@ def test_where_no_process_can_be_forked_models_are_traced_on_copies(
     monkeypatch.setattr(os, "fork", refused)
     model = nn.Linear(4, 2)
     assert placer.choose(model, (3, 4), devices="cpu").confidence == 1.0
-    with pytest.warns(placer.PlacerWarning, match="give choose the model, or ask before the first backward pass"):
+    with pytest.warns(placer.PlacerWarning, match="none can be forked here; give choose the model"):
         assert placer.choose(lambda x: model(x), (3, 4), modules=model, devices="cpu").confidence is None
 
 
@@ -406,3 +406,32 @@ def test_two_hundred_forks_among_threads_workers_kernels_and_tasks(
         done = subprocess.run([sys.executable, str(tests / "forking.py"), where, "200"], capture_output=True, text=True,
                               check=False, timeout=270)  # fmt: skip
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["200"]), done.stdout + done.stderr
+
+
+def test_a_child_asks_nothing_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimizers look whether a CUDA graph is being captured, which starts CUDA, or fails in a fork."""
+
+    def asked(*_: Any) -> None:
+        raise AssertionError("CUDA was asked")
+
+    for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+        monkeypatch.setattr(torch.optim.Optimizer, name, asked, raising=False)
+    for name in ("synchronize", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, asked)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+
+    assert trace(make_workload(step, (3, 4), modules=model, mode="train")).calls
+    with pytest.raises(AssertionError, match="CUDA was asked"):
+        torch.cuda.synchronize()
+
+
+def test_cuda_cannot_be_started_in_a_child() -> None:
+    with pytest.raises(TraceError, match=r"Cannot re-initialize CUDA|not compiled with CUDA"):
+        child.call(torch.cuda.init)
