@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from placer import profile as profiles
 from placer.calibration.suite import entries
-from placer.decision import make_plan
+from placer.decision import gather, trace_parts
 from placer.decision.advice import LARGER, SUBSTITUTES, advise
 from placer.decision.comparison import compare
 from placer.decision.measured import step_on
