@@ -112,7 +112,7 @@ def command(
         explain_workload, names=names, threads=threads, profile=list(profiles) or None, what_if=what_if, objective=aim
     )
     priced = partial(explain, advice=False)
-    swept = None if wanted is None else sweeps.run(wanted, what, priced)
+    swept = None if wanted is None else sweeps.sweep(wanted, what, priced)
     if swept is not None and form != "html":
         write_result(rendered_sweep(swept, form, output), output)
     else:

@@ -13,20 +13,25 @@ from placer.explanation import Explanation, Sweep
 from placer.workload import Job, Workload
 
 
-def run(wanted: Range, what: Workload | Job, explain: Callable[[Workload | Job], Explanation]) -> Sweep:
-    """The step or the job at every value; ``explain`` prices one. A value that cannot be traced is skipped.
-
-    Raises TraceError where all are.
-    """
+def sweep(wanted: Range, what: Workload | Job, explain: Callable[[Workload | Job], Explanation]) -> Sweep:
+    """The step or the job at every value of ``wanted``; ``explain`` prices one."""
     if wanted.over == "steps":
         return over_steps(explain(what), wanted.values)
+    return run(wanted, lambda value: explain(changed(what, wanted, value)))
+
+
+def run(wanted: Range, explain: Callable[[int], Explanation]) -> Sweep:
+    """The sweep over ``wanted``; ``explain`` gives the explanation at a value.
+
+    One that cannot be traced is skipped, unless all are (TraceError).
+    """
     rows: dict[int, Explanation] = {}
     failed: dict[int, str] = {}
     error: TraceError | None = None
     for value in wanted.values:
         say(f"{wanted.over} {value:,}")
         try:
-            rows[value] = explain(changed(what, wanted, value))
+            rows[value] = explain(value)
         except TraceError as caught:
             error, failed[value] = caught, str(caught)
     if error is not None and not rows:
@@ -69,7 +74,7 @@ def around(workload: Workload, explain: Callable[[Workload | Job], Explanation])
         return None
     sizes = sorted({max(size // 16, 1), max(size // 4, 1), size, size * 4, size * 16})
     try:
-        return run(Range("batch", tuple(sizes)), workload, explain)
+        return sweep(Range("batch", tuple(sizes)), workload, explain)
     except TraceError:
         return None
 
