@@ -21,7 +21,6 @@ ORDER = (
     ("integrations",),
     ("fleets",),
     ("api",),
-    ("jobs",),
     ("answer",),
     ("explanation",),
     ("decision",),

@@ -55,6 +55,7 @@ from placer.pricing.prediction import (
     NOT_PREDICTED,
     SOURCES,
     Bound,
+    Cost,
     Prediction,
     PricedTrace,
     Provenance,
@@ -63,8 +64,6 @@ from placer.pricing.prediction import (
 )
 from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
 from placer.pricing.speeds import beside, small_step_seconds
-from placer.pricing.split import SUFFIX as SPLIT_SUFFIX
-from placer.pricing.split import on_both, predict_split
 from placer.pricing.step_context import CONTEXT_SIZES, Context
 from placer.pricing.timeline import Span
 from placer.pricing.work import Work
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     # What a step takes.
+    "Cost",
     "Prediction",
     "PricedTrace",
     "NOT_PREDICTED",
@@ -86,9 +86,6 @@ __all__ = [
     "SOURCES",
     "weakest",
     "predict",
-    "predict_split",
-    "on_both",
-    "SPLIT_SUFFIX",
     "Residence",
     "doubt",
     "Z90",
