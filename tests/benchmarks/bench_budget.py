@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_budget.py RECORD [--budgets 10,30,60,120] [--output FILE]
 
 RECORD is what ``placer validate --output RECORD`` wrote on this machine: it is measured once, and priced from every
-calibration, with and without what the shipped profiles know. ``docs/accuracy.md`` shows the table.
+calibration, with and without what the shipped profiles know. ``docs/dev/accuracy-details.md`` shows the table.
 """
 
 from __future__ import annotations
