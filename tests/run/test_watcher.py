@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from placer import machine
-from placer.adoption import watcher as watching
-from placer.adoption.watcher import FIRST_LOOKS, MOST_MODELS, Watcher
+from placer.run import watcher as watching
+from placer.run.watcher import FIRST_CALLS, Watcher
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_trained_model_is_seen_and_not_kept_alive(watcher: Watcher) -> None:
     assert [reference() for reference in alive] == [None] * len(alive)
     (seen,) = watcher.models
     assert (seen.name, seen.device, seen.mode, seen.alike) == ("Sequential", "cpu", "train", 1)
-    assert (seen.step_count, seen.seconds, seen.runs_per_step) == (5, 1.0, 1)
+    assert (seen.steps, seen.seconds, seen.runs_per_step) == (5, 1.0, 1)
     assert (seen.usual.args[0].shape, seen.usual.count, seen.usual.data) == ((16, 4), 5, "host")
     assert seen.copy is not None
     assert all(p.is_meta for p in seen.copy.parameters())
@@ -81,7 +81,7 @@ def test_the_script_is_the_same_with_it() -> None:
     watcher.start()
     watched = script()
     watcher.stop()
-    assert watcher.models[0].step_count == 30
+    assert watcher.models[0].steps == 30
     assert all(torch.equal(a, b) for a, b in zip(plain[0], watched[0], strict=True))
     assert plain[1] == watched[1]
     assert process_state()["function modes"] == before["function modes"]
@@ -90,12 +90,12 @@ def test_the_script_is_the_same_with_it() -> None:
 def test_hooks_are_gone_when_there_is_nothing_new(watcher: Watcher) -> None:
     model = net().eval()
     x = torch.randn(3, 4)
-    for _ in range(FIRST_LOOKS - 1):
+    for _ in range(FIRST_CALLS - 1):
         model(x)
     assert hooks._has_any_global_hook()
     model(x)
     assert not hooks._has_any_global_hook()
-    assert watcher.models[0].usual.count == FIRST_LOOKS
+    assert watcher.models[0].usual.count == FIRST_CALLS
 
 
 def test_steps_bring_the_hooks_back_for_new_models(watcher: Watcher) -> None:
@@ -155,7 +155,7 @@ def test_many_models_of_one_architecture_are_one(watcher: Watcher) -> None:
     for _ in range(3):
         train(net(), 2)
     (seen,) = watcher.models
-    assert (seen.alike, seen.step_count) == (3, 6)
+    assert (seen.alike, seen.steps) == (3, 6)
 
 
 def test_more_models_than_a_table_holds_are_counted(watcher: Watcher) -> None:
@@ -205,7 +205,7 @@ def test_frozen_parts_stay_out_of_the_optimizer(watcher: Watcher) -> None:
 def test_a_compiled_model_is_seen_and_compiles_once(watcher: Watcher) -> None:
     counted = CountedCompiles()
     model = torch.compile(net(), backend=counted)
-    for _ in range(3 * FIRST_LOOKS):
+    for _ in range(3 * FIRST_CALLS):
         model(torch.randn(16, 4))
     assert watcher.failure is None
     (seen,) = watcher.models

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.adoption import Question, Session
+from placer.run import Question, Session
 from placer.profile.profile import Profile
 
 Run = Callable[..., "CompletedProcess[str]"]
