@@ -214,7 +214,8 @@ def _group(nodes: Sequence[Node], known: Profile | None, price: float | None) ->
         name = _described(known) + (f" + {gpu}" if gpu and not cards else "")
         estimated = f"{gpu} by {profiles.knowledge(gpu)}" if gpu else missing
         notes = [f"calibrated {known.created[:10]}", *known.warnings, estimated]
-    return Group(Machine(name, profile, gpu, devices, price, len(nodes), "; ".join(filter(None, notes))), tuple(nodes), cpus)
+    note = "; ".join(filter(None, notes))
+    return Group(Machine(name, profile, gpu, devices, price, len(nodes), note), tuple(nodes), cpus)
 
 
 def _described(profile: Profile) -> str:

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from placer import api, machine
+from placer import explanation as explaining
 from placer.errors import PlacerError, first_line
-from placer.explanation import (
-    DeviceRow, Explanation, headings, legend, load_rich, new_table, plain, render_text, sureness,
-)  # fmt: skip
+from placer.explanation import DeviceRow, Explanation
 from placer.nest import tensors
 from placer.printable import printable
 from placer.run.session import Question
@@ -44,16 +43,16 @@ class Answer:
 
 def render(models: Sequence[SeenModel], question: Question, *, width: int) -> str:
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
-    load_rich()
+    explaining.load_rich()
     answers = [_answer(seen, question) for seen in models]
     found = [answer.explanation for answer in answers if answer.explanation]
     rows = {name: row for explanation in found for name, row in explanation.devices.items()}
     parts: list[Any] = [_table(answers, rows)] if rows else []
     parts += [f"- {_name(answer.seen)}: {line}" for answer in answers for line in _sentences(answer)]
-    if told := legend(rows):
+    if told := explaining.legend(rows):
         parts += ["", *told]
-    text = plain(parts, width=width)
-    return text + "".join(f"\n{render_text(each, width=width)}" for each in found if question.explain)
+    text = explaining.plain(parts, width=width)
+    return text + "".join(f"\n{explaining.render_text(each, width=width)}" for each in found if question.explain)
 
 
 def _answer(seen: SeenModel, question: Question) -> Answer:
@@ -101,8 +100,8 @@ class _Called(nn.Module):
 def _table(answers: Sequence[Answer], rows: dict[str, DeviceRow]) -> Any:
     from rich.text import Text
 
-    table = new_table(
-        "placer: a step of each model", ["model", "steps", "ran on", "measured", *headings(rows).values()]
+    table = explaining.new_table(
+        "placer: a step of each model", ["model", "steps", "ran on", "measured", *explaining.headings(rows).values()]
     )
     for answer in answers:
         seen, found = answer.seen, answer.explanation
@@ -133,8 +132,8 @@ def _sentences(answer: Answer) -> Iterator[str]:
     if row is not None and seen.seconds is not None and seen.seconds > ELSEWHERE * runs * row.high:
         often = f", {runs} of them a step" if runs > 1 else ""
         yield (
-            f"the loop takes {format_seconds(seen.seconds)} a step, the model {format_seconds(row.step_seconds)}{often}: "
-            "the rest is outside of it (loading, logging, waiting), and no device changes that"
+            f"the loop takes {format_seconds(seen.seconds)} a step, the model {format_seconds(row.step_seconds)}{often}"
+            ": the rest is outside of it (loading, logging, waiting), and no device changes that"
         )
 
 
@@ -150,7 +149,7 @@ def _verdict(answer: Answer, found: Explanation) -> str:
     text += f" for these {steps:,} steps" if steps else " a step"
     text += f", {_time(others[other], steps)} on {other}"
     if decision.confidence is not None:
-        text += f"; {sureness(decision.confidence)} sure"
+        text += f"; {explaining.sureness(decision.confidence)} sure"
     if decision.device.partition("@")[0] == "cpu" and decision.break_even_steps is not None:
         text += f"; from {decision.break_even_steps:,} steps on, the other way round"
     if not decision.tie and decision.device != home and decision.device in machine.available_devices():

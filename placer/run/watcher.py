@@ -167,7 +167,7 @@ class Watcher:
     def _look_away(self) -> None:
         for handle in self._looking:
             handle.remove()
-            hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch leaves it there, and its compiler warns
+            hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)  # torch leaves it, and its compiler warns
         self._looking = []
 
     @_harmless
@@ -193,10 +193,10 @@ class Watcher:
             module = module.module
         first = next(tensors((args, kwargs)), None)
         parameter = next(module.parameters(), None)
-        if first is None or parameter is None or module in self._inside or type(module).__module__.startswith("placer."):
+        if first is None or parameter is None or type(module).__module__.startswith("placer."):
             return  # a loss, a metric, the speed probe: no model of the script
-        if first.is_meta or type(first).__module__.startswith("torch._"):
-            return  # a tensor without values, of one who asks for shapes
+        if module in self._inside or first.is_meta or type(first).__module__.startswith("torch._"):
+            return  # a part of a model, or a tensor without values, of one who asks for shapes
         seen = self._known.get(module) or self._new(module, parameter)
         trains = module.training or seen.steps > 0
         learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
