@@ -203,7 +203,7 @@ def _group(nodes: Sequence[Node], known: Profile | None, price: float | None) ->
     measured = tuple(name for name in profile.devices() if machine.split_device(name)[0] != "cpu")
     cards = [] if known is None else [str(card.get("name")) for card in known.fingerprint.get("accelerators") or ()]
     gpu, missing = ("", "") if measured or not first.gpus else _card(cards[0] if cards else first.accelerator)
-    devices = ("cpu",) if cpus else ()
+    devices: tuple[str, ...] = ("cpu",) if cpus else ()
     if first.gpus:
         devices += ("cuda", "xpu") if gpu else measured
     if known is None:
@@ -298,7 +298,7 @@ def calibrate(
 
     asked = [node for node in _listed() if node.works]
     answers, failed = _ask(asked, {"measure": False}, min(patience, _ASKING))
-    kinds = {node: _kind_of(answer["fingerprint"]) for node, answer in answers.items()}
+    kinds = {answered: _kind_of(answer["fingerprint"]) for answered, answer in answers.items()}
     _remember(kinds)
     # Of each of these lists one node is to be measured: the next one where the first fails.
     wanted: dict[str, list[Node]] = {}
@@ -310,11 +310,11 @@ def calibrate(
     while wanted:
         answers, more = _ask([nodes[0] for nodes in wanted.values()], request, patience)
         failed |= more
-        for node, answer in answers.items():
+        for answered, answer in answers.items():
             try:
-                _keep(kinds[node], answer["profile"])
+                _keep(kinds[answered], answer["profile"])
             except ProfileError as error:
-                failed[node] = first_line(error)
+                failed[answered] = first_line(error)
         wanted = {key: nodes[1:] for key, nodes in wanted.items() if nodes[0].id in failed and len(nodes) > 1}
     return replace(nodes(), failed=failed)
 

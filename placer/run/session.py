@@ -51,13 +51,13 @@ class Session:
         if "torch" in sys.modules:
             self._start()
         else:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Find torch as all others do, and start once it is loaded: the protocol of ``sys.meta_path``."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         loader: Any = None if spec is None else spec.loader
         if loader is None:

@@ -137,7 +137,7 @@ class Watcher:
             self.end("the script called torch.compile")
             return compiler(*args, **kwargs)
 
-        torch.compile = compile_unwatched  # type: ignore[assignment]
+        torch.compile = compile_unwatched
         self.look()
 
     def look(self) -> None:

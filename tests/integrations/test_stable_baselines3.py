@@ -21,7 +21,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import placer
 from placer import tracing
-
 from placer.integrations.stable_baselines3 import _Zeros, choose, job
 
 #: A calibrated CPU that ships with placer: winners do not depend on the machine that runs the tests.
