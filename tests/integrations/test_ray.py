@@ -6,14 +6,17 @@ Everything is real but the measuring: on a node, a calibration is a shipped prof
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray_apart import ray_apart
 from torch import nn
@@ -31,8 +34,10 @@ try:
 except Exception as error:  # noqa: BLE001 - Ray fails in its own ways where another package's library is missing
     pytest.skip(f"ray cannot be imported: {error!r}", allow_module_level=True)
 
+from placer.integrations import collected, on_node
 from placer.integrations import ray as integration
-from placer.integrations.ray import ENVIRONMENT, Cluster, Node, calibrate, choose_node, nodes
+from placer.integrations.ray import Cluster, Node, calibrate, choose_node, nodes
+from placer.integrations.ray_tasks import ENVIRONMENT
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
@@ -62,8 +67,6 @@ def calibrate(*, budget, devices, progress, path):
     from dataclasses import replace
     from placer import machine, profile
     from placer.errors import CalibrationError
-    if path.is_file():
-        return
     if budget < 1:
         raise CalibrationError("too little was measured")
     known, facts = profile.load(profile.shipped()[0]), machine.fingerprint()
@@ -76,7 +79,7 @@ def hang(*, path, **more):
     path.with_suffix(".lock").touch()
     time.sleep(600)
 
-if "placer.integrations.ray" in sys.orig_argv:
+if "placer.integrations.on_node" in sys.orig_argv:
     import placer
     placer.calibrate = """
 
@@ -159,6 +162,19 @@ def kill_while_it_calibrates(local: LocalCluster, node: Any, home: Path) -> None
     local.remove_node(node, allow_graceful=False)
 
 
+def left_running(home: str, seconds: float = 120.0) -> list[list[str]]:
+    """Commands that still run with that data folder after some seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        found = [
+            process.info["cmdline"] for process in psutil.process_iter(["cmdline", "environ"])
+            if (process.info["environ"] or {}).get("PLACER_HOME") == home
+        ]  # fmt: skip
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
+
+
 @dataclass(frozen=True)
 class Calibrated:
     """What ``calibrate`` answered in a round in which a node failed, and in the next; what another node had before."""
@@ -197,10 +213,13 @@ def test_nodes_calibrate_themselves_and_those_that_fail_are_named(calibrated_nod
     assert partly.failed == {
         **absent, pools["dying"].id: "the node died, or left the cluster", pools["new"].id: "too little was measured",
     }
+    assert not pools["dying"].alive
+    assert not by_pool(nodes())["dying"].alive  # whether or not Ray has noticed: no task is sent there
+    assert not left_running(str(homes / "dying"))
 
     new, single = (found.profile_of(pools[name]) for name in ("new", "single"))
     assert {kind: kept.created for kind, kept in found.profiles.items()} == {
-        integration._kind_of(kept.fingerprint): kept.created for kept in (new, single)
+        collected.kind_of(kept.fingerprint): kept.created for kept in (new, single)
     }
     assert single.created == calibrated_nodes.before.created  # it held: a Ray task's single thread is not the node's
     assert (new.fingerprint["cores"], single.fingerprint["cores"]) == (machine.usable_cores(), 1)
@@ -234,7 +253,7 @@ def test_what_was_collected_is_known_without_asking_any_node(
     calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(integration, "_ask", lambda *given: asked.append(given))
+    monkeypatch.setattr(integration, "ask_nodes", lambda *given: asked.append(given))
     found = nodes()
     assert not asked
     assert {found.profile_of(by_pool(found)[name]).fingerprint["cores"] for name in ("new", "single")} == {
@@ -247,13 +266,13 @@ def test_of_kinds_that_are_known_nothing_is_measured(
     calibrated_nodes: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests: list[dict[str, Any]] = []
-    real = integration._ask
+    real = integration.ask_nodes
 
-    def ask(asked: Any, request: dict[str, Any], timeout: float) -> Any:
+    def ask_nodes(asked: Any, request: dict[str, Any], *more: Any) -> dict[str, str]:
         requests.append(request)
-        return real(asked, request, timeout)
+        return real(asked, request, *more)
 
-    monkeypatch.setattr(integration, "_ask", ask)
+    monkeypatch.setattr(integration, "ask_nodes", ask_nodes)
     found = calibrate(each="kind")
     assert requests == [{"measure": False}]
     assert len(found.profiles) == 2
@@ -300,12 +319,46 @@ def test_a_node_that_takes_too_long_is_named(calibrated_nodes: Calibrated, monke
     assert "it took longer than 0.2 s" in set(found.failed.values())
 
 
+def test_the_process_on_a_node_ends_with_its_worker(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    process = subprocess.Popen([sys.executable, "-m", on_node.__name__, '{"budget": 60}'], stdin=reading,
+                               env={**os.environ, "PLACER_HOME": str(tmp_path)})  # fmt: skip
+    os.close(writing)  # what happens when the worker ends, however that happens
+    os.close(reading)
+    assert process.wait(250) == 1
+    assert not list(tmp_path.glob("profiles/*.json"))
+
+
 def test_a_process_that_hangs_on_a_node_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = tmp_path / "python"
     hangs.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")  # it never looks at its input
     hangs.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(hangs))
-    assert integration._on_node({}, 0.2) == {"error": "it took longer than 0.2 s"}
+    assert on_node.ask({}, 0.2) == {"error": "it took longer than 0.2 s"}
+
+
+@pytest.mark.parametrize(("then", "error"), [
+    ("exit 3", "its process ended with exit code 3: worn out"), ("exec sleep 600", "it took longer than 0.1 s"),
+])  # fmt: skip
+def test_whatever_happens_after_a_node_has_said_what_it_is_that_is_known(
+    then: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, said = tmp_path / "python", tmp_path / "said"
+    program.write_text(
+        f"#!/bin/sh\necho hello\necho '{on_node._SAYS}{{\"fingerprint\": {{\"cores\": 3}}}}'\n"
+        f"echo worn out >&2\ntouch {said}\n{then}\n", encoding="utf-8",
+    )  # fmt: skip
+    program.chmod(0o755)
+    communicate = subprocess.Popen.communicate
+
+    def when_it_has_said_so(process: Any, timeout: float) -> Any:
+        while not said.exists():
+            time.sleep(0.01)
+        return communicate(process, timeout=timeout if then.endswith("600") else None)
+
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(subprocess.Popen, "communicate", when_it_has_said_so)
+    assert on_node.ask({}, 0.1) == {"fingerprint": {"cores": 3}, "error": error}
 
 
 def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
@@ -313,20 +366,23 @@ def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
 ) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     shipped = profile.shipped_folder() / f"{profile.shipped()[0]}.json"
-    facts, data = profile.load_cached(shipped).fingerprint, shipped.read_bytes()
-    integration._keep(integration._kind_of(facts), data)
+    facts, data = profile.load_cached(shipped).fingerprint, zlib.compress(shipped.read_bytes())
+    collected.keep(collected.kind_of(facts), data)
     three = [Node(letter * 56, letter, "10.0.0.1", resources={"CPU": 4.0}) for letter in "abc"]
     monkeypatch.setattr(integration, "_listed", lambda: three)
     measured: list[str] = []
 
-    def ask(asked: Any, request: dict[str, Any], timeout: float) -> Any:
-        if not request.get("measure", True):
-            return {node.id: {"fingerprint": facts} for node in asked}, {}
-        measured.extend(node.name for node in asked)
-        done = {node.id: {"profile": data} for node in asked if node.name != "a"}
-        return done, {node.id: "busy" for node in asked if node.name == "a"}
+    def ask_nodes(asked: Any, request: dict[str, Any], _: float, take: Any) -> dict[str, str]:
+        for node in asked:
+            if "measure" in request:
+                take(node, {"fingerprint": facts})
+                continue
+            measured.append(node.name)
+            if node.name != "a":
+                take(node, {"fingerprint": facts, "profile": data})
+        return {} if "measure" in request else {node.id: "busy" for node in asked if node.name == "a"}
 
-    monkeypatch.setattr(integration, "_ask", ask)
+    monkeypatch.setattr(integration, "ask_nodes", ask_nodes)
     found = calibrate(each="kind", force=True)
     assert measured == ["a", "b"]
     assert found.failed == {three[0].id: "busy"}
@@ -447,17 +503,35 @@ def test_fewer_cpus_than_threads_are_priced_with_as_many_threads() -> None:
 def test_kinds_are_the_same_whatever_a_node_has_a_little_more_of(handmade_profile: Profile) -> None:
     facts = {**handmade_profile.fingerprint, "memory_bytes": 16.0e9}
     alike = {**facts, "memory_bytes": 16.004e9, "threads": 1, "matmul_precision": "high"}
-    assert integration._kind_of(facts) == integration._kind_of(alike)
+    assert collected.kind_of(facts) == collected.kind_of(alike)
     for other in ({"torch": "2.6.0"}, {"cores": 64}, {"memory_bytes": 32e9}, {"accelerators": [{"name": "Tesla T4"}]}):
-        assert integration._kind_of(facts) != integration._kind_of({**facts, **other})
+        assert collected.kind_of(facts) != collected.kind_of({**facts, **other})
+
+
+def test_a_profile_with_more_devices_is_kept_before_one_that_took_longer(
+    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    cpu_alone = replace(handmade_profile, fits=(handmade_profile.fit("cpu"),), seconds=600.0)
+    both = replace(handmade_profile, seconds=60.0)
+    assert len(both.devices()) > len(cpu_alone.devices())
+    for sent in (cpu_alone, both, cpu_alone):
+        collected.keep("0" * 16, zlib.compress(profile.save(sent, tmp_path / "sent.json").read_bytes()))
+    kept = collected.kept("0" * 16)
+    assert kept is not None
+    assert kept.devices() == both.devices()
 
 
 def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     with pytest.raises(PlacerError):
-        integration._keep("0" * 16, b'{"schema": 4}')
+        collected.keep("0" * 16, zlib.compress(b'{"schema": 4}'))
+    with pytest.raises(PlacerError, match="cannot keep its profile"):
+        collected.keep("0" * 16, b"\x80\x04K\x01.")  # a pickle
+    assert not [path for path in collected.folder().iterdir() if "0" * 16 in path.name]
+    bomb = zlib.compress(b" " * 2**27)
     with pytest.raises(PlacerError):
-        integration._keep("0" * 16, b"\x80\x04K\x01.")  # a pickle
-    assert not [path for path in integration._folder().iterdir() if "0" * 16 in path.name]
-    (integration._folder() / "nodes.json").write_text("[]")
-    assert integration._kinds() == {}
+        collected.keep("0" * 16, bomb)
+    assert not [path for path in collected.folder().iterdir() if "0" * 16 in path.name]
+    (collected.folder() / "nodes.json").write_text("[]")
+    assert collected.kinds() == {}
