@@ -15,7 +15,6 @@ from placer.errors import PlacerError, first_line
 from placer.explanation import DeviceRow, Explanation
 from placer.nest import tensors
 from placer.printable import printable
-from placer.run.session import Question
 from placer.run.watcher import SeenModel
 from placer.units import format_seconds
 from placer.workload import make_workload, optimizer_classes
@@ -41,10 +40,12 @@ class Answer:
         return device.type if device.index in (None, 0) else f"{device.type}:{device.index}"
 
 
-def render(models: Sequence[SeenModel], question: Question, *, width: int) -> str:
+def render(
+    models: Sequence[SeenModel], *, profile: Any, what_if: str | None, explain: bool, width: int
+) -> str:
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
     explaining.load_rich()
-    answers = [_answer(seen, question) for seen in models]
+    answers = [_answer(seen, profile, what_if, explain) for seen in models]
     found = [answer.explanation for answer in answers if answer.explanation]
     rows = {name: row for explanation in found for name, row in explanation.devices.items()}
     parts: list[Any] = [_table(answers, rows)] if rows else []
@@ -52,10 +53,10 @@ def render(models: Sequence[SeenModel], question: Question, *, width: int) -> st
     if told := explaining.legend(rows):
         parts += ["", *told]
     text = explaining.plain(parts, width=width)
-    return text + "".join(f"\n{explaining.render_text(each, width=width)}" for each in found if question.explain)
+    return text + "".join(f"\n{explaining.render_text(each, width=width)}" for each in found if explain)
 
 
-def _answer(seen: SeenModel, question: Question) -> Answer:
+def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -> Answer:
     """Price a model on what it ran on most: by its copy, or itself where a step must read values. Raises nothing."""
     if not seen.inputs:
         return Answer(seen, reason="no inputs of it could be seen")
@@ -64,7 +65,7 @@ def _answer(seen: SeenModel, question: Question) -> Answer:
         if model is None:
             continue
         try:
-            return Answer(seen, _explained(seen, model, question))
+            return Answer(seen, _explained(seen, model, profile, what_if, explain))
         except PlacerError as error:
             reason = first_line(error)
         except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
@@ -72,7 +73,9 @@ def _answer(seen: SeenModel, question: Question) -> Answer:
     return Answer(seen, reason=reason or "it is gone, and could not be copied while it was there")
 
 
-def _explained(seen: SeenModel, model: nn.Module, question: Question) -> Explanation:
+def _explained(
+    seen: SeenModel, model: nn.Module, profile: Any, what_if: str | None, explain: bool
+) -> Explanation:
     inputs = seen.usual
     optimizer: Any = seen.optimizer if model is seen.copy else None
     if optimizer is None and seen.optimizer is not None:
@@ -82,7 +85,7 @@ def _explained(seen: SeenModel, model: nn.Module, question: Question) -> Explana
         _Called(model), example=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
         steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
     )  # fmt: skip
-    return api.explain_workload(workload, None, "keep", question.profile, question.what_if, advice=question.explain)
+    return api.explain_workload(workload, None, "keep", profile, what_if, advice=explain)
 
 
 class _Called(nn.Module):
