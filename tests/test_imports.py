@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Packages and single modules of ``placer``, from the top down. What stands in one line may not import each other.
 ORDER = (
     ("cli",),
-    ("adoption",),
+    ("run",),
     ("calibration",),
     ("integrations",),
     ("fleets",),

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.adoption import Question, Session
 from placer.profile.profile import Profile
+from placer.run import Question, Session
 
 Run = Callable[..., "CompletedProcess[str]"]
 

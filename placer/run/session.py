@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from placer.adoption.loading import when_loaded
 from placer.errors import first_line
 from placer.printable import printable_text
 
 if TYPE_CHECKING:
-    from placer.adoption.watcher import Watcher
+    from placer.run.watcher import Watcher
 
 #: Columns of a report that does not go to a terminal.
 PIPED_WIDTH = 100
@@ -46,12 +48,29 @@ class Session:
 
     def watch(self) -> None:
         """Watch from now on, or from when torch is imported."""
-        when_loaded("torch", self._start)
+        if "torch" in sys.modules:
+            self._start()
+        else:
+            sys.meta_path.insert(0, self)
 
-    def look_again(self) -> None:
-        """New code is about to run: it may bring new models."""
-        if self.watcher is not None and self.watcher.failure is None:
-            self.watcher.look()
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find torch as all others do, and start once it is loaded: the protocol of ``sys.meta_path``."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader: Any = None if spec is None else spec.loader
+        if loader is None:
+            return None
+        original = loader.exec_module
+
+        def load(module: ModuleType) -> None:
+            del loader.exec_module  # the loader is again what it was
+            original(module)
+            self._start()
+
+        loader.exec_module = load
+        return spec
 
     def stop(self) -> None:
         """Take every hook away; what was seen stays."""
@@ -65,22 +84,20 @@ class Session:
             return f"placer: nothing was watched: {self.failure}\n"
         if self.watcher is None:
             return "placer: torch was not imported: there is nothing to compare\n"
-        models, failure = self.watcher.models, self.watcher.failure
-        said = f"placer: watching ended early: {failure}\n" if failure else ""
-        if not models:
-            return f"{said}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
-        from placer.adoption.answers import answer
-        from placer.adoption.report import render
+        ended = f"placer: watching ended early: {self.watcher.failure}\n" if self.watcher.failure else ""
+        if not self.watcher.models:
+            return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
+        from placer.run.report import render
 
-        found = [answer(seen, question.profile, question.what_if, advice=question.explain) for seen in models]
-        if self.watcher.left_out:
-            said += f"placer: {self.watcher.left_out} more models were not kept\n"
-        return said + render(found, width=width, whole=question.explain)
+        return ended + render(
+            self.watcher.models, profile=question.profile, what_if=question.what_if, explain=question.explain,
+            width=width,
+        )  # fmt: skip
 
     def _start(self) -> None:
         """torch has just been imported by the script."""
         try:
-            from placer.adoption.watcher import Watcher
+            from placer.run.watcher import Watcher
 
             self.watcher = Watcher()
             self.watcher.start()

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from placer.adoption.session import Question, Session
 from placer.printable import printable_text
+from placer.run.session import Question, Session
 
 #: What is undone by ``unload_magic``, by the id of the shell.
 _loaded: dict[int, Callable[[], None]] = {}
@@ -39,7 +39,8 @@ def load_magic(shell: Any) -> None:
         print(printable_text(told.report(question)), end="")
 
     def look_again(*info: Any) -> None:
-        session.look_again()
+        if session.watcher is not None:
+            session.watcher.look()
 
     shell.register_magic_function(placer, magic_kind="line_cell", magic_name="placer")
     shell.events.register("pre_run_cell", look_again)
@@ -71,5 +72,4 @@ def _question(line: str) -> Question:
     options.add_argument("--explain", action="store_true")
     options.add_argument("--what-if", metavar="GPU")
     options.add_argument("--profile", metavar="NAME")
-    given = options.parse_args(shlex.split(line))
-    return Question(profile=given.profile, what_if=given.what_if, explain=given.explain)
+    return Question(**vars(options.parse_args(shlex.split(line))))

@@ -104,16 +104,6 @@ def test_what_cannot_run_is_one_line(python: Run, tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_two_may_wait_for_one_module(python: Run) -> None:
-    done = python("-c", (
-        "from placer.adoption.loading import when_loaded\n"
-        "when_loaded('colorsys', lambda: print('first'))\nwhen_loaded('colorsys', lambda: print('second'))\n"
-        "import colorsys, sys; print(colorsys.rgb_to_hls(0, 0, 0), 'exec_module' in vars(colorsys.__spec__.loader))"
-    ))  # fmt: skip
-    assert sorted(done.stdout.split("\n")[:2]) == ["first", "second"], done.stderr
-    assert done.stdout.split("\n")[2] == "(0.0, 0.0, 0.0) False"
-
-
 def test_torch_is_loaded_when_the_script_loads_it(python: Run, tmp_path: Path) -> None:
     script = tmp_path / "late.py"
     script.write_text(
