@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting import device, parallel
-from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.expectation import Expectation
-from placer.calibration.fitting.families import ChosenHyperparameters
-from placer.calibration.fitting.parallel import SECONDS_PER_OP, SECONDS_TO_START, run_all, worth_workers
+from placer.calibration.fitting.device import (
+    SECONDS_PER_OP,
+    SECONDS_TO_START,
+    ChosenHyperparameters,
+    fit_device,
+    run_all,
+    worth_workers,
+)
+from placer.calibration.fitting.transfer import Expectation
 from placer.profile.profile import DeviceFit
 
 from .made_up import RATES, slower, steps

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from placer.calibration.measuring import health
-from placer.calibration.measuring.health import BrokenDeviceError, cause, check
+from placer.calibration.measuring.faults import BrokenDeviceError, cause, check
 from placer.errors import CalibrationError
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from placer.calibration.measuring import kernel_recorder
 from placer.calibration.measuring.events import Event
-from placer.calibration.measuring.kernel_recorder import CHAIN, KernelRecorder, try_recorder
-from placer.calibration.measuring.recording import Recorded
+from placer.calibration.measuring.recording import CHAIN, KernelRecorder, Recorded, try_recorder
 
 
 class Host:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from placer.calibration.measuring.rates import first_use, queueing
-from placer.calibration.measuring.rates.peaks import flops_per_second, products_in_tf32
+from placer.calibration.measuring.rates import first_use, flops_per_second, products_in_tf32, queueing
 from placer.pricing.precision import allows_tf32
 
 ISSUE, KERNEL, LAUNCH, SYNC = 4e-6, 1.5e-6, 6e-6, 8e-6

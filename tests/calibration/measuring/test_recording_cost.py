@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from placer.calibration.measuring import recording_cost
+from placer.calibration.measuring.recording import Stopwatch
 from placer.calibration.measuring.step_timing import RecorderCost
-from placer.calibration.measuring.stopwatch import Stopwatch
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths(monkeypatch: pytest.MonkeyPatch) -> None:

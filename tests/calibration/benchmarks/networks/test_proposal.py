@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from torch import nn
 
-from placer.calibration.benchmarks.losses import LOSSES
+from placer.calibration.benchmarks.functions import LOSSES
 from placer.calibration.benchmarks.networks import proposal, propose
 from placer.calibration.benchmarks.probe import Limit
 

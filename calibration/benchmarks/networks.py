@@ -1,17 +1,90 @@
-"""Layers within layers, as libraries of models write them: the Python that stands around an op.
+"""Random networks: what composition adds, learnt from whole steps.
 
-A function that has just run costs a fraction of one whose code has to come back from memory. Torch's own functions run
+Depth, width, kind of layer, activation, normalization, batch and mode are drawn at random. No network of the validation
+suite is ever built here: a model fitted on what it is scored with would only remember.
+
+Most networks are wrapped, layers within layers, as libraries of models write them: that is the Python around an op. A
+function that has just run costs a fraction of one whose code has to come back from memory. Torch's own functions run
 around every layer, those of a library once for each of its ops. So wrappers are other code than the next, or all alike.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
+
+from placer.calibration.benchmarks.functions import DRAWN_LOSSES, loss_named
+from placer.calibration.benchmarks.kinds import (
+    Layers,
+    cnn,
+    graph,
+    mlp,
+    pieces,
+    recurrent,
+    single,
+    small,
+    solver,
+    transformer,
+)  # fmt: skip
+from placer.calibration.benchmarks.probe import Limit, Probe, log_uniform
+
+#: All kinds, as often as they are drawn. A network's name begins with that of its kind.
+KINDS = (mlp, mlp, single, small, small, cnn, cnn, transformer, transformer, recurrent, graph, pieces, solver)
+OPTIMIZERS = ("adam", "adam", "adam", "adamw", "sgd", "rmsprop")
+#: Networks drawn before the smallest of them is taken, however small the limit; of so many that fit, the largest is:
+#: most that are drawn are far smaller than what they may be, and where only small ones were seen, what a step's other
+#: ops do to an op of a millisecond is a guess.
+DRAWS, FITTING = 60, 2
+#: Smallest share of the limit that a step may be held to.
+LEAST_SHARE = 3e-4
+
+
+def propose(random: Random, limit: Limit) -> Probe:
+    """A network whose step stays within ``limit``, of all sizes below it."""
+    train = random.random() < 0.55
+    allowed = limit.share(log_uniform(random, LEAST_SHARE, 1.0) / (3 if train else 1))
+    kind = random.choice(KINDS)
+    seed = _fitting(random, kind, allowed)
+    # Python between the ops comes in all amounts: without it, an op's own share could not be told from a function's.
+    depth = random.choice((0, 0, 0, 1, 2, 4))
+    loss = random.choice(DRAWN_LOSSES) if train else ""
+
+    def build() -> nn.Module:
+        drawn = Random(seed)
+        layers = wrap(kind(drawn)[0], depth, drawn)
+        # Called as it is, one layer shows what a step costs beside the modules in it.
+        return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+
+    return Probe(
+        family="network",
+        name=f"{kind.__name__} {seed:x} {loss}".rstrip(),
+        build=build,
+        example=lambda: (kind(Random(seed))[1],),
+        mode="train" if train else "infer",
+        optimizer=random.choice(OPTIMIZERS) if train else None,
+        loss=loss_named(loss),
+    )
+
+
+def _fitting(random: Random, kind: Callable[[Random], tuple[Layers, Tensor]], allowed: Limit) -> int:
+    """The seed of the largest of ``FITTING`` networks of this kind that are allowed; of the smallest where none is."""
+    taken: dict[int, float] = {}
+    fit: list[int] = []
+    for _ in range(DRAWS):
+        seed = random.getrandbits(48)
+        with torch.device("meta"):  # sizes only: no weight is drawn for a network that is too large
+            layers, _ = kind(Random(seed))
+        taken[seed] = allowed.taken(layers.flops, layers.bytes)
+        if taken[seed] <= 1.0:
+            fit.append(seed)
+            if len(fit) == FITTING:
+                break
+    return max(fit, key=taken.__getitem__) if fit else min(taken, key=taken.__getitem__)
 
 
 class Wrapper(nn.Module):
