@@ -42,8 +42,8 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> Callable[..., Bench]:
     """Measures for some seconds on a bench whose ``n``-th probe loses its kernels where ``lost(n)`` says so."""
-    monkeypatch.setattr("placer.calibration.measuring.attempts.check", lambda device: None)
-    monkeypatch.setattr("placer.calibration.measuring.attempts.release", lambda device: None)
+    monkeypatch.setattr("placer.calibration.measuring.bench.check", lambda device: None)
+    monkeypatch.setattr("placer.calibration.measuring.bench.release", lambda device: None)
 
     def measured(lost: Callable[[int], bool], seconds: float = 8.0) -> Bench:
         count = 0

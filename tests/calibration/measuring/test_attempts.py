@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring import attempts
+from placer.calibration.measuring import bench as attempts
 from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import (

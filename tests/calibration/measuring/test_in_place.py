@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.calibration.measuring import stopwatch as stopwatches
+from placer.calibration.measuring import recording as stopwatches
 from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.recording import Recorded, Stopwatch, Whole

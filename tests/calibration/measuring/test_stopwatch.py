@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from placer.calibration.measuring import stopwatch as stopwatches
+from placer.calibration.measuring import recording as stopwatches
 from placer.calibration.measuring.recording import Recorded, Stopwatch
 
 
