@@ -19,7 +19,9 @@ def _branch(flops: float) -> Branch:
 
 def test_a_block_keeps_within_its_limit() -> None:
     for seed in range(30):
-        drawn = block(Random(seed), Limit(1000.0, 1.0), family="x", draw=lambda r, _limit: _branch(log_uniform(r, 1, 1e5)), most=4)
+        drawn = block(
+            Random(seed), Limit(1000.0, 1.0), family="x", draw=lambda r, _: _branch(log_uniform(r, 1, 1e5)), most=4
+        )
         total = sum(float(name) for name in drawn.name.split(", "))
         assert total <= 2000.0, drawn.name
 
