@@ -34,9 +34,8 @@ ORDER = (
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
     ("gpu_run",),
-    ("make_reference",),
+    ("gpu_ops", "make_reference"),
     ("runner",),
-    ("target",),
     ("probing",),
     ("build", "summary"),
     ("validation",),

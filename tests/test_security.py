@@ -42,7 +42,7 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
-    "calibration/__init__.py", "calibration/gpu_run/child.py", "calibration/published/networks/timm_models.py",
+    "calibration/__init__.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
     "calibration/suite/accounts/__init__.py", "calibration/suite/jobs/__init__.py", "placer/__init__.py",
     "placer/api.py", "placer/cli/group.py",

@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placer.calibration.measuring.health import release, synchronizer
-from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
+from placer.calibration.measuring.faults import release, synchronizer
 from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.step import Measurement, Step, make_optimizer, measure_interleaved
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry
 from placer.calibration.validation.cells import build_model, cell_workload, one_line

@@ -18,9 +18,9 @@ from pathlib import Path
 from placer import machine
 from placer.calibration.build import build
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.probing import measure, targets
 from placer.calibration.progress import silent
 from placer.calibration.runner import FIT_SHARE
-from placer.calibration.target import measure, targets
 from placer.calibration.validation import record
 from placer.calibration.validation.replaying import replay
 from placer.calibration.validation.scoring import score

@@ -22,7 +22,7 @@ import torch
 
 from placer import load_profile
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.recording_cost import recorder_cost
+from placer.calibration.measuring.recording import recorder_cost
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from placer.calibration.measuring.events import Assigned, RawEvent
-from placer.calibration.measuring.matching import BACKWARD_NODE, UPDATE_RANGE
+from placer.calibration.measuring.in_place import BACKWARD_NODE, UPDATE_RANGE
 
 #: A node's own name, which it has beside or, in torch 1.9, instead of the engine's.
 _NODE = re.compile(r"\w+Backward\d*$|torch::autograd::AccumulateGrad$")

@@ -12,9 +12,8 @@ from torch import nn
 from placer.calibration.benchmarks.probe import Apply, Probe
 from placer.calibration.measuring import bench as measuring
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.observe import LEAST_OWN, observe
-from placer.calibration.measuring.step_timing import OpTiming, Phases, RecorderCost, StepTiming
+from placer.calibration.measuring.journal import StepObservation
+from placer.calibration.measuring.step_timing import LEAST_OWN, OpTiming, Phases, RecorderCost, StepTiming, observe
 from placer.machine import LAST_THRESHOLD, malloc
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 

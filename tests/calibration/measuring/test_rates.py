@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from placer import machine
-from placer.calibration import target as targeting
+from placer.calibration import probing as targeting
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.rates import measure_rates, recount_fresh_pages
-from placer.calibration.measuring.rates.device_rates import FRESH_BYTES, FreshPages
+from placer.calibration.measuring.rates import FRESH_BYTES, FreshPages, measure_rates, recount_fresh_pages
 from placer.calibration.progress import silent
 from placer.profile.profile import Profile
 

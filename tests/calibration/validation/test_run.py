@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.measuring.interleaved import Measurement
+from placer.calibration.measuring.step import Measurement
 from placer.calibration.suite import Entry
 from placer.calibration.validation import measurements, predictions, run
 from placer.calibration.validation.measurements import with_measurement
