@@ -44,10 +44,9 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 IMPORTERS = {
     "calibration/__init__.py", "calibration/gpu_run/child.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
-    "calibration/suite/accounts/__init__.py", "calibration/suite/jobs/__init__.py", "placer/__init__.py",
-    "placer/adoption/__init__.py", "placer/adoption/watcher.py", "placer/api.py", "placer/cli/group.py",
-    "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py",
-    "placer/workload/target.py",
+    "placer/__init__.py", "placer/adoption/__init__.py", "placer/adoption/watcher.py", "placer/api.py",
+    "placer/cli/group.py", "placer/explanation/__init__.py", "placer/pricing/__init__.py",
+    "placer/tracing/isolation.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}
