@@ -56,4 +56,4 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     steps = {line["of"]["network"]: line for line in read(folder / "steps.jsonl")}
     assert all(line["launches"] and not line["lost"] for line in steps.values())
     assert "sim" in done.stdout  # the tables of the replay
-    assert "The 10 worst predictions" in done.stdout
+    assert "Prediction error by device" in done.stdout

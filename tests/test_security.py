@@ -44,8 +44,7 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 IMPORTERS = {
     "calibration/__init__.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
-    "calibration/suite/accounts/__init__.py", "calibration/suite/jobs/__init__.py", "placer/__init__.py",
-    "placer/api.py", "placer/cli/group.py",
+    "placer/__init__.py", "placer/api.py", "placer/cli/group.py",
     "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py",
     "placer/workload/target.py",
 }  # fmt: skip

@@ -22,7 +22,7 @@ from placer.calibration.probing import measure, targets
 from placer.calibration.progress import silent
 from placer.calibration.runner import FIT_SHARE
 from placer.calibration.validation import record
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
 
 

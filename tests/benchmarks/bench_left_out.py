@@ -28,7 +28,7 @@ from placer.calibration.measuring.speed_probe import usual_reading
 from placer.calibration.probing import Target, measure
 from placer.calibration.progress import silent
 from placer.calibration.validation import record
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
 
 #: Kinds of generated networks, and the families of the suite that are made like them.

@@ -1,21 +1,24 @@
-"""Convolutional networks over images and over time."""
+"""Convolutional networks over images and over time: classifiers, segmentation, generators, a diffusion backbone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import Entry
-from placer.calibration.suite.losses import binary, cross_entropy, mean_squared
-
-
-def images(channels: int, size: int) -> Callable[[int], Tensor]:
-    """Examples of shape (batch, channels, size, size)."""
-    return lambda n: torch.randn(n, channels, size, size)
+from placer.calibration.suite.entry import (
+    QUICK,
+    Entry,
+    binary,
+    cross_entropy,
+    label_loss,
+    mean_squared,
+    negative_log_likelihood,
+    randn,
+)
 
 
 def lenet() -> nn.Module:
@@ -44,13 +47,7 @@ class MnistNet(nn.Module):
         x = F.relu(self.conv2(x))
         x = self.dropout1(F.max_pool2d(x, 2))
         x = F.relu(self.fc1(torch.flatten(x, 1)))
-        out: Tensor = F.log_softmax(self.fc2(self.dropout2(x)), dim=1)
-        return out
-
-
-def negative_log_likelihood(output: Tensor) -> Tensor:
-    """Of log probabilities, as the MNIST example trains."""
-    return F.nll_loss(output, torch.zeros(output.shape[0], dtype=torch.int64, device=output.device))
+        return F.log_softmax(self.fc2(self.dropout2(x)), dim=1)
 
 
 def vgg_small() -> nn.Module:
@@ -79,7 +76,7 @@ class Separable(nn.Module):
         self.skip = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.inner(x)
+        out = self.inner(x)
         return x + out if self.skip else out
 
 
@@ -94,23 +91,21 @@ def mobilenet() -> nn.Module:
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(channels, 100))
 
 
-def resnet(depths: tuple[int, ...], widths: tuple[int, ...], layer: str) -> nn.Module:
-    """A ResNet classifier from its transformers configuration, random weights."""
+def resnet(depths: tuple[int, ...], widths: tuple[int, ...], layer: str, *, early: bool = False) -> nn.Module:
+    """A ResNet classifier of transformers, random weights; ``early``: it halves the image as its paper does."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    config = ResNetConfig(depths=list(depths), hidden_sizes=list(widths), layer_type=layer, num_labels=1000)
-    model: nn.Module = ResNetForImageClassification(config)
-    return model
+    return ResNetForImageClassification(
+        ResNetConfig(
+            depths=list(depths), hidden_sizes=list(widths), layer_type=layer, num_labels=1000,
+            downsample_in_bottleneck=early,
+        )
+    )  # fmt: skip
 
 
 def pixel_values(size: int) -> Callable[[int], dict[str, Tensor]]:
     """Examples as the vision models of transformers take them."""
     return lambda n: {"pixel_values": torch.randn(n, 3, size, size)}
-
-
-def label_loss(output: Any) -> Tensor:
-    """Cross entropy of a transformers classifier's logits."""
-    return cross_entropy(output.logits)
 
 
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
@@ -141,8 +136,7 @@ class UNet(nn.Module):
         bottom = self.bottom(F.max_pool2d(second, 2))
         up = self.out2(torch.cat([self.up2(bottom), second], dim=1))
         up = self.out1(torch.cat([self.up1(up), first], dim=1))
-        out: Tensor = self.mask(up)
-        return out
+        return self.mask(up)
 
 
 def conv_autoencoder() -> nn.Module:
@@ -173,8 +167,7 @@ class GatedDilated(nn.Module):
             residual, skip = mix(torch.tanh(value) * torch.sigmoid(gate)).chunk(2, dim=1)
             x = x + residual
             skips = skips + skip
-        out: Tensor = self.head(skips)
-        return out
+        return self.head(skips)
 
 
 class TemporalBlock(nn.Module):
@@ -200,28 +193,81 @@ def temporal_network() -> nn.Module:
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(32, 6))
 
 
+def dcgan_generator(latent: int = 64, width: int = 16) -> nn.Module:
+    """(batch, latent, 1, 1) to images (batch, 3, 32, 32), by transposed convolutions."""
+    return nn.Sequential(
+        nn.ConvTranspose2d(latent, 4 * width, 4, 1, 0, bias=False), nn.BatchNorm2d(4 * width), nn.ReLU(True),
+        nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.ReLU(True),
+        nn.ConvTranspose2d(2 * width, width, 4, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
+        nn.ConvTranspose2d(width, 3, 4, 2, 1, bias=False), nn.Tanh(),
+    )  # fmt: skip
+
+
+def dcgan_discriminator(width: int = 16) -> nn.Module:
+    """Images (batch, 3, 32, 32) to one logit each."""
+    return nn.Sequential(
+        nn.Conv2d(3, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(2 * width, 1, 8, 1, 0, bias=False), nn.Flatten(),
+    )  # fmt: skip
+
+
+class Denoiser(nn.Module):
+    """A residual block stack with group norm and a sinusoidal time embedding, the core of diffusion models."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.width = width
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.times = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
+        self.convs = nn.ModuleList([nn.Conv2d(width, width, 3, padding=1) for _ in range(3)])
+        self.norms = nn.ModuleList([nn.GroupNorm(8, width) for _ in range(3)])
+        self.last = nn.Conv2d(width, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        half = self.width // 2
+        rates = torch.exp(-math.log(10_000) / half * torch.arange(half, device=x.device))
+        angles = time[:, None] * rates
+        embedding = torch.cat([angles.sin(), angles.cos()], dim=1)
+        h = self.first(x)
+        for norm, conv, project in zip(self.norms, self.convs, self.times, strict=True):
+            h = h + conv(F.silu(norm(h)) + project(embedding)[:, :, None, None])
+        return self.last(h)
+
+
 _HF = ("transformers",)
-ENTRIES = (
-    Entry("lenet", "cnn", lenet, images(1, 28), (16, 128, 1024), optimizer="sgd", loss=cross_entropy),
+CONVOLUTIONAL = (
+    Entry("lenet", "cnn", lenet, randn(1, 28, 28), (16, 128, 1024), optimizer="sgd", loss=cross_entropy),
     Entry(
-        "mnist_convnet", "cnn", MnistNet, images(1, 28), (1, 16, 64), optimizer="adadelta",
-        loss=negative_log_likelihood, suites=frozenset({"quick", "full"}),
+        "mnist_convnet", "cnn", MnistNet, randn(1, 28, 28), (1, 16, 64), optimizer="adadelta",
+        loss=negative_log_likelihood, suites=QUICK,
     ),
-    Entry("vgg_small", "cnn", vgg_small, images(3, 32), (2, 16), loss=cross_entropy),
-    Entry("mobilenet_like", "cnn", mobilenet, images(3, 96), (1, 8), optimizer="sgd", loss=cross_entropy),
+    Entry("vgg_small", "cnn", vgg_small, randn(3, 32, 32), (2, 16), loss=cross_entropy),
+    Entry("mobilenet_like", "cnn", mobilenet, randn(3, 96, 96), (1, 8), optimizer="sgd", loss=cross_entropy),
     Entry(
         "resnet18", "cnn", lambda: resnet((2, 2, 2, 2), (64, 128, 256, 512), "basic"), pixel_values(64), (1, 8),
-        optimizer="sgd", loss=label_loss, needs=_HF, suites=frozenset({"quick", "full"}),
+        optimizer="sgd", loss=label_loss, needs=_HF, suites=QUICK,
     ),
     Entry(
         "resnet50", "cnn", lambda: resnet((3, 4, 6, 3), (256, 512, 1024, 2048), "bottleneck"), pixel_values(96), (1, 4),
         optimizer="sgd", loss=label_loss, needs=_HF,
     ),
-    Entry("unet_small", "cnn", UNet, images(1, 64), (1, 8), loss=binary),
-    Entry("conv_autoencoder", "cnn", conv_autoencoder, images(1, 28), (8, 64), loss=mean_squared),
-    Entry("wavenet_like", "cnn", GatedDilated, lambda n: torch.randn(n, 1, 512), (1, 16), loss=mean_squared),
+    Entry("unet_small", "cnn", UNet, randn(1, 64, 64), (1, 8), loss=binary),
+    Entry("conv_autoencoder", "cnn", conv_autoencoder, randn(1, 28, 28), (8, 64), loss=mean_squared),
+    Entry("wavenet_like", "cnn", GatedDilated, randn(1, 512), (1, 16), loss=mean_squared),
     Entry(
-        "temporal_convolutional", "cnn", temporal_network, lambda n: torch.randn(n, 9, 128), (4, 64),
+        "temporal_convolutional", "cnn", temporal_network, randn(9, 128), (4, 64),
         loss=cross_entropy,
+    ),
+)  # fmt: skip
+GENERATIVE = (
+    Entry("dcgan_generator", "generative", dcgan_generator, randn(64, 1, 1), (2, 32)),
+    Entry(
+        "dcgan_discriminator", "generative", dcgan_discriminator, randn(3, 32, 32), (2, 64),
+        loss=binary,
+    ),
+    Entry(
+        "diffusion_denoiser", "generative", Denoiser, lambda n: (torch.randn(n, 3, 32, 32), torch.rand(n)), (1, 16),
+        optimizer="adamw", loss=mean_squared,
     ),
 )  # fmt: skip
