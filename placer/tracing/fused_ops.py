@@ -106,7 +106,7 @@ class _Fused(torch.autograd.Function):
 
 def _gradient_spec(call: FusedCall, spec: TensorSpec) -> TensorSpec:
     if call.op == "aten::scaled_dot_product_attention" and len(spec.shape) == 4 and spec.dtype == call.outputs[0].dtype:
-        # Flash kernels write gradients as (batch, length, heads, width), whatever the operands' 
+        # Flash kernels write gradients as (batch, length, heads, width), whatever the operands'
         _, heads, length, width = spec.shape
         return make_spec(spec.shape, (length * heads * width, width, heads * width, 1), spec.dtype)
     # The gradient of an expanded tensor is stored in full.
@@ -142,10 +142,7 @@ def attention(
     dtype = dtype_name(query.dtype)
     # Flash kernels lay the result out like the query, so that heads split by a view merge by a view.
     source = spec_of(query)
-    if len(shape) == 4:
-        output = like(make_spec(tuple(shape), source.stride, dtype))
-    else:
-        output = dense(shape, dtype)
+    output = like(make_spec(tuple(shape), source.stride, dtype)) if len(shape) == 4 else dense(shape, dtype)
     statistics = dense(shape[:-1], "float32")
     args = (bool(is_causal), attn_mask is not None, float(dropout_p), bool(enable_gqa))
     call = FusedCall(recorder, "aten::scaled_dot_product_attention", args, (output,), (statistics,))
@@ -338,7 +335,7 @@ def _is_one_kernel(
     )
 
 
-# --- the fast path of transformers --------------------------------------------------------------------------------------
+# --- the fast path of transformers ------------------------------------------------------------------------------------
 
 #: Python functions a layer enters to check that it may take the fast path (torch 2.13; most check a tensor's type).
 _CHECKS = 100
