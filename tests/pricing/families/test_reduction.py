@@ -11,7 +11,7 @@ from placer.pricing.families.sharing import GRAIN
 from placer.pricing.reuse_distance import CORE_CACHE
 from placer.pricing.step_context import Context
 from placer.pricing.work import Work
-from placer.tracing.layout import dense
+from placer.tracing import dense
 from placer.tracing.trace_data import OpCall, TensorSpec
 
 ALONE = Context(footprint_bytes=0, recording=False)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from placer.pricing.families.tensor_iterator import Loop, innermost
-from placer.tracing.layout import spec_of
+from placer.tracing import spec_of
 
 
 def walked(written: Tensor, *read: Tensor) -> Loop:
