@@ -25,7 +25,7 @@ from placer.profile import DataSheet, find_gpu
 #: Standard deviation of log(seconds) where only physics are known.
 _PHYSICS_SIGMA = 0.5
 #: Times its floor that a concatenation takes at the most, as it only copies: networks that saw few of a dtype on other
-#: GPUs say up to eight (docs/findings.md).
+#: GPUs say up to eight (docs/dev/findings.md).
 _CONCATENATION, _MOST_OF_A_COPY = "elementwise:cat", 2.0
 #: The switch of TF32 that each kind of row obeys.
 _SWITCHES: dict[str, Switch] = {
