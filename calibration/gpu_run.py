@@ -64,16 +64,17 @@ print(json.dumps({"context_seconds": seconds, "properties": str(asked(sys.argv[1
 
 @dataclass(frozen=True)
 class Job:
-    """Where to write, which device, until when (on ``perf_counter``), and names of networks to run: empty for all."""
+    """Where to write, which device, until when (on ``clock``), and names of networks to run: empty for all."""
 
     folder: Path
     device: str
     deadline: float
     only: tuple[str, ...] = ()
+    clock: Callable[[], float] = time.perf_counter
 
     @property
     def left(self) -> float:
-        return max(self.deadline - time.perf_counter(), 0.0)
+        return max(self.deadline - self.clock(), 0.0)
 
     def networks(self, some: Iterable[Entry]) -> list[Entry]:
         """Those that are wanted and can be built here, each once."""
@@ -151,8 +152,8 @@ def calibrating(job: Job) -> None:
     threads, measuring = torch.get_num_threads(), ON_DEVICE + ON_CPU
     targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
     journal = Journal(path.with_suffix(".journal"), facts)
-    end = time.perf_counter() + (measuring + SLACK) * job.left
-    measure_all(targets, measuring * job.left, journal, silent(), time.perf_counter, deadline=end)
+    end = job.clock() + (measuring + SLACK) * job.left
+    measure_all(targets, measuring * job.left, journal, silent(), job.clock, deadline=end)
     profile.save(build(journal, facts, interrupted=False, unaided=False), path)
 
 
@@ -302,9 +303,9 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
         seconds = (job.left - STARTING * len(coming)) * parts[coming[0]] / whole
         part = coming.pop(0)
         job.say(f"--- {part.__name__}, {seconds:.0f} s: {part.__doc__}")
-        begun = time.perf_counter()
+        begun = job.clock()
         error = run_part(part.__name__, job, seconds) if seconds > 0 else "no time was left"
-        took = time.perf_counter() - begun
+        took = job.clock() - begun
         if error is None:
             log.add({"part": part.__name__}, seconds=took)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,18 +47,18 @@ def test_a_part_that_fails_costs_its_own_results_only(
         return error if name == "first" else None
 
     monkeypatch.setattr(gpu_run, "run_part", run_part)
-    job = Job(tmp_path, "sim", time.perf_counter() + 110.0)
+    job = Job(tmp_path, "sim", 110.0, clock=lambda: 0.0)
     parts: dict[Callable[[Job], None], float] = {first: 1.0, second: 3.0}
     assert gpu_run.run_parts(job, parts) is (error is None)
     assert [name for name, _ in ran] == ["first", "second"]
     # The first took no time: what it left is the second's.
-    assert ran[0][1] == pytest.approx(25.0, abs=1.0)
-    assert ran[1][1] == pytest.approx(105.0, abs=1.0)
+    assert ran[0][1] == pytest.approx(25.0)
+    assert ran[1][1] == pytest.approx(105.0)
     assert ["error" in line for line in read(tmp_path / "run.jsonl")] == [error is not None, False]
 
 
 def test_no_part_is_begun_without_time(tmp_path: Path) -> None:
-    assert not gpu_run.run_parts(Job(tmp_path, "sim", time.perf_counter()), {first: 1.0})
+    assert not gpu_run.run_parts(Job(tmp_path, "sim", 0.0, clock=lambda: 0.0), {first: 1.0})
     assert "no time was left" in read(tmp_path / "run.jsonl")[0]["error"]
 
 
