@@ -23,10 +23,11 @@ from placer.calibration.plan import SHORT, Planner
 from placer.calibration.probing import Probing
 from placer.calibration.progress import Progress
 from placer.decision import running_with
-from placer.machine import malloc
 
 #: Time that another number of threads than the process has is worth, in times of what that one gets.
 OTHER_THREADS = 0.3
+#: Bytes of a block that glibc maps, just below the largest that its heap will take.
+_LARGE_BLOCK = (32 << 20) - (64 << 10)
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
@@ -118,7 +119,8 @@ def measure(
     if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
     """
     with running_with(target.threads):
-        malloc.settle()  # else probes of all sizes do it in time, and the same op costs more before than after
+        # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
+        torch.empty(_LARGE_BLOCK, dtype=torch.uint8)
         shown.start(f"measuring {target.label}", seconds, done=journal.seconds.get(target.key, 0.0))
         if recorder is None:
             recorder = start(target, seconds, journal, shown, clock)

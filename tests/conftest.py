@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from placer import machine, profile
-from placer.machine import LAST_THRESHOLD, HeapState, malloc, speed
+from placer.machine import speed
 from placer.pricing import estimate, speeds
 from placer.pricing.other_cpu import CpuSpeeds
 from placer.pricing.prediction import Prediction, PricedTrace
@@ -40,14 +40,6 @@ def _measured_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "cpu_speeds", cpu_speeds)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _heap() -> Iterator[None]:
-    """Prices are those of a process that has run for long: which tests have run before does not count."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(malloc, "state", lambda: HeapState(LAST_THRESHOLD, free=0))
         yield
 
 

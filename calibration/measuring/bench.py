@@ -25,8 +25,7 @@ from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import make_optimizer, probe_step
 from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
 from placer.calibration.measuring.timing import Clock, run_for
-from placer.machine import malloc
-from placer.pricing import describe_step, fault_seconds
+from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
 
@@ -107,7 +106,6 @@ class Bench:
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
             recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
-            fresh_seconds=fault_seconds(traced, malloc.state(), self.rates) if self.device == "cpu" else {},
             per_launch=self.kernels.per_launch,
         )  # fmt: skip
 

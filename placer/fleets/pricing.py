@@ -18,14 +18,10 @@ from placer.fleets.machine import Machine
 from placer.fleets.ranking import ranked
 from placer.fleets.result import Fleet
 from placer.jobs import shared_models
-from placer.machine import LAST_THRESHOLD, HeapState
 from placer.pricing import Residence, predict
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.workload import Job, Workload, check_choice
-
-#: The heap of a process that has run for a while, whatever this one did before.
-_HEAP = HeapState(LAST_THRESHOLD, 0)
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Traced:
     def _on(self, device: str, profile: Profile) -> Total:
         threads = profiles.default_threads(profile)
         predictions = [
-            (count, predict(trace, profile, devices=(device,), threads=threads, data=workload.data, heap=_HEAP,
+            (count, predict(trace, profile, devices=(device,), threads=threads, data=workload.data,
                             residence=Residence(here=False), loading=workload.loading)[device])
             for count, workload, trace in self.parts
         ]  # fmt: skip

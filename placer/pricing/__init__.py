@@ -49,7 +49,6 @@ from placer.pricing.named_profile import named_profile
 from placer.pricing.on_accelerator import on_accelerator
 from placer.pricing.op_labels import VARIANT, op_label
 from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
-from placer.pricing.page_faults import fault_seconds
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -128,7 +127,6 @@ __all__ = [
     "covariance",
     "distances",
     "with_weights",
-    "fault_seconds",
     "host_seconds",
     "issued_as",
     "HOST",

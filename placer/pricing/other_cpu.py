@@ -77,8 +77,6 @@ def _rates(rates: Mapping[str, float], scale: Mapping[str, float]) -> dict[str, 
         if name.startswith("flops/"):
             found[name] /= scale["arithmetic"]
     found["bytes_per_second"] /= scale["memory"] ** 2
-    if "fresh_seconds_per_byte" in found:  # the kernel clears a page before it hands it out
-        found["fresh_seconds_per_byte"] *= scale["memory"] ** 2
     found["dispatch_seconds"] *= scale["start"]
     return found
 

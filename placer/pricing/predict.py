@@ -12,7 +12,6 @@ import torch
 
 from placer import machine
 from placer.errors import ProfileError
-from placer.machine import HeapState, malloc
 from placer.pricing import timeline
 from placer.pricing.bounds import bounded_by
 from placer.pricing.compiled import compiled_step
@@ -45,35 +44,33 @@ def predict(
     threads: int | None = None,
     data: str = "host",
     steps: int | None = None,
-    heap: HeapState | None = None,
     residence: Residence | None = None,
     loading: Loading | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
-    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``heap`` is the state
-    of its heap (None: that of this process). ``residence`` says where the model is (None: on the CPU, and nobody knows
-    what it holds). ``loading`` is what each step waits for. Raises ProfileError where the profile knows nothing of a
-    device.
+    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``residence`` says
+    where the model is (None: on the CPU, and nobody knows what it holds). ``loading`` is what each step waits for.
+    Raises ProfileError where the profile knows nothing of a device.
     """
-    heap, residence = heap or malloc.state(), residence or Residence()
+    residence = residence or Residence()
     price = partial(
-        predict_on, trace=trace, profile=profile, threads=threads, data=data, steps=steps, heap=heap,
-        residence=residence, loading=loading,
+        predict_on, trace=trace, profile=profile, threads=threads, data=data, steps=steps, residence=residence,
+        loading=loading,
     )  # fmt: skip
     return {device: price(device) for device in devices}
 
 
 def predict_on(
     device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
-    residence: Residence, heap: HeapState | None = None, loading: Loading | None = None,
+    residence: Residence, loading: Loading | None = None,
 ) -> Prediction:  # fmt: skip
     """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
     try:
         with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
             model = cost_model(profile, residence.fitted_as.get(device, device), threads)
             found = _priced(
-                model, device, trace, profile, data=data, steps=steps, heap=heap, residence=residence, loading=loading
+                model, device, trace, profile, data=data, steps=steps, residence=residence, loading=loading
             )
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         raise _senseless(profile, device, str(error)) from error
@@ -98,10 +95,10 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
 
 def _priced(
     model: CostModel, device: str, trace: Trace, profile: Profile, *, data: str, steps: int | None,
-    heap: HeapState | None, residence: Residence, loading: Loading | None,
+    residence: Residence, loading: Loading | None,
 ) -> Prediction:  # fmt: skip
     trace = trace.on(device)
-    priced = compiled_step(replace(model.price(trace, heap), device=device), model)
+    priced = compiled_step(replace(model.price(trace), device=device), model)
     fit = model.fit
     if device == "cpu":
         step = timeline.on_cpu(priced, fit, loading=loading)

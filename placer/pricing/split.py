@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from placer.machine import HeapState, malloc
 from placer.pricing import timeline
 from placer.pricing.bounds import step_bounds
 from placer.pricing.clocks import ScheduleItem
@@ -48,7 +47,6 @@ def predict_split(
     threads: int | None = None,
     data: str = "host",
     steps: int | None = None,
-    heap: HeapState | None = None,
     residence: Residence | None = None,
     host_residence: Residence | None = None,
     loading: Loading | None = None,
@@ -64,7 +62,7 @@ def predict_split(
     cpu_model = cost_model(host, "cpu", threads)
     model = cost_model(profile, residence.fitted_as.get(device, device), threads)
     with np.errstate(all="ignore"):  # as in ``predict``: the result is checked
-        cpu = cpu_model.price(split.cpu, heap or malloc.state())
+        cpu = cpu_model.price(split.cpu)
         cpu = replace(cpu, counts={name: count for name, count in cpu.counts.items() if name not in _ONCE})
         accelerator = replace(model.price(split.accelerator), device=device)
     provenance = weakest((cpu_model.provenance, model.provenance))
