@@ -20,8 +20,8 @@ import torch
 
 from placer import machine, profile
 from placer.machine import speed
-from placer.pricing import estimate, speeds
-from placer.pricing.other_cpu import CpuSpeeds
+from placer.pricing import estimate
+from placer.pricing.estimate import CpuSpeeds
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
@@ -31,12 +31,13 @@ from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 def _measured_once() -> Iterator[None]:
     """An estimate measures this CPU for half a second where its data folder is new, as it is in every test."""
     measured = cache(lambda threads: speed.measure_speeds())
+    own_cpu_speeds = estimate.cpu_speeds
 
     def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
         with pytest.MonkeyPatch.context() as patch:
             if machine.measure_speeds is speed.measure_speeds:  # no test has one of its own
                 patch.setattr(machine, "measure_speeds", lambda: measured(threads))
-            return speeds.cpu_speeds(facts, nearest, threads)
+            return own_cpu_speeds(facts, nearest, threads)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "cpu_speeds", cpu_speeds)

@@ -103,6 +103,7 @@ def normal_device(device: str) -> str:
     kind, index = split_device(device)
     return kind if index == 0 else f"{kind}:{index}"
 
+
 def memory(device: str) -> tuple[int, int]:
     """(free, total) bytes of a device's memory.
 
@@ -194,6 +195,7 @@ def _container_memory() -> tuple[int, int]:
         except (OSError, ValueError):  # no such hierarchy, or "max": no limit
             continue
     return 0, 0
+
 
 def unsupported(facts: Mapping[str, Any]) -> str | None:
     """Why torch cannot use an accelerator that a fingerprint describes so; None where nothing speaks against it.

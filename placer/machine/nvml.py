@@ -215,6 +215,7 @@ def _uuid(index: int) -> str | None:
     found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return None if found is None else str(found)
 
+
 def describe_driver() -> dict[str, Any]:
     """``driver``, ``cuda`` (the newest version it runs) and ``gpus``, or ``error``: why nobody answers.
 

@@ -8,18 +8,41 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from placer.pricing import parameter_updates, timeline
-from placer.pricing.bounds import COMPUTE_PARTS, compute_parts
-from placer.pricing.clocks import QUEUE_DEPTH, Clocks, ScheduleItem
+from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import PLACE, amounts, describe, describe_step, feature_names
+from placer.pricing.describe import (
+    CONTEXT_SIZES,
+    PLACE,
+    VARIANT,
+    Context,
+    amounts,
+    describe,
+    describe_step,
+    feature_names,
+    fitted_features,
+    foreign_family,
+    inputs_of,
+    on_accelerator,
+    op_label,
+)
 from placer.pricing.device_memory import Residence
-from placer.pricing.estimate import estimated_profile, nearest_profile
-from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.estimate import (
+    COPIED,
+    CpuSpeeds,
+    beside,
+    estimated_profile,
+    named_profile,
+    nearest_profile,
+    on_other_cpu,
+    small_step_seconds,
+)
+from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
+    COMPUTE_PARTS,
     LOOPS_BY_FLOOR,
     PUBLISHED,
+    compute_parts,
     floor_amounts,
     floor_parts,
     peak,
@@ -35,20 +58,6 @@ from placer.pricing.framework import (
     framework_seconds,
 )
 from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.host_time import (
-    HOST,
-    HOST_UPDATE,
-    KERNELS,
-    host_seconds,
-    issued_as,
-    kernels_of,
-    pause_seconds,
-    waits_for_device,
-)
-from placer.pricing.named_profile import named_profile
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import VARIANT, op_label
-from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import (
     NOT_PREDICTED,
@@ -60,12 +69,22 @@ from placer.pricing.prediction import (
     backed,
     weakest,
 )
-from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
-from placer.pricing.speeds import beside, small_step_seconds
 from placer.pricing.split import SUFFIX as SPLIT_SUFFIX
 from placer.pricing.split import on_both, predict_split
-from placer.pricing.step_context import CONTEXT_SIZES, Context
-from placer.pricing.timeline import Span
+from placer.pricing.timeline import (
+    HOST,
+    HOST_UPDATE,
+    KERNELS,
+    QUEUE_DEPTH,
+    Clocks,
+    ScheduleItem,
+    Span,
+    host_seconds,
+    issued_as,
+    kernels_of,
+    pause_seconds,
+    waits_for_device,
+)
 from placer.pricing.work import Work
 
 if TYPE_CHECKING:

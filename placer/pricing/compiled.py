@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placer.pricing.compiled_host import compilation_seconds, host_counts, loading_seconds
+from placer.pricing.describe import known_labels, launches
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import floor_amounts, peak, roofline_parts
 from placer.pricing.fusion import Place, places_in_kernels
-from placer.pricing.on_accelerator import launches
-from placer.pricing.op_labels import known_labels
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.work import Work
 from placer.profile import DeviceFit, find_gpu

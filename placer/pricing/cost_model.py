@@ -17,15 +17,19 @@ import numpy as np
 
 from placer.errors import ProfileError
 from placer.lazy import cached_property
-from placer.pricing.describe import describe_step, different_works
+from placer.pricing.describe import (
+    describe_step,
+    different_works,
+    foreign_family,
+    inputs_of,
+    known_labels,
+    on_accelerator,
+)
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
-from placer.pricing.host_time import host_seconds, kernels_of, pause_seconds
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import known_labels
 from placer.pricing.prediction import PricedTrace, Provenance, Source
-from placer.pricing.residual_inputs import foreign_family, inputs_of
+from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
 from placer.tracing import Trace
@@ -84,7 +88,7 @@ class CostModel:
 
     @property
     def _edition(self) -> float:
-        from placer.pricing.gpu.network import edition
+        from placer.pricing.gpu.device_model import edition
 
         return edition()
 

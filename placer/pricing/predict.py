@@ -11,19 +11,90 @@ import numpy as np
 import torch
 
 from placer import machine
-from placer.errors import ProfileError
+from placer.errors import ProfileError, UnknownGPU
 from placer.pricing import timeline
-from placer.pricing.bounds import bounded_by
 from placer.pricing.compiled import compiled_step
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
-from placer.pricing.first_use import first_calls_seconds, libraries_seconds
+from placer.pricing.families import family_of
+from placer.pricing.floors import bounded_by
 from placer.pricing.framework import framework_seconds
-from placer.pricing.power import step_watts
 from placer.pricing.prediction import Bound, Prediction, PricedTrace, Provenance, backed
-from placer.profile import DeviceFit, Profile
-from placer.tracing import Trace
+from placer.profile import DeviceFit, Profile, find_gpu
+from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
+
+#: The library that runs a family's ops, by the name of its rate (``first_use/...``, see ``measuring.rates.first_use``).
+_LIBRARIES = {
+    "convolution": "convolution", "convolution_backward": "convolution", "recurrent": "convolution",
+    "matmul": "product", "fourier": "fourier", "linear_algebra": "linear_algebra",
+}  # fmt: skip
+
+
+def first_calls_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
+    """Seconds that first calls take longer than later ones: of each op, and of each shape of a convolution."""
+    of_ops = len(_ops_of(trace)) * rates.get("first_call_seconds", 0.0)
+    return of_ops + _convolution_shapes(trace) * rates.get("first_use/shape", 0.0)
+
+
+def libraries_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
+    """Seconds to load the libraries that a step needs, in a process that has none of them."""
+    needed = {_LIBRARIES.get(family_of(op) or "", "") for op in _ops_of(trace)}
+    return sum(rates.get(f"first_use/{name}", 0.0) for name in sorted(needed) if name)
+
+
+@once_per_trace
+def _ops_of(trace: Trace) -> frozenset[str]:
+    return frozenset(call.op for call in trace.calls)
+
+
+@once_per_trace
+def _convolution_shapes(trace: Trace) -> int:
+    """Different convolutions of a step."""
+    return len({
+        (call.op, tuple(t.shape for t in call.inputs), call.args)
+        for call in trace.calls
+        if (family_of(call.op) or "").startswith("convolution")
+    })  # fmt: skip
+
+#: Watts of one hardware thread of a server, idle and fully used: means over the CPUs that AWS runs, of their
+#: SPECpower_ssj2008 results (Cloud Carbon Footprint). Laptops and desktops differ by a factor of two.
+CPU_IDLE, CPU_FULL = 0.74, 3.5
+#: The share of its power limit that a GPU draws while it waits, in Teads' data set of AWS instances, which Cloud Carbon
+#: Footprint uses: the eight A100 of a p4d.24xlarge draw 372 W idle, and 3,259 W fully used.
+GPU_IDLE = 0.115
+
+
+def step_watts(
+    profile: Profile, fit: DeviceFit, components: Mapping[str, float], step_seconds: float, threads: int
+) -> float | None:
+    """Mean watts of the CPU and of the accelerator that ``fit`` is of, while a step of these components runs.
+
+    On an accelerator, one thread of the host is busy: it issues ops, or waits for the device in a loop. The device is
+    used while it computes; then it draws its power limit, which is too much for kernels of a few blocks. None where
+    the number of hardware threads or the accelerator's power limit is not known.
+    """
+    cores = profile.fingerprint.get("host_cores") or profile.fingerprint.get("cores")
+    if not isinstance(cores, int) or step_seconds <= 0.0:
+        return None
+    on_cpu = fit.device == "cpu"
+    busy = min(threads if on_cpu else 1, cores)
+    watts = cores * CPU_IDLE + busy * (CPU_FULL - CPU_IDLE)
+    if on_cpu:
+        return watts
+    limit = power_limit(fit.gpu)
+    if limit is None:
+        return None
+    used = min(components.get("compute", 0.0) / step_seconds, 1.0)
+    return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
+
+
+def power_limit(gpu: str) -> float | None:
+    """Watts of a GPU by the name that the catalog has for it; None where it has none."""
+    try:
+        return find_gpu(gpu).watts or None if gpu else None
+    except UnknownGPU:
+        return None
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645

@@ -16,15 +16,13 @@ from typing import TypeVar
 import numpy as np
 
 from placer.pricing import timeline
-from placer.pricing.bounds import step_bounds
-from placer.pricing.clocks import ScheduleItem
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
+from placer.pricing.floors import step_bounds
 from placer.pricing.framework import framework_seconds
-from placer.pricing.power import step_watts
-from placer.pricing.predict import checked, cost_model, log_sigma, made, one_time_parts
+from placer.pricing.predict import checked, cost_model, log_sigma, made, one_time_parts, step_watts
 from placer.pricing.prediction import Bound, Prediction, PricedSplit, PricedTrace, Provenance, Source, backed, weakest
 from placer.pricing.split_trace import split_trace
-from placer.pricing.timeline import Span, StepTime
+from placer.pricing.timeline import ScheduleItem, Span, StepTime
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace
 from placer.workload import CpuPart, Loading

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from placer.pricing import parameter_updates
+from placer.pricing.families import parameter_updates
 from placer.tracing import MemoryEvent, OpCall, Trace
 from placer.workload import CpuPart
 

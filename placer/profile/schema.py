@@ -41,8 +41,10 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*$"
 Line = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
 Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?$")]
-Positive, Amount = Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)]
-Count, Whole = Annotated[int, Meta(ge=1, le=2**53)], Annotated[int, Meta(ge=0, le=2**53)]
+Positive = Annotated[float, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class _Family(Struct, forbid_unknown_fields=True):

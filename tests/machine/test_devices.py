@@ -103,6 +103,7 @@ def test_a_build_for_cuda_does_not_ask_for_the_current_accelerator(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert machine.accelerators() == ("cuda", "cuda:1")
 
+
 def test_usable_cores_and_memory() -> None:
     assert 1 <= machine.usable_cores() <= (psutil.cpu_count() or 1)
     free, total = machine.memory("cpu")

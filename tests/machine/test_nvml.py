@@ -157,6 +157,7 @@ def test_the_drivers_version_of_cuda(boards: type[FakeNvml], monkeypatch: pytest
     monkeypatch.setattr(boards, "nvmlSystemGetCudaDriverVersion", lambda self: 12040, raising=False)
     assert nvml.cuda_version() == (12, 4)
 
+
 def refuses(*_: Any) -> Any:
     raise FakeNvml.NVMLError("Not Supported")
 

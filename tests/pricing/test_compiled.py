@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import placer
 from placer.pricing import Prediction, gpu_profile, predict
 from placer.pricing.compiled import DOUBT, _left, not_priced, parts_of
+from placer.pricing.describe import fitted_features
 from placer.pricing.floors import roofline_parts
 from placer.pricing.fusion import Place
-from placer.pricing.residual_inputs import fitted_features
 from placer.pricing.work import Work
 from placer.profile import DeviceFit, Profile, load
 from placer.tracing import trace

@@ -10,6 +10,7 @@ from priced import FLAT, call, device, family, matmul
 
 from placer.errors import ProfileError
 from placer.pricing.cost_model import FLOOR_SIGMA, CostModel
+from placer.pricing.describe import fitted_features, on_accelerator, op_label
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     LEAST_SHARE,
@@ -20,11 +21,7 @@ from placer.pricing.floors import (
     roofline_seconds,
 )
 from placer.pricing.gpu import edition
-from placer.pricing.kernels import SUFFIX
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import op_label
-from placer.pricing.residual_inputs import fitted_features
-from placer.pricing.work import Work
+from placer.pricing.work import SUFFIX, Work
 from placer.tracing.trace_data import Trace
 
 

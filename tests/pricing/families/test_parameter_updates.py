@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from described import feature, spec, work
 
-from placer.pricing.describe import amounts, describe, ops_inside
-from placer.pricing.step_context import Context
+from placer.pricing.describe import Context, amounts, describe, ops_inside
 from placer.tracing import OpCall
 
 

@@ -1,13 +1,14 @@
-"""How loops are shared among cores, and what one of them does."""
+"""How the cores of a CPU share an op's loops, and sizes that fill no whole register."""
 
 from __future__ import annotations
 
 import pytest
+from described import feature, traced
+from torch import nn
 
-from placer.pricing.describe import amounts, describe
-from placer.pricing.families.elementwise import GELU_GRAIN
-from placer.pricing.families.sharing import FINE_GRAIN, GRAIN
-from placer.pricing.step_context import Context
+from placer.pricing.describe import Context, amounts, describe
+from placer.pricing.families.family import FINE_GRAIN, GRAIN, padded
+from placer.pricing.families.loops import GELU_GRAIN
 from placer.pricing.work import Work
 from placer.tracing.layout import dense
 from placer.tracing.trace_data import OpCall, TensorSpec
@@ -71,3 +72,29 @@ def test_the_gates_of_one_time_step_are_shared_and_products_are_not(batch: int, 
 def test_profiles_of_before_find_the_amounts_they_were_fitted_to() -> None:
     found = amounts(elementwise("relu", 4 * GRAIN), 2)
     assert (found["chunk_flops"], found["chunk_bytes"]) == (GRAIN, 8 * GRAIN)
+
+RAGGED: dict[str, tuple[nn.Module, tuple[int, ...], bool]] = {
+    "rows of whole registers": (nn.Linear(5, 48), (3, 5), False),
+    "rows that end within one": (nn.Linear(5, 47), (3, 5), True),
+    "a single column": (nn.Linear(5, 1), (3, 5), False),
+    "channels in blocks": (nn.Conv2d(16, 32, 3), (2, 16, 8, 8), False),
+    "channels of the image not": (nn.Conv2d(3, 32, 3), (2, 3, 8, 8), True),
+    "channels of the result not": (nn.Conv1d(16, 20, 3), (2, 16, 8), True),
+    "a grey image": (nn.Conv2d(1, 16, 3), (2, 1, 8, 8), False),
+    "channels of all groups together": (nn.Conv2d(32, 32, 3, groups=32), (2, 32, 8, 8), False),
+    "the same transposed": (nn.ConvTranspose2d(32, 32, 3, groups=4), (2, 32, 8, 8), False),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_what_fills_no_vector_register_is_ragged(name: str) -> None:
+    model, shape, expected = RAGGED[name]
+    linear = isinstance(model, nn.Linear)
+    forward = traced(model, "aten::addmm" if linear else "aten::convolution", shape, mode="infer")
+    assert feature(forward, "ragged") == expected
+    if not linear:
+        assert feature(traced(model, "aten::convolution_backward", shape), "ragged") == expected
+
+
+def test_a_dimension_is_rounded_up_to_whole_registers() -> None:
+    assert [padded(size) for size in (0, 1, 16, 20, 32)] == [1.0, 16.0, 1.0, 1.6, 1.0]

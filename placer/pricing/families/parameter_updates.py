@@ -6,6 +6,8 @@ the list of all tensors (``foreach``, torch's default there), or in one kernel t
 
 from __future__ import annotations
 
+from placer.pricing.families.family import Family, Features
+from placer.pricing.work import Work
 from placer.tracing import OpCall
 
 #: Prefix of the name of an update; the optimizer's class follows.
@@ -56,3 +58,34 @@ def foreach(op: str, *, momentum: bool, weight_decay: bool) -> tuple[int, float]
     for added, is_on in ((_MOMENTUM, momentum), (_WEIGHT_DECAY, weight_decay and name != "AdamW")):
         ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
     return ops, passes / _PASSES.get(name, _OTHER)
+
+#: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
+_OPS_IN_UPDATE = 12
+
+
+def _read_update(call: OpCall) -> Features:
+    """FLOPs: 12 per element. ``tensors`` is 1 here; ``describe`` fills in how many the step updates."""
+    chosen = settings(call)
+    flags = tuple(float(bool(chosen.get(name))) for name in ("momentum", "weight_decay", "fused"))
+    return Features(12.0 * call.inputs[0].numel, (call.inputs[0].numel, 1), flags)
+
+
+def _step_share(work: Work) -> float:
+    """This tensor's share of what an optimizer's step does once."""
+    return 1.0 / OPTIMIZER.size(work, "tensors")
+
+
+OPTIMIZER = Family(
+    name="optimizer",
+    prefixes=(PREFIX,),
+    sizes={"numel": "elements of the parameter", "tensors": "parameter tensors that the step updates"},
+    flags={
+        "momentum": "the optimizer has momentum",
+        "weight_decay": "the optimizer has weight decay",
+        "fused": "one kernel does the whole update",
+    },
+    read=_read_update,
+    moved_bytes=moved_bytes,
+    amounts={"step_share": _step_share},
+    dispatches=lambda _: _OPS_IN_UPDATE,
+)

@@ -1,4 +1,4 @@
-"""Rows that are read and written by number."""
+"""Ops that move rows by index, views, and ops without a formula."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from described import feature, spec, traced, work
 from torch import Tensor, nn
 
 from placer.pricing.describe import amounts, describe_step
-from placer.pricing.families.sharing import GRAIN
+from placer.pricing.families import family_of
+from placer.pricing.families.family import GRAIN
 from placer.tracing import trace
 from placer.tracing.trace_data import TensorSpec
 from placer.workload import make_workload
@@ -114,3 +115,25 @@ def test_what_an_op_by_index_is_made_of() -> None:
     assert (amounts(wide)["moved"], amounts(wide)["moved_singly"]) == (80, 0)
     assert feature(work("aten::index_select", [spec(50, 15), numbers(8)], [spec(8, 15)], 0), "wide") == 0
     assert work("aten::nonzero", [spec(9)], [numbers(4, 1)]).sizes[:4] == (4, 9, 1, 4)
+
+
+def test_reading_one_number_moves_nothing() -> None:
+    found = work("aten::_local_scalar_dense", [spec()], [])
+    assert (found.family, found.flops, found.bytes) == ("view", 0, 0)
+
+
+def test_a_view_moves_nothing() -> None:
+    found = work("aten::transpose", [spec(64, 64)], [spec(64, 64, stride=(1, 64))], 0, 1, view=True)
+    assert (found.family, found.flops, found.bytes) == ("view", 0, 0)
+
+
+def test_the_largest_tensor_is_walked_once() -> None:
+    found = work("mylib::anything", [spec(4), spec(3, 5)], [spec(2)])
+    assert (found.family, found.flops, found.sizes[:2]) == ("other", 15, (15, 2))
+    assert work("mylib::anything", [spec(4)], [spec(30)]).flops == 30
+
+
+@pytest.mark.parametrize("op", ["aten::linalg_matrix_power", "aten::_ctc_loss", "aten::fft_hfft"])
+def test_what_has_no_formula_is_other_even_where_it_looks_elementwise(op: str) -> None:
+    assert family_of(op) == "other"
+    assert work(op, [spec(4, 4)], [spec(4, 4)]).family == "other"

@@ -1,11 +1,9 @@
-"""Ops that read or write rows of a table by index: embeddings, gather, scatter, ``x[index]`` and their gradients."""
+"""Ops that move rows by index, ops that move nothing (views), and those without a formula, none of which is free."""
 
 from __future__ import annotations
 
-from placer.pricing.families.family import Family, Features, aten
-from placer.pricing.families.sharing import GRAIN
-from placer.pricing.operands import is_index, largest
-from placer.pricing.work import Work
+from placer.pricing.families.family import GRAIN, Family, Features, aten
+from placer.pricing.work import Work, is_index, largest
 from placer.tracing import OpCall, TensorSpec
 
 #: Ops that read rows of a table; the others write them.
@@ -30,7 +28,7 @@ _PUTS_ELEMENTS = _OVERWRITES | aten("scatter_add scatter_add_ scatter_reduce sca
 _WIDE_ROW = 16
 
 
-def _read(call: OpCall) -> Features:
+def _read_indexing(call: OpCall) -> Features:
     """No FLOPs."""
     moved, table, indices = _indexed(call)
     expanded = any(0 in t.stride for t in call.inputs if is_index(t))
@@ -71,7 +69,7 @@ def _moves_rows(call: OpCall) -> bool:
     return not table.shape or call.op not in _ALONG or dimension % len(table.shape) == 0
 
 
-def _moved_bytes(call: OpCall) -> float:
+def _rows_bytes(call: OpCall) -> float:
     """Rows read and written (read twice where they are added up), the indices, and a table that is made or copied."""
     moved, table, _ = _indexed(call)
     passes = 2.0 if call.op in _READS_ROWS else 3.0
@@ -84,25 +82,26 @@ def _moved(work: Work) -> float:
 
     Both go through ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
     """
-    return 2.0 * work.sizes[0] if work.op in _NUMBERS else work.sizes[0]
+    moved = INDEXING.size(work, "moved")
+    return 2.0 * moved if work.op in _NUMBERS else moved
 
 
 def _moved_singly(work: Work) -> float:
     """Elements that are moved one by one, not in whole rows."""
-    return 0.0 if work.flags[2] else _moved(work)
+    return 0.0 if INDEXING.flag(work, "wide") else _moved(work)
 
 
 def _renewed(work: Work) -> float:
     """Elements that are overwritten before the reduction."""
-    return work.sizes[0] if work.flags[3] else 0.0
+    return INDEXING.size(work, "moved") if INDEXING.flag(work, "renewed") else 0.0
 
 
 def _table(work: Work) -> float:
-    return work.sizes[1]
+    return INDEXING.size(work, "table")
 
 
 def _indices(work: Work) -> float:
-    return work.sizes[2]
+    return INDEXING.size(work, "indices")
 
 
 def _added_in_turns(work: Work) -> float:
@@ -111,11 +110,11 @@ def _added_in_turns(work: Work) -> float:
     Shared among cores, gradients of ``x[index]`` take three times as long per element as on one
     (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
     """
-    added = work.op in ("aten::index_put", "aten::index_put.accumulate")
-    return work.sizes[0] if added and work.sizes[0] >= GRAIN else 0.0
+    moved, added = INDEXING.size(work, "moved"), work.op in ("aten::index_put", "aten::index_put.accumulate")
+    return moved if added and moved >= GRAIN else 0.0
 
 
-FAMILY = Family(
+INDEXING = Family(
     name="indexing",
     ops=aten(
         "embedding embedding_dense_backward index_select gather scatter scatter_ scatter_add scatter_add_ index "
@@ -136,8 +135,8 @@ FAMILY = Family(
         "wide": "rows that are moved as a whole: 16 elements or more, indexed along the first dimension",
         "renewed": "a ``scatter_reduce`` that leaves out the former values, and so overwrites them first",
     },
-    read=_read,
-    moved_bytes=_moved_bytes,
+    read=_read_indexing,
+    moved_bytes=_rows_bytes,
     amounts={
         "moved": _moved,
         "moved_singly": _moved_singly,
@@ -146,4 +145,37 @@ FAMILY = Family(
         "indices": _indices,
     },
     cpu_amounts={"added_in_turns": _added_in_turns},
+)
+
+
+def _read_view(_: OpCall) -> Features:
+    """No FLOPs and no features."""
+    return Features(0.0)
+
+
+def _no_bytes(_: OpCall) -> float:
+    return 0.0
+
+
+VIEW = Family(
+    name="view",
+    # Most views are told by the call, not by the op's name. Reading one number moves no data worth counting either;
+    # that it waits for an accelerator is counted separately.
+    ops=aten("_local_scalar_dense"),
+    read=_read_view,
+    moved_bytes=_no_bytes,
+)
+
+
+def _read_other(call: OpCall) -> Features:
+    """FLOPs: 1 per element of the largest tensor. That is too few for most of these ops, and a lower bound."""
+    return Features(float(largest((*call.inputs, *call.outputs))), (largest(call.inputs), largest(call.outputs)))
+
+
+OTHER = Family(
+    name="other",
+    # Their cost is arithmetic that placer has no formula for, whatever the sizes of their operands.
+    prefixes=("aten::linalg_", "aten::_linalg_", "aten::fft_", "aten::_fft_", "aten::_ctc"),
+    sizes={"inputs": "elements of the largest operand", "outputs": "elements of the largest result"},
+    read=_read_other,
 )
