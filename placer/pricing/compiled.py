@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from placer.pricing.describe import known_labels, launches
 from placer.pricing.families import FAMILIES
@@ -21,7 +21,7 @@ from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.work import Work
 from placer.profile import DeviceFit, find_gpu
-from placer.tracing import Trace
+from placer.tracing import OpCall, Trace
 
 if TYPE_CHECKING:
     from placer.pricing.cost_model import CostModel
@@ -45,15 +45,12 @@ REFERENCE_CALL, _FARTHEST = 0.37e-6, 3.0
 #: Seconds of compiling there: of loading the compiler, of any graph, for each op, and for each kernel.
 _LOADING, _PER_GRAPH, _PER_OP, _PER_KERNEL = 6.0, 0.5, 0.005, 0.3
 
-#: A compiled graph ("forward" or "backward"; "" is eager), and how many library calls one after the other come before.
-Kernel: TypeAlias = tuple[str, int]
-
 
 @dataclass(frozen=True)
 class Place:
     """A call in a compiled step: its kernel (None: not the compiler's) and the share of its traffic that is left."""
 
-    kernel: Kernel | None = None
+    kernel: int | None = None
     traffic: float = 1.0
 
 
@@ -97,7 +94,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     eager = _channels_last(priced, model, regions)
     graph = fit.device != "cpu" and trace.compiled in GRAPHS
     seconds, host = [], []
-    begun: set[Kernel | str] = set()
+    begun: set[int | str] = set()
     for work, region, place, own, issue in zip(works, regions, places, eager, priced.host_seconds, strict=True):
         first = place.kernel is not None and place.kernel not in begun
         if place.kernel is not None:
@@ -140,25 +137,15 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
 
 
 def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> list[Place]:
-    """The place of every call. Ops of one graph behind equally many library calls share a kernel."""
-    depth: dict[int, int] = {}  # by value: library calls one after the other before it
-    kernels: list[Kernel | None] = []
-    makers: dict[int, int] = {}
-    readers: dict[int, set[Kernel | None]] = {}
-    for number, (work, region, (reads, writes)) in enumerate(zip(works, regions, trace.dataflow, strict=True)):
-        before = max((depth.get(value, 0) for value in reads), default=0)
-        fusable = bool(region) and work.family in FUSABLE
-        kernel = (region, before) if fusable else None
-        kernels.append(kernel)
-        if work.family == "view":
-            continue
-        for value in reads:
-            readers.setdefault(value, set()).add(kernel)
-        for value in writes:
-            depth[value] = before + (not fusable)
-            makers[value] = number
-    results = frozenset(trace.output_values)
-    read: set[tuple[Kernel, int]] = set()
+    """The place of every call of a step. ``regions`` name the graph that each call is compiled in; "" is eager."""
+    kernels, makers = _kernels(trace, works, regions)
+    outside: set[int] = set(trace.output_values)  # values that are read elsewhere than in the kernel that makes them
+    used: set[int] = set()
+    for work, kernel, (reads, _) in zip(works, kernels, trace.dataflow, strict=True):
+        if work.family != "view":
+            used.update(reads)
+            outside.update(value for value in reads if value in makers and kernels[makers[value]] != kernel)
+    read: set[tuple[int, int]] = set()
     places = []
     for call, kernel, (reads, writes) in zip(trace.calls, kernels, trace.dataflow, strict=True):
         if kernel is None or len(reads) != len(call.inputs) or len(writes) != len(call.outputs):
@@ -173,10 +160,50 @@ def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str
                 read.add((kernel, value))
         for value, spec in zip(writes, call.outputs, strict=True):
             total += spec.stored_bytes
-            if value in results or readers.get(value, {None}) != {kernel}:
-                left += spec.stored_bytes
+            left += spec.stored_bytes if value in outside or value not in used else 0
         places.append(Place(kernel, left / total if total else 0.0))
     return places
+
+
+def _kernels(
+    trace: Trace, works: Sequence[Work], regions: Sequence[str]
+) -> tuple[list[int | None], dict[int, int]]:
+    """(The number of every call's kernel, None of what the compiler writes none for; the call that makes each value).
+
+    A kernel is what hangs together at one depth: the number of steps before a call that no kernel can join.
+    """
+    kernels: list[int | None] = []
+    depths: list[int] = []
+    makers: dict[int, int] = {}
+    for number, (work, (reads, writes)) in enumerate(zip(works, trace.dataflow, strict=True)):
+        sources = {makers[value] for value in reads if value in makers}
+        hosts = {n for n in sources if _joins(number, n, trace, works, regions)}
+        depth = max((depths[n] + (n not in hosts) for n in sources), default=0)
+        joined = {kernels[n] for n in hosts if depths[n] == depth}
+        depths.append(depth)
+        kernels.append(number if regions[number] and work.family in FUSABLE else None)
+        if joined:
+            kernels = [number if kernel in joined else kernel for kernel in kernels]
+        if work.family != "view":
+            makers.update(dict.fromkeys(writes, number))
+    return kernels, makers
+
+
+def _joins(number: int, maker: int, trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> bool:
+    """Whether a call can run in the kernel that makes its operand.
+
+    A window reads what another kernel has written; so does a larger op, unless its operand is elementwise.
+    """
+    if not regions[number] or regions[number] != regions[maker] or works[number].family == "pooling":
+        return False
+    if works[number].family not in FUSABLE or works[maker].family not in FUSABLE:
+        return False
+    return works[maker].family == "elementwise" or _elements(trace.calls[number]) <= _elements(trace.calls[maker])
+
+
+def _elements(call: OpCall) -> int:
+    """Elements that a kernel walks over for a call."""
+    return max((t.numel for t in (*call.outputs, *call.inputs)), default=0)
 
 
 def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
