@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from placer.answer import Placement
+    from placer.answer import JobPlacement, Placement
     from placer.api import calibrate, choose, explain, load_profile
     from placer.decision import Decision
     from placer.errors import (
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     )
     from placer.explanation import Explanation
     from placer.fleets import Fleet, Machine, fleet
-    from placer.jobs import JobPlacement
     from placer.pricing import Prediction
     from placer.profile import Profile
     from placer.workload import Job, Loading, Part, Workload
@@ -95,7 +94,7 @@ _HOMES = {
     "Job": "placer.workload",
     "Part": "placer.workload",
     "Loading": "placer.workload",
-    "JobPlacement": "placer.jobs",
+    "JobPlacement": "placer.answer",
 }
 
 

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 
 from placer import decision as deciding
 from placer import profile as profiles
-from placer.decision import Decision, Plan, Request, history, measured, ranks
-from placer.errors import PlacerError, PlacerWarning, first_line
-from placer.explanation import Explanation, build
+from placer.decision import Advice, Apart, Decision, PricedPart, Table, decide_apart, history, homes, measured, ranks
+from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
+from placer.explanation import Explanation, explain_table
 from placer.lazy import cached_property
 from placer.placement import (
     Drift,
     MovedBatches,
     Optimizers,
+    Refused,
     Staging,
     StepTimes,
     move,
+    move_modules,
+    move_optimizer,
+    move_or_stay,
     relocate,
     relocate_or_stay,
     staging,
     target,
 )
-from placer.pricing import Prediction, Provenance
-from placer.workload import strict
+from placer.pricing import Cost, Provenance
+from placer.profile import Profile
+from placer.workload import Job, Workload, strict
 
 
 class Placement:
@@ -42,14 +50,14 @@ class Placement:
     def __init__(
         self,
         decision: Decision,
-        predictions: Mapping[str, Prediction] | None = None,
+        predictions: Mapping[str, Cost] | None = None,
         *,
         explain: Callable[[], Explanation] | None = None,
         workload: str | None = None,
         staging: Staging | None = None,
     ) -> None:
         self.decision = decision
-        self.predictions: Mapping[str, Prediction] = predictions or {}
+        self.predictions: Mapping[str, Any] = predictions or {}
         self._explain = explain
         self._workload = workload
         self._staging = staging
@@ -126,99 +134,201 @@ class Placement:
         return self._explain()
 
 
-def placement_of(plan: Plan, decision: Decision) -> Placement:
-    """The answer that a plan gives; ``decision`` is the plan's, or the one all ranks agreed on."""
-    return Placement(
-        decision,
-        plan.predictions,
-        explain=partial(explanation_of, plan),
-        workload=plan.key or None,
-        staging=None if decision.device == "cpu" else _staging(plan, decision.device),
-    )
+class JobPlacement(Placement):
+    """Where a job runs, why, and how sure that is.
 
-
-def _staging(plan: Plan, device: str) -> Staging | None:
-    """What the plan's profile knows of copies to a device, under the name that it has there."""
-    predicted = plan.predictions.get(device)
-    fit = None if predicted is None else predicted.priced.fit
-    return staging(plan.profile, device if fit is None else fit.device)
-
-
-def explanation_of(plan: Plan, *, with_timeline: bool = True) -> Explanation:
-    """What a plan rests on, layer by layer."""
-    machine = profiles.describe(plan.profile)
-    return build(
-        plan.predictions, plan.decision, plan.workload, machine, notes=plan.notes, objective=plan.objective,
-        with_timeline=with_timeline,
-    )  # fmt: skip
-
-
-class Mover:
-    """Gives the answers to one request, and moves what it says.
-
-    ``optimizer`` is the caller's (or several), whose state moves along also in inference. With ``move`` False nothing
-    is touched.
+    Times of ``predictions`` are those of the whole job, by device; ``device`` is where all of it runs, or, of a job
+    whose parts run apart, the longest part of it. ``parts`` has a ``Placement`` for each part, by name, and ``models``
+    the module that runs it, for each part that has a module.
     """
 
-    def __init__(self, request: Request, optimizer: Optimizers, move: bool) -> None:
-        self.request = request
-        self.workload = request.workload
-        self.optimizer = optimizer
+    def __init__(
+        self,
+        job: Job,
+        decision: Decision,
+        predictions: Mapping[str, Cost] | None = None,
+        *,
+        parts: Mapping[str, Placement] | None = None,
+        apart: Apart | None = None,
+        explain: Callable[[], Explanation] | None = None,
+    ) -> None:
+        super().__init__(decision, predictions, explain=explain)
+        self.parts: Mapping[str, Placement] = parts or {part.name: Placement(decision) for part in job.parts}
+        self.apart = apart
+        targets = {part.name: part.workload.target for part in job.parts}
+        self.models: dict[str, nn.Module] = {n: model for n, model in targets.items() if isinstance(model, nn.Module)}
+        self._copied: list[tuple[nn.Module, nn.Module]] = []
+
+    def refresh(self) -> None:
+        """Bring what was learnt since to the parts that run a copy of their model, on another device than it."""
+        with torch.no_grad():
+            for original, copied in self._copied:
+                new = {**dict(original.named_parameters()), **dict(original.named_buffers())}
+                for name, tensor in (*copied.named_parameters(), *copied.named_buffers()):
+                    tensor.copy_(new[name])
+
+    def step(self) -> AbstractContextManager[None]:
+        """A job is many steps. Raises PlacerError: the steps of a part are timed by its own placement."""
+        raise PlacerError("a job's steps are those of its parts: time them with placement.parts[name].step()")
+
+    def move_apart(self, job: Job, parts: Sequence[PricedPart], devices: Mapping[str, str]) -> None:
+        """Move each model to the device where it is trained, or runs first; other parts of it get a copy on theirs.
+
+        Raises what torch raises where a device refuses.
+        """
+        where = homes(parts, [devices[part.name] for part in parts])
+        copies: dict[str, tuple[nn.Module, nn.Module]] = {}
+        for part, priced in zip(job.parts, parts, strict=True):
+            move_modules(part.workload.modules, target(where[priced.model]))
+        for optimizer in job.optimizers:
+            move_optimizer(optimizer)
+        for part, priced in zip(job.parts, parts, strict=True):
+            device = devices[part.name]
+            if device != where[priced.model]:
+                original = cast(nn.Module, part.workload.target)
+                copies[part.name] = original, _copy(original, target(device), train=part.workload.mode == "train")
+        self.models |= {name: copied for name, (_, copied) in copies.items()}
+        self._copied = list(copies.values())
+
+
+def _copy(model: nn.Module, device: torch.device, *, train: bool) -> nn.Module:
+    """A copy without gradients on another device."""
+    copied = copy.deepcopy(model)
+    for parameter in copied.parameters():
+        parameter.grad = None
+    move_modules([copied], device)
+    return copied.train(train)
+
+
+def explanation_of(
+    table: Table, decision: Decision, apart: Apart | None = None, advice: tuple[Advice, ...] = (), *,
+    with_timeline: bool = True,
+) -> Explanation:  # fmt: skip
+    """What a decision on a table rests on, layer by layer. ``apart`` is how the parts of a job run, if so."""
+    machine = profiles.describe(table.profile)
+    return explain_table(table, decision, machine, apart, advice, with_timeline=with_timeline)
+
+
+class PlacementBuilder:
+    """Gives the answers for one step or job, and moves what it says.
+
+    ``optimizer`` is the caller's, whose state moves along also in inference; a job has its own. ``devices`` are those
+    to choose from (None: all of this machine). With ``move`` False nothing is touched.
+    """
+
+    def __init__(
+        self, what: Workload | Job, optimizer: Optimizers, devices: tuple[str, ...] | None, threads: str, move: bool
+    ) -> None:
+        self.job = what if isinstance(what, Job) else None
+        self.workload = what if isinstance(what, Workload) else _whole(what)
+        self.optimizer: Optimizers = optimizer if self.job is None else self.job.optimizers
+        self.devices = devices
+        self.tuned = threads == "tune"
         self.move = move
 
-    def place(self, plan: Plan, decision: Decision) -> Placement:
-        """The answer of a plan, its model moved; a PlacerWarning where the device refused it."""
-        placed = self._settled(placement_of(plan, decision))
-        if placed.decision is not decision:
-            warnings.warn(PlacerWarning(f"not placed as predicted: {placed.reason}"), stacklevel=3)
-        return placed
+    def place(self, table: Table, decision: Decision, apart: Apart | None) -> Placement:
+        """The answer of a table, the model moved; a PlacerWarning where the device refused it."""
+        explain = partial(explanation_of, table, decision, apart)
+        chosen = decision if apart is None else decide_apart(table, apart, decision)
+        agreed = ranks.agreed(chosen, table.costs, self.workload, tuned=self.tuned)
+        placement = self._answer(table, agreed, apart, explain)
+        refused = self._move(placement, table, apart) if self.move else None
+        if refused is None:
+            return placement
+        warnings.warn(PlacerWarning(f"not placed as predicted: {refused.reason}"), stacklevel=3)
+        return self._answer(table, _stayed(refused), None, explain)
 
     def forced(self, device: str) -> Placement:
         """On the device that ``PLACER_DEVICE`` names, without a prediction."""
         decision = Decision(device, torch.get_num_threads(), None, f"{device}: set by PLACER_DEVICE")
         if self.move:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
-        return Placement(decision)
+        return self._unpredicted(decision)
 
-    def by_convention(self, error: PlacerError, *, stacklevel: int = 3) -> Placement:
+    def by_convention(self, error: PlacerError, profile: Profile | None) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
-        conventional = deciding.conventional(
-            self.workload, self.request.devices, str(error), self.request.profile_read
-        )
+        conventional = deciding.conventional(self.workload, self.devices, str(error), profile)
         agreed = ranks.agreed(conventional, (), self.workload)
-        placement = self._settled(Placement(agreed))
-        next_command = "" if "run: " in str(error) else "; to see where, run with PLACER_STRICT=1"
+        placement = self._unpredicted(agreed)
+        refused = self._move(placement) if self.move else None
+        if refused is not None:
+            placement = self._unpredicted(_stayed(refused))
+        # What is wrong with a profile names the command that puts it right.
+        next_command = "" if isinstance(error, ProfileError) else "; to see where, run with PLACER_STRICT=1"
         message = f"placed on {placement.device} without a prediction: {error}{next_command}"
-        if placement.decision is not agreed:
+        if refused is not None:
             message = f"{message}; {placement.reason}"
-        warnings.warn(PlacerWarning(message), stacklevel=stacklevel)
+        warnings.warn(PlacerWarning(message), stacklevel=3)
         return placement
 
-    def _settled(self, placement: Placement) -> Placement:
-        """The placement after the move; another where the device refused it and everything stayed where it was."""
-        if not self.move:
-            return placement
-        refused = relocate_or_stay(
-            self.workload, self.optimizer, placement.device, allowed=self.request.devices,
+    def _answer(
+        self, table: Table, decision: Decision, apart: Apart | None, explain: Callable[[], Explanation]
+    ) -> Placement:
+        if self.job is None:
+            return _placed_step(table, decision, explain)
+        parts = {}
+        for part in table.parts:
+            alone = table.alone(part)
+            device = decision.device if apart is None else apart.devices[part.name]
+            own = alone.decide()
+            if own.device != device:
+                own = Decision(device, own.threads, decision.confidence, f"{device}: with the job ({decision.reason})")
+            parts[part.name] = _placed_step(alone, own, partial(explanation_of, alone, alone.decide()))
+        return JobPlacement(self.job, decision, table.costs, parts=parts, apart=apart, explain=explain)
+
+    def _unpredicted(self, decision: Decision) -> Placement:
+        return Placement(decision) if self.job is None else JobPlacement(self.job, decision)
+
+    def _move(self, placement: Placement, table: Table | None = None, apart: Apart | None = None) -> Refused | None:
+        """Move what the placement says; what went wrong where the device refused it and everything stayed."""
+        if apart is not None and table is not None and isinstance(placement, JobPlacement) and self.job is not None:
+            moving = partial(placement.move_apart, self.job, table.parts, apart.devices)
+            return move_or_stay(
+                moving, self.job.modules, self.job.optimizers, placement.device, allowed=self.devices
+            )
+        return relocate_or_stay(
+            self.workload, self.optimizer, placement.device, allowed=self.devices,
             threads=self._threads(placement.decision),
         )  # fmt: skip
-        if refused is None:
-            return placement
-        decision = Decision(refused.home, torch.get_num_threads(), None, refused.reason)
-        return Placement(decision, placement.predictions, explain=placement.explain)
 
     def _threads(self, decision: Decision) -> int | None:
         """The number of CPU threads to set; None: as it is."""
-        return decision.threads if self.request.threads == "tune" else None
+        return decision.threads if self.tuned else None
 
 
-def record(explain: Callable[[], Explanation], seconds: float) -> None:
+def _whole(job: Job) -> Workload:
+    """All models of a job as those of one step, which trains if any does: for what does not depend on the step."""
+    trained = next((part for part in job.parts if part.workload.mode == "train"), job.parts[0])
+    return replace(trained.workload, modules=job.modules, steps=job.repeats)
+
+
+def _stayed(refused: Refused) -> Decision:
+    return Decision(refused.home, torch.get_num_threads(), None, refused.reason)
+
+
+def _placed_step(table: Table, decision: Decision, explain: Callable[[], Explanation]) -> Placement:
+    """The answer for the only part of a table, which runs on the decision's device."""
+    (part,) = table.parts
+    return Placement(
+        decision, part.predictions, explain=explain, workload=part.key,
+        staging=None if decision.device == "cpu" else _staging(table, decision.device),
+    )  # fmt: skip
+
+
+def _staging(table: Table, device: str) -> Staging | None:
+    """What the table's profile knows of copies to a device, under the name that it has there."""
+    predicted = table.parts[0].predictions.get(device)
+    fit = None if predicted is None else predicted.priced.fit
+    return staging(table.profile, device if fit is None else fit.device)
+
+
+def record(table: Table, decision: Decision, apart: Apart | None, seconds: float) -> None:
     """A decision that took so long, and what explains it, into the history: for ``placer explain`` without a target.
 
     Layers are folded to the model's own children. Never raises, unless ``PLACER_STRICT=1``.
     """
     try:
-        kept = explain().folded(depth=1)
+        kept = explanation_of(table, decision, apart, with_timeline=False).folded(depth=1)
         refused = history.record({"kind": "decision", "seconds": seconds, "explanation": kept.to_dict()})
     except Exception as error:  # whatever goes wrong in the history costs a line of it, not the decision
         if strict():

@@ -1,7 +1,8 @@
 """The public functions: ``choose``, ``explain``, ``calibrate`` and ``load_profile``.
 
-``choose`` is a pipeline. It checks the arguments, traces one step, prices it on every device and decides. The ranks of
-a distributed run agree on one answer. Then the model is placed.
+A question runs through one pipeline, whether it is about a step or a job: check the arguments, trace the parts,
+compare the candidates, decide. ``choose`` then places the model, once the ranks of a distributed run agree, and
+``explain`` says why.
 """
 
 from __future__ import annotations
@@ -11,17 +12,15 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from placer import decision as deciding
-from placer.answer import Mover, Placement, explanation_of, record
+from placer.answer import Placement, PlacementBuilder, explanation_of, record
 from placer.collector import without_collection
-from placer.decision import ranks
+from placer.decision import Objective, ranks
 from placer.errors import PlacerError
 from placer.explanation import Explanation
 from placer.profile import Profile
@@ -32,7 +31,6 @@ from placer.workload import (
     check_available,
     check_choice,
     check_devices,
-    check_on_cpu,
     make_workload,
     override,
     strict,
@@ -95,33 +93,43 @@ def choose(
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
-    if isinstance(model, Job):
-        from placer import jobs  # most workloads are single steps
-
-        jobs.check_arguments((batch_shape, example, mode, loss, optimizer, steps, autocast, modules), data, threads)
-        return jobs.choose_job(model, devices, measure, profile, move, objective, price, watts)
-    workload = make_workload(
-        model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+    what = checked_work(
+        model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
     )  # fmt: skip
-    request = deciding.check(workload, devices, threads, measure, profile, objective, price, watts)
-    mover = Mover(request, optimizer, move)
+    names, aim = deciding.check_choosing(devices, threads, measure, profile, objective, price, watts)
+    timed = what if measure != "never" and isinstance(what, Workload) else None
+    if measure != "never" and timed is None:
+        raise ValueError(f"measure must be 'never' for a job, not {measure!r}: its steps are not timed before they run")
+    if timed is not None and timed.is_step_function:
+        raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
+    builder = PlacementBuilder(what, optimizer, names, threads, move)
     forced = override()
     if forced is not None:
-        return mover.forced(forced)
+        return builder.forced(forced)
+    used: Profile | None = None
     try:
         # Steps that are timed make garbage, as they will in training.
-        with without_collection() if measure == "never" else nullcontext():
+        with without_collection() if timed is None else nullcontext(), deciding.only_placer_errors():
             started = time.perf_counter()
-            plan = deciding.plan_for(request)
-            record(partial(explanation_of, plan, with_timeline=False), time.perf_counter() - started)
+            used = deciding.current_profile(profile)
+            candidates = deciding.Question(used, devices=names, threads=threads).candidates(what.modules)
+            table = deciding.with_occupied(deciding.compare(deciding.trace_parts(what), candidates, aim))
+            if timed is not None:
+                table = deciding.with_race(table, timed, measure)
+            table = deciding.with_seen(table)
+            decision, apart = table.decide(), None
+            # Ranks agree on one device, not on one for each part.
+            if isinstance(what, Job) and what.apart and not ranks.distributed():
+                apart = deciding.worth_it(table, decision, placeable=True)
+            seconds = time.perf_counter() - started
+        record(table, decision, apart, seconds)
     except PlacerError as error:
         if strict():
             raise
-        return mover.by_convention(error)
-    deciding.say_estimated(plan.profile)
-    agreed = ranks.agreed(plan.decision, plan.predictions, workload, tuned=threads == "tune")
-    return mover.place(plan, agreed)
+        return builder.by_convention(error, used)
+    deciding.warn_estimated(used)
+    return builder.place(table, decision, apart)
 
 
 def explain(
@@ -140,7 +148,6 @@ def explain(
     profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     modules: nn.Module | Iterable[nn.Module] | None = None,
     what_if: str | os.PathLike[str] | None = None,
-    on_cpu: Iterable[str] | str = (),
     objective: str = "time",
     price: Mapping[str, float] | None = None,
     watts: Mapping[str, float] | None = None,
@@ -153,49 +160,57 @@ def explain(
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
     compared, whatever this machine has; with several, side by side.
 
-    ``on_cpu`` names submodules (as in ``model.named_modules()``) that stay on the CPU while the rest runs on an
-    accelerator: that adds ``cuda+cpu`` to the comparison. A ``price`` is told beside every device also where time is
-    the objective; that of ``cuda@Tesla T4`` may be given as ``Tesla T4``.
+    A ``price`` is told beside every device also where time is the objective; that of ``cuda@Tesla T4`` may be given as
+    ``Tesla T4``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
             (TraceError).
     """
-    wanted = deciding.objective_of(objective, price, watts)
-    if isinstance(model, Job):
-        from placer import jobs
-
-        given = (batch_shape, example, mode, loss, optimizer, steps, autocast, modules, on_cpu or None)
-        jobs.check_arguments(given, data, threads)
-        return jobs.explain_job(model, devices, profile, what_if, wanted)
-    workload = make_workload(
-        model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+    aim = deciding.objective_of(objective, price, watts)
+    what = checked_work(
+        model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
     )  # fmt: skip
-    workload = replace(workload, on_cpu=check_on_cpu(on_cpu, workload))
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
-    return explain_workload(workload, names, threads, profile, what_if, wanted)
+    return explain_workload(what, names, threads, profile, what_if, aim)
 
 
 def explain_workload(
-    workload: Workload,
+    what: Workload | Job,
     names: Sequence[str] | None = None,
     threads: str = "keep",
     profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     what_if: str | os.PathLike[str] | None = None,
-    objective: deciding.Objective = deciding.TIME,
+    objective: Objective = deciding.TIME,
     *,
     advice: bool = True,
 ) -> Explanation:
-    """``explain`` of arguments that were checked. Without ``advice`` nothing is priced but the workload itself."""
-    asked = deciding.asked(names, threads, profile, what_if, objective)
+    """``explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced."""
+    question = deciding.question(names, threads, profile, what_if, objective)
     with deciding.only_placer_errors():
-        comparison = asked.comparison(workload)
-        plan = deciding.make_plan(workload, comparison)
-        seen = deciding.with_seen(deciding.with_occupied(plan), workload.steps) if asked.own else plan
-        return replace(explanation_of(seen), advice=deciding.advise(workload, plan, comparison) if advice else ())
+        candidates = question.candidates(what.modules)
+        traced = deciding.trace_parts(what)
+        predicted = deciding.compare(traced, candidates, objective)
+        table = deciding.with_seen(deciding.with_occupied(predicted)) if question.here else predicted
+        decision = table.decide()
+        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
+        changes = deciding.advise(traced, predicted, decision, candidates) if advice else ()
+        return explanation_of(table, decision, apart, changes)
+
+
+def checked_work(
+    model: Callable[..., Any] | Job, batch_shape: Any, threads: str = "keep", *, data: str, **arguments: Any
+) -> Workload | Job:
+    """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
+    if not isinstance(model, Job):
+        return make_workload(model, batch_shape, data=data, **arguments)
+    if any(value is not None for value in (batch_shape, *arguments.values())) or data != "host":
+        raise ValueError("a Job says what to run: give batch_shape, mode, optimizer, steps and the like to its parts")
+    check_choice("threads", threads, ("keep",))
+    return model
 
 
 def calibrate(

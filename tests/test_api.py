@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from competing import compete
 from torch import nn
 
 import placer
@@ -48,7 +49,7 @@ def test_signatures_are_those_of_the_contract() -> None:
                 "data='host'", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
     aim = ["objective='time'", "price=None", "watts=None"]
     assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None", *aim]
-    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", "on_cpu=()", *aim]
+    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", *aim]
     assert names(placer.calibrate) == ["budget=60.0", "devices=None", "progress=True", "path=None"]
     assert names(placer.load_profile) == ["source=None"]
     for function in (placer.choose, placer.explain):
@@ -133,7 +134,7 @@ def test_a_decision_that_cannot_be_recorded_stands(
         raise RuntimeError("no such line")
 
     # A text of its own: each is said once in a process.
-    monkeypatch.setattr("placer.api.explanation_of", broken)
+    monkeypatch.setattr("placer.answer.explanation_of", broken)
     with pytest.warns(PlacerWarning, match="not kept for later runs: .* RuntimeError: no such line"):
         placement = placer.choose(model, (32, 84))
     assert placement.confidence is not None
@@ -196,7 +197,7 @@ def test_the_race_runs_with_the_threads_that_were_chosen(
             return result
 
     found = {n: dataclasses.replace(make_prediction(n, 1e-3), threads=count) for n in ("cpu", "cpu:0")}
-    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
+    compete(monkeypatch, found)
     placement = choose(Seeing(model), (8, 84), measure="always", threads="tune", move=False)
     assert placement.threads == count
     assert set(seen) == {count}
@@ -304,7 +305,7 @@ def test_whatever_pricing_raises_falls_back(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(comparison, "predict_all", broken)
+    monkeypatch.setattr(comparison, "price", broken)
     with pytest.warns(PlacerWarning, match="ZeroDivisionError: a bug; to see where, run with PLACER_STRICT=1"):
         assert placer.choose(model, (32, 84)).confidence is None
 
@@ -451,7 +452,7 @@ def test_the_number_of_threads_is_part_of_the_question(
 def two_devices(make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two names of the CPU compete, within each other's interval; the second is predicted to be slower."""
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1.05e-3)}
-    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
+    compete(monkeypatch, found)
 
 
 @pytest.mark.parametrize(("measure", "measured"), [("never", False), ("unsure", True), ("always", True)])
@@ -468,6 +469,6 @@ def test_unsure_does_not_measure_what_is_clear(
     model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1e-1)}
-    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
+    compete(monkeypatch, found)
     assert not choose(model, (8, 84), measure="unsure", move=False).reason.endswith("(measured)")
     assert choose(model, (8, 84), measure="always", move=False).reason.endswith("(measured)")

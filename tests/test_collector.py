@@ -46,13 +46,13 @@ def test_a_choice_without_timed_steps_collects_nothing(
     measure: str, collects: bool, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    real = deciding.plan_for
+    real = deciding.compare
 
-    def plan_for(request: Any) -> Any:
+    def compare(*arguments: Any) -> Any:
         seen.append(gc.isenabled())
-        return real(request)
+        return real(*arguments)
 
-    monkeypatch.setattr(deciding, "plan_for", plan_for)
+    monkeypatch.setattr(deciding, "compare", compare)
     placer.choose(nn.Linear(4, 2), (3, 4), measure=measure, devices="cpu")
     assert (seen, gc.isenabled()) == ([collects], True)
 

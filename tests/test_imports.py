@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import statistics
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -22,7 +21,6 @@ ORDER = (
     ("integrations",),
     ("fleets",),
     ("api",),
-    ("jobs",),
     ("answer",),
     ("explanation",),
     ("decision",),
@@ -51,8 +49,8 @@ CALIBRATION = (
 FLOOR = {name: -number for number, names in enumerate(ORDER) for name in names}
 #: The one way up: ``placer.calibrate`` is part of the public functions, and calibration stands above them.
 UPWARD = {("placer.api", "placer.calibration")}
-#: Lines of the longest module, and of the median one, at most.
-LONGEST, MEDIAN = 350, 120
+#: Lines of the longest module, at most.
+LONGEST = 500
 
 
 @cache
@@ -174,4 +172,3 @@ def test_public_names_live_in_front_pages() -> None:
 def test_modules_are_small() -> None:
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
-    assert statistics.median(lines.values()) <= MEDIAN

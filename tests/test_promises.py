@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from competing import compete
 from torch import Tensor, nn
 
 import placer
-from placer.decision import comparison
 from placer.errors import PlacerWarning
 from placer.profile.profile import Profile
 
@@ -186,7 +186,7 @@ def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
     calibrated: Profile, make_prediction: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {name: make_prediction(name, 1e-3) for name in ("cpu", "cpu:0")}
-    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
+    compete(monkeypatch, found)
     torch.manual_seed(0)
     model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
     state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()

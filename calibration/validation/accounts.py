@@ -19,9 +19,9 @@ from placer.calibration.suite.accounts import Account, Host, Part, Point, Side, 
 from placer.calibration.validation import table
 from placer.calibration.validation.elsewhere import priced_elsewhere
 from placer.calibration.validation.grouping import group_by
-from placer.decision import Decision, Total, decide, total
+from placer.decision import Decision, decide, total
 from placer.errors import PlacerError
-from placer.pricing import Prediction, gpu_profile, on_other_cpu
+from placer.pricing import Cost, Prediction, gpu_profile, on_other_cpu
 from placer.profile import Profile, find_gpu, load
 from placer.tracing import trace_here
 from placer.workload import make_workload
@@ -40,8 +40,8 @@ class PricedPoint:
     account: Account
     point: Point
     hardware: str
-    cpu: Total
-    gpu: Total
+    cpu: Cost
+    gpu: Cost
     ratio: float
     low: float
     high: float

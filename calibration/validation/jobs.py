@@ -13,7 +13,7 @@ import placer
 from placer.calibration.suite.jobs import JOBS, RealJob, build
 from placer.calibration.validation import table
 from placer.errors import PlacerError
-from placer.explanation import DeviceRow
+from placer.pricing import Cost
 from placer.profile import Profile
 from placer.units import format_seconds
 
@@ -28,7 +28,7 @@ class JobRow:
     """A job, what was predicted of it on the CPU, and the seconds of its runs."""
 
     job: RealJob
-    predicted: DeviceRow
+    predicted: Cost
     runs: tuple[float, ...]
 
     @property

@@ -9,7 +9,6 @@ from placer import machine
 from placer.adoption.answers import Answer
 from placer.adoption.seen import SeenModel
 from placer.explanation import (
-    DeviceRow,
     Explanation,
     headings,
     legend,
@@ -20,6 +19,7 @@ from placer.explanation import (
     sureness,
 )
 from placer.nest import tensors
+from placer.pricing import Cost
 from placer.printable import printable
 from placer.units import format_seconds
 
@@ -44,7 +44,7 @@ def render(answers: Sequence[Answer], *, width: int, whole: bool = False) -> str
     return text
 
 
-def _table(answers: Sequence[Answer], rows: dict[str, DeviceRow]) -> Any:
+def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
     from rich.text import Text
 
     heads = ["model", "steps", "ran on", "measured", *headings(rows).values()]
@@ -108,12 +108,12 @@ def _verdict(answer: Answer, found: Explanation) -> str:
     )
 
 
-def _whole(row: DeviceRow, steps: int | None) -> float:
+def _whole(row: Cost, steps: int | None) -> float:
     """Seconds of the run, one-time costs included, or of one step where nobody counted them."""
     return row.step_seconds if steps is None else row.one_time_seconds + steps * row.step_seconds
 
 
-def _time(row: DeviceRow, steps: int | None) -> str:
+def _time(row: Cost, steps: int | None) -> str:
     once = row.one_time_seconds if steps is not None else 0.0
     told = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * _whole(row, steps) else ""
     return format_seconds(_whole(row, steps)) + told

@@ -9,7 +9,7 @@ from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, history
 from placer.errors import PlacerError
-from placer.explanation import Explanation, new_table, plain, render_text
+from placer.explanation import Explanation, new_table, plain
 from placer.units import format_seconds
 
 #: The newest entries of the history that are read: decisions, and the step times between them.
@@ -88,7 +88,7 @@ def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> 
         cells = ["-" if value is None else format_seconds(value) for value in (row.predicted, row.seen)]
         device = f"{row.device}, {ABOUT_THE_SAME}" if facts["verdict"] == ABOUT_THE_SAME else row.device
         table.add_row(row.time[:19].replace("T", " "), model, device, *cells, off)
-    return render_text(newest(found), width=width, color=color) + "\n" + plain([table], width=width, color=color)
+    return newest(found).to_text(width, color=color) + "\n" + plain([table], width=width, color=color)
 
 
 def _decision(entry: Mapping[str, Any]) -> Seen:

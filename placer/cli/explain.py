@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+import statistics
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from placer.cli.options import amounts_option, checked, device_option, parse_amounts
+from placer.cli.options import (
+    OF_A_STEP,
+    amounts_option,
+    checked,
+    device_option,
+    parse_amounts,
+    parse_batch,
+    parse_sweep,
+    refuse,
+    step_options,
+    work,
+)
 from placer.cli.output import rendered, rendered_decisions, rendered_sweep, say, write_result
-from placer.cli.work import OF_A_STEP, refuse, step_options, work
 
 if TYPE_CHECKING:
-    from placer.decision import Objective
-    from placer.explanation import Explanation
-    from placer.workload import Workload
+    from placer.profile import Profile
+
+#: Options that say between what to choose, and by what.
+_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
+#: Readings of the speed probe: some fifteen milliseconds of work.
+READINGS = 64
+#: Factor below which nothing is said of the machine's speed: on a shared one, smaller changes come and go all the time.
+NOTABLE = 1.25
 
 
 @click.command("explain")
@@ -30,8 +45,6 @@ if TYPE_CHECKING:
 @click.option("--what-if", "what_if", metavar="GPU|NAME",
               help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
                    "accelerator of another profile.")  # fmt: skip
-@click.option("--on-cpu", "on_cpu", multiple=True, metavar="MODULE",
-              help="Also price the model with this submodule on the CPU and the rest on an accelerator.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
               help="What the choice makes small.")  # fmt: skip
 @amounts_option("price", "DOLLARS", "Dollars per hour of the machine while the work runs on DEVICE.")
@@ -54,7 +67,6 @@ def command(
     devices: tuple[str, ...],
     profiles: tuple[str, ...],
     what_if: str | None,
-    on_cpu: tuple[str, ...],
     objective: str,
     price: tuple[str, ...],
     watts: tuple[str, ...],
@@ -73,14 +85,13 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
     if target is None:
-        refuse(context, (*OF_A_STEP, "threads", "on_cpu", *_OF_A_CHOICE), "needs a TARGET")
+        refuse(context, (*OF_A_STEP, "threads", *_OF_A_CHOICE), "needs a TARGET")
         write_result(rendered_decisions(form, output), output)
         return
+    from placer.api import explain_workload
     from placer.cli import sweep as sweeps
-    from placer.cli.job import job_explanation
-    from placer.cli.shapes import parse_batch, parse_sweep
     from placer.decision import objective_of
-    from placer.workload import Job, check_available, check_devices, check_on_cpu
+    from placer.workload import Job, check_available, check_devices
 
     shapes = [checked(parse_batch, text) for text in batches]
     wanted = None if sweep is None else checked(parse_sweep, sweep)
@@ -94,55 +105,61 @@ def command(
 
     what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
     if isinstance(what, Job):
-        refuse(context, ("threads", "on_cpu"), "is for a single step; a Job says what to run in its parts")
-        if wanted is not None:
-            checked(sweeps.check_sweep, wanted, what)
-        job_explanation(what, wanted, names, profiles, what_if, aim, form, output)
-        _warn_of_speed(profiles)
-        return
-    if wanted is not None and (wanted.part or wanted.over not in ("batch", "steps")):
-        raise click.UsageError(f"--sweep {sweep} is for a placer.Job, and {target} is a model", context)
-    workload = replace(what, on_cpu=checked(check_on_cpu, on_cpu, what))
-    explain = partial(_explain, names=names, threads=threads, profiles=profiles, what_if=what_if, aim=aim)
-    swept = None if wanted is None else sweeps.of_workload(wanted, workload, explain)
+        refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
+    if wanted is not None:
+        checked(sweeps.check_sweep, wanted, what)
+    explain = partial(
+        explain_workload, names=names, threads=threads, profile=list(profiles) or None, what_if=what_if, objective=aim
+    )
+    priced = partial(explain, advice=False)
+    swept = None if wanted is None else sweeps.sweep(wanted, what, priced)
     if swept is not None and form != "html":
         write_result(rendered_sweep(swept, form, output), output)
-        _warn_of_speed(profiles)
-        return
-    explanation = explain(workload, advice=True)
-    if form == "html" and swept is None:
-        swept = sweeps.around(workload, explain)
-    write_result(rendered(explanation, form, output, swept), output)
-    _warn_of_speed(profiles)
+    else:
+        explanation = explain(what)
+        if form == "html" and swept is None and not isinstance(what, Job):
+            swept = sweeps.around(what, priced)
+        write_result(rendered(explanation, form, output, swept), output)
+    if not profiles:  # other profiles' prices hold at the speed their machines had
+        _warn_of_speed()
 
 
-#: Options that say between what to choose, and by what.
-_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
-
-
-def _explain(
-    workload: Workload,
-    *,
-    names: Any,
-    threads: str,
-    profiles: tuple[str, ...],
-    what_if: str | None,
-    aim: Objective,
-    advice: bool = False,
-) -> Explanation:
-    from placer.api import explain_workload
-
-    return explain_workload(workload, names, threads, list(profiles) or None, what_if, aim, advice=advice)
-
-
-def _warn_of_speed(profiles: tuple[str, ...]) -> None:
+def _warn_of_speed() -> None:
     """A line on stderr where the machine's speed has changed: what holds just now is no part of the explanation."""
-    if profiles:  # other profiles' prices hold at the speed their machines had
-        return
-    from placer.cli.speed import warning
-    from placer.decision import present_profile
+    from placer.decision import current_profile
 
-    profile = present_profile()
-    found = None if profile.estimated else warning(profile)
+    profile = current_profile()
+    found = None if profile.estimated else speed_warning(profile)
     if found is not None:
         say(found)
+
+
+def speed_warning(profile: Profile, *, reading: float | None = None) -> str | None:
+    """One line where the machine runs faster or slower just now than when it was calibrated; None: nothing to say.
+
+    ``profile`` is this machine's. ``reading`` is the speed probe's, in seconds; None takes one now. A profile without a
+    reading at this number of threads says nothing.
+    """
+    import torch
+
+    from placer.calibration import USUAL_READING, SpeedProbe, is_alike
+
+    threads = torch.get_num_threads()
+    usual = profile.fit("cpu", threads).rates.get(USUAL_READING) if threads in profile.threads("cpu") else None
+    if usual is None:
+        return None
+    if reading is None:
+        speed_probe = SpeedProbe(threads)
+        reading = statistics.median(speed_probe.read() for _ in range(READINGS))
+    if is_alike(reading, usual, within=NOTABLE):
+        return None
+    took = f"a fixed piece of work takes {reading / usual:.1f} times as long as when it was calibrated"
+    if reading > usual:
+        return (
+            f"something slows this machine down just now: {took}, and steps of many small ops will take about as much "
+            "longer than predicted"
+        )
+    return (
+        f"this machine is faster just now: {took}, and steps of many small ops less than predicted; if it stays so, "
+        "run: placer calibrate"
+    )

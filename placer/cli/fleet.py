@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.cli.options import checked, parse_amounts
+from placer.cli.options import checked, parse_amounts, parse_batch, step_options, work
 from placer.cli.output import terminal, write_result
-from placer.cli.work import step_options, work
 
 if TYPE_CHECKING:
     from placer.fleets import Fleet, Machine
@@ -74,7 +73,6 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
     context = click.get_current_context()
     from placer.cli import machines as known
-    from placer.cli.shapes import parse_batch
     from placer.fleets import compare
     from placer.units import parse_duration
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from placer.decision import present_profile, profile_named, without_maker
+from placer.decision import current_profile, profile_named, without_maker
 from placer.errors import PlacerError, UnknownGPU
 from placer.fleets import Machine, cpu_class, gpu_beside, machine_named
 from placer.profile import Profile, find_gpu, gpus
@@ -28,7 +28,7 @@ _ALL = "all"
 def host(profile: str | None) -> Machine:
     """This machine, or the one of a profile: with its CPU, other GPUs are compared."""
     if profile is None:
-        found = present_profile()
+        found = current_profile()
         return Machine(HERE, found, note="; ".join(found.warnings) if found.estimated else "")
     found = profile_named(profile)
     path = Path(found.name or profile)

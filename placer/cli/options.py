@@ -1,19 +1,40 @@
-"""Options and errors shared by subcommands."""
+"""What a command line asks about: options that subcommands share, and the step or the job that they name."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from placer.profile import Profile
+    from placer.workload import Job, Workload
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+#: Largest size a sweep goes to, and a shape may have in one dimension: beyond, it is a typing error.
+MAX_SIZE = 2**40
+#: dtypes an input may have, by the name behind the colon.
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64")
+
+Shape = tuple[tuple[int, ...], str]
+#: Names of the options that say what a single step is.
+OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data")
+_OPTIONS = (
+    click.option("--batch", "batches", multiple=True, metavar="32,84",
+                 help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
+                      "Repeat it for a model of several inputs."),
+    click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
+    click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
+    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
+    click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
+                 help="Where the batches live."),
+)  # fmt: skip
 
 
 def device_option(text: str) -> Callable[[F], F]:
@@ -61,3 +82,97 @@ def loaded(source: str | None, *, samples: bool = True) -> Profile:
 
     checked(profile.locate, source)
     return profile.load(source, samples=samples)
+
+
+def step_options(command: F) -> F:
+    """``--batch``, ``--mode``, ``--optimizer``, ``--steps`` and ``--data``."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
+    """Refuse options that would have no effect. Raises click.UsageError."""
+    for name in names:
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            option = next(p for p in context.command.params if p.name == name).opts[0]
+            raise click.UsageError(f"{option} {why}", context)
+
+
+def work(
+    context: click.Context, target: str, shapes: list[Shape], *, mode: str | None, optimizer: str | None,
+    steps: int | None, data: str,
+) -> Workload | Job:  # fmt: skip
+    """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
+
+    Raises click.UsageError for options that do not go together, TargetError where there is no such target.
+    """
+    from placer.workload import Job, load_exported, load_target, make_workload
+
+    inputs = example(shapes) if shapes else None
+    model: Any
+    draw: Callable[[], None] | None = None
+    exported = target.endswith(".pt2")
+    if exported:
+        model, own = load_exported(target, train=mode == "train")
+        inputs = own if inputs is None else inputs
+    else:
+        model, draw = load_target(target)
+    if isinstance(model, Job):
+        refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
+        parts = [part.changed(workload=replace(part.workload, draw=draw)) for part in model.parts]
+        return Job(parts, repeats=model.repeats, apart=model.apart)
+    if not shapes and not exported:
+        raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
+    made = checked(make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    return replace(made, draw=draw)
+
+
+def parse_batch(text: str) -> Shape:
+    """``"4,128:int64"`` -> ``((4, 128), "int64")``; the dtype is float32 when left out."""
+    sizes, colon, dtype = text.partition(":")
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*,?\s*", sizes, re.ASCII):
+        raise ValueError(
+            f"--batch {text!r} is not a shape: whole numbers with commas between, like 32,84 or 4,128:int64"
+        )
+    name = dtype.strip() if colon else "float32"
+    if name not in DTYPES:
+        raise ValueError(f"--batch {text!r}: unknown dtype {name!r}; accepted: {', '.join(DTYPES)}")
+    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    if max(shape) > MAX_SIZE:
+        raise ValueError(f"--batch {text!r}: {max(shape)} is larger than any tensor")
+    return shape, name
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a sweep varies (batch or steps; of a job repeats, or batch or count of a ``part``), and its values."""
+
+    over: str
+    values: tuple[int, ...]
+    part: str = ""
+
+
+def parse_sweep(text: str) -> Range:
+    """``"batch=1:4096"``, ``"steps=1:4096"`` -> the powers of two between, both ends included; see ``Range``."""
+    match = re.fullmatch(
+        r"(?:(batch|steps|repeats)|(.+)\.(batch|count))=(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII
+    )
+    if match is None:
+        raise ValueError(
+            f"--sweep {text!r} is not a range of batch sizes like batch=1:4096, or of steps=1:4096; "
+            "of a job: repeats=1:4096, or PART.batch=1:4096, or PART.count=1:4096"
+        )
+    low, high = int(match[4]), int(match[5])
+    if not 1 <= low <= high:
+        raise ValueError(f"--sweep {text!r}: the range must start at 1 or more and not end below its start")
+    powers = [2**n for n in range(low.bit_length(), high.bit_length())]
+    values = tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
+    return Range(match[1] or match[3], values, match[2] or "")
+
+
+def example(shapes: list[Shape]) -> tuple[Any, ...]:
+    """Meta tensors of these shapes, as positional inputs."""
+    import torch
+
+    return tuple(torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in shapes)

@@ -52,14 +52,12 @@ def terminal(output: str | None = None) -> tuple[int, bool]:
 
 def rendered(explanation: Explanation, form: str, output: str | None, sweep: Sweep | None = None) -> str:
     """An explanation as ``form`` (text, json or html) for ``output``; ``sweep`` adds its plot to the page."""
-    from placer.explanation import render_html, render_text
-
     if form == "json":
         return explanation.to_json()
     if form == "html":
-        return render_html(explanation, sweep)
+        return explanation.to_html(sweep)
     width, color = terminal(output)
-    return render_text(explanation, width=width, color=color)
+    return explanation.to_text(width, color=color)
 
 
 def rendered_sweep(sweep: Sweep, form: str, output: str | None) -> str:

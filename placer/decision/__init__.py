@@ -1,10 +1,22 @@
-"""Predictions -> Decision: which device, how sure, and with how many threads."""
+"""Parts and candidates -> Table -> Decision: what each device takes, which is the best, and how sure that is."""
 
 from placer.decision import history, measured, ranks
 from placer.decision.advice import LEAST_GAIN, Advice, advise, batch_size, with_batch
-from placer.decision.candidates import lacks, unusable
-from placer.decision.comparison import Comparison, compare, home, without_maker
-from placer.decision.convention import conventional, reachable
+from placer.decision.apart import Apart, decide_apart, homes, worth_it
+from placer.decision.candidates import Candidate, Candidates, conventional, gather, unusable, without_maker
+from placer.decision.comparison import (
+    PricedPart,
+    Table,
+    Traced,
+    TracedPart,
+    compare,
+    missing,
+    only_placer_errors,
+    price,
+    total,
+    trace_parts,
+    whole,
+)
 from placer.decision.decision import (
     ABOUT_THE_SAME,
     SAME,
@@ -17,8 +29,9 @@ from placer.decision.decision import (
     probability_faster,
     trade,
 )
-from placer.decision.measured import plan_for, with_race, with_seen
+from placer.decision.measured import with_occupied, with_race, with_seen
 from placer.decision.objective import (
+    JOB,
     MANY,
     OBJECTIVES,
     TIE,
@@ -29,66 +42,76 @@ from placer.decision.objective import (
     is_cpu,
     objective_of,
 )
-from placer.decision.plan import Plan, decided, described, make_plan, only_placer_errors, with_occupied
-from placer.decision.request import Asked, Request, asked, check, present_profile, profile_named, say_estimated
+from placer.decision.questions import (
+    Question,
+    check_choosing,
+    current_profile,
+    profile_named,
+    question,
+    warn_estimated,
+)
 from placer.decision.threads import ThreadOption, best_count, running_with
-from placer.decision.totals import Total, total
 
 __all__ = [
     "ABOUT_THE_SAME",
     "Advice",
-    "Asked",
-    "Comparison",
+    "Apart",
+    "Candidate",
+    "Candidates",
     "Decision",
+    "JOB",
     "LEAST_GAIN",
     "MANY",
     "OBJECTIVES",
     "Objective",
-    "Plan",
     "Point",
-    "Request",
+    "PricedPart",
+    "Question",
     "SAME",
     "SURE",
     "TIE",
     "TIME",
+    "Table",
     "ThreadOption",
-    "Total",
+    "Traced",
+    "TracedPart",
     "Unit",
     "advise",
-    "asked",
     "batch_size",
     "best_count",
     "break_even_steps",
-    "check",
+    "check_choosing",
     "compare",
     "conventional",
     "counted_seconds",
+    "current_profile",
     "decide",
-    "decided",
-    "described",
+    "decide_apart",
+    "gather",
     "history",
-    "home",
+    "homes",
     "is_cpu",
-    "lacks",
-    "make_plan",
+    "measured",
+    "missing",
     "objective_of",
     "only_placer_errors",
-    "measured",
     "pareto",
-    "plan_for",
-    "present_profile",
+    "price",
     "probability_faster",
     "profile_named",
+    "question",
     "ranks",
-    "reachable",
     "running_with",
-    "say_estimated",
     "total",
+    "trace_parts",
     "trade",
     "unusable",
+    "warn_estimated",
+    "whole",
     "with_batch",
     "with_occupied",
     "with_race",
     "with_seen",
     "without_maker",
+    "worth_it",
 ]

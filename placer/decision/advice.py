@@ -7,24 +7,23 @@ profile has no measurement of is left out, not guessed. What remains is sorted b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from placer import tracing
-from placer.decision.comparison import Comparison
+from placer.decision.candidates import Candidates
+from placer.decision.comparison import Table, Traced, TracedPart, compare, only_placer_errors, traced_step
 from placer.decision.decision import Decision, decide
-from placer.decision.objective import counted_seconds, is_cpu
-from placer.decision.plan import Plan, only_placer_errors
-from placer.decision.split import is_split
+from placer.decision.objective import JOB
 from placer.errors import PlacerError
 from placer.nest import map_nest, tensors
-from placer.pricing import SPLIT_SUFFIX, Prediction, parameter_updates
+from placer.pricing import Prediction, parameter_updates
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace
-from placer.workload import Workload, check_on_cpu, embedding_tables, weight_share
+from placer.workload import Workload
 
 #: Slow activations and the one to try in their place: close in shape, and one cheap kernel on every device.
 SUBSTITUTES: Mapping[str, str] = {"mish": "silu", "gelu": "silu", "softplus": "relu", "elu": "relu"}
@@ -111,56 +110,6 @@ def with_fused(trace: Trace) -> Trace:
     return dataclasses.replace(trace, calls=tuple(map(changed, trace.calls)))
 
 
-#: Embeddings are asked about that hold more than this share of the bytes of all parameters.
-LARGE = 0.5
-#: Most names of submodules that are told.
-_TOLD = 3
-
-
-class Found(NamedTuple):
-    """The fastest step with the embeddings on the CPU.
-
-    ``fits_on`` is the accelerator that the model fits on only so.
-    """
-
-    change: str
-    how: str
-    prediction: Prediction
-    fits_on: str
-
-
-def embeddings_on_cpu(
-    workload: Workload, predictions: Mapping[str, Prediction], comparison: Comparison
-) -> Found | None:
-    """The step with all embeddings on the CPU and the rest on the best accelerator that is compared.
-
-    None where the model has no large embeddings, or nothing beside them. Raises TraceError or ProfileError.
-    """
-    accelerators = [name for name in predictions if not is_cpu(name) and not is_split(name)]
-    if not accelerators or workload.on_cpu:
-        return None
-    names = embedding_tables(workload)
-    if weight_share(workload, names) <= LARGE:
-        return None
-    try:
-        divided = dataclasses.replace(workload, on_cpu=check_on_cpu(names, workload))
-    except ValueError:  # there is nothing else, or weights are shared
-        return None
-    priced, _ = comparison.price(tracing.trace(divided), divided)
-    found = [p for name, p in priced.items() if is_split(name) and p.fits]
-    if not found:
-        return None
-    best = min(found, key=lambda p: counted_seconds(p, workload.steps))
-    accelerator = best.device.removesuffix(SPLIT_SUFFIX)
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-    return Found(
-        change=f"{', '.join(names[:_TOLD])}{more} on the CPU, the rest on {accelerator}",
-        how=f"on_cpu={list(names)}",
-        prediction=best,
-        fits_on="" if predictions[accelerator].fits else accelerator,
-    )
-
-
 #: A change that saves less than this share of the time is not worth naming: predictions are not that exact.
 LEAST_GAIN = 0.05
 #: By how much larger a batch is asked about.
@@ -176,7 +125,7 @@ class Advice:
     ``before`` and ``after`` are seconds per step, for a larger ``batch`` per row of it, so that they compare; ``gain``
     is the share of ``before`` that is saved. ``changes_results`` tells that the model would compute something else,
     ``guess`` that much of ``after`` is not backed by calibration, ``tips`` that devices which are about the same
-    would not be any more: ``device`` would be ahead. ``fits_on`` is a device that the workload fits on only so.
+    would not be any more: ``device`` would be ahead.
     """
 
     kind: str
@@ -189,26 +138,25 @@ class Advice:
     changes_results: bool = False
     guess: bool = False
     tips: bool = False
-    fits_on: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """The workload as it is, and everything needed to price it changed."""
+    """The step as it is, and everything needed to price it changed."""
 
     workload: Workload
     trace: Trace
-    predictions: Mapping[str, Prediction]
+    table: Table
     decision: Decision
-    comparison: Comparison
+    candidates: Candidates
 
     @property
-    def device(self) -> str:
-        return self.decision.device
+    def predictions(self) -> Mapping[str, Prediction]:
+        return self.table.parts[0].predictions
 
     @property
     def chosen(self) -> Prediction:
-        return self.predictions[self.device]
+        return self.predictions[self.decision.device]
 
     @property
     def fit(self) -> DeviceFit | None:
@@ -217,10 +165,9 @@ class _Question:
     def answer(self, kind: str, change: str, how: str, trace: Trace, workload: Workload | None = None, *,
                rows: int = 1, changes_results: bool = False) -> Advice:  # fmt: skip
         """The advice that a changed trace or workload amounts to; ``rows`` is how many times the rows it has."""
-        changed = workload or self.workload
-        predictions, _ = self.comparison.price(trace, changed)
-        decided = decide(predictions, changed.steps, self.comparison.objective)
-        best = predictions[decided.device]
+        changed = compare(traced_step(workload or self.workload, trace), self.candidates, self.table.objective)
+        decided = decide(changed.costs, changed.repeats, changed.objective)
+        best = changed.costs[decided.device]
         before, after = self.chosen.step_seconds, best.step_seconds / rows
         size = batch_size(self.workload) or 1 if rows > 1 else 1
         return Advice(
@@ -230,32 +177,55 @@ class _Question:
         )  # fmt: skip
 
 
-def advise(workload: Workload, plan: Plan, comparison: Comparison) -> tuple[Advice, ...]:
+#: Advice on parts of a job below this share of its time is not asked for.
+LEAST_SHARE = 0.2
+
+
+def advise(
+    traced: Traced, table: Table, decision: Decision, candidates: Candidates
+) -> tuple[Advice, ...]:
+    """What would make a step faster; of a job, its longest parts on the chosen device, gains being shares of the job.
+
+    ``table`` is what was predicted for it on the ``candidates``.
+    """
+    if table.unit is not JOB:
+        return _advise_step(traced.parts[0], table, candidates)
+    device = decision.device
+    whole = table.costs[device].step_seconds
+    found: list[Advice] = []
+    for part, priced in zip(traced.parts, table.parts, strict=True):
+        share = part.count * priced.predictions[device].step_seconds / whole if whole else 0.0
+        alone = table.alone(priced)
+        if share < LEAST_SHARE or alone.decide().device != device:
+            continue
+        for row in _advise_step(part, alone, candidates):
+            gain = share * row.gain
+            if row.device == device and gain >= LEAST_GAIN:
+                kind = "part" if row.kind == "batch" else row.kind  # what it saves is told of the job, not of a row
+                found.append(dataclasses.replace(
+                    row, kind=kind, change=f"{part.name}: {row.change}", before=whole, after=(1.0 - gain) * whole,
+                    gain=gain, tips=False,
+                ))  # fmt: skip
+    return tuple(found)
+
+
+def _advise_step(part: TracedPart, table: Table, candidates: Candidates) -> tuple[Advice, ...]:
     """The changes that save at least ``LEAST_GAIN`` of a step (per row, for a larger batch), the largest first.
 
-    One that makes the workload fit on the only device that is faster, or on any at all, comes whatever it saves.
-
-    ``plan`` is what was made of ``workload`` by ``comparison``. A change that cannot be traced or priced is left out;
+    ``table`` is what the part alone takes on the ``candidates``. A change that cannot be traced or priced is left out;
     nothing is raised.
     """
-    device = plan.decision.device
-    if workload.is_step_function or device not in plan.predictions:
+    if part.workload.is_step_function:
         return ()
-    chosen = plan.predictions[device]
-    trace = chosen.priced.trace
-    question = _Question(workload, trace, plan.predictions, plan.decision, comparison)
+    question = _Question(part.workload, part.trace, table, table.decide(), candidates)
     found: list[Advice] = []
-    for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations, _embeddings):
-        found += _asked(ask, question)
-    return tuple(sorted((a for a in found if a.gain >= LEAST_GAIN or a.fits_on), key=lambda a: -a.gain))
-
-
-def _asked(ask: Callable[[_Question], Iterator[Advice]], question: _Question) -> list[Advice]:
-    try:
-        with only_placer_errors():
-            return list(ask(question))
-    except PlacerError:  # the changed step cannot be traced, or its profile knows nothing of it
-        return []
+    for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations):
+        try:
+            with only_placer_errors():
+                found += ask(question)
+        except PlacerError:  # the changed step cannot be traced, or its profile knows nothing of it
+            continue
+    return tuple(sorted((advice for advice in found if advice.gain >= LEAST_GAIN), key=lambda advice: -advice.gain))
 
 
 def _batch(q: _Question) -> Iterator[Advice]:
@@ -303,11 +273,12 @@ def _fused(q: _Question) -> Iterator[Advice]:
 
 def _threads(q: _Question) -> Iterator[Advice]:
     """Every other calibrated number of threads; only the best of them is worth a sentence."""
-    if q.device != "cpu" or q.comparison.threads == "tune":
+    cpu = next((each for each in q.candidates.each if each.name == "cpu"), None)
+    if q.decision.device != "cpu" or cpu is None or cpu.tried:
         return
-    tuning = dataclasses.replace(q.comparison, threads="tune", what_if=None, beside=(), devices=("cpu",))
-    predictions, _ = tuning.price(q.trace, dataclasses.replace(q.workload, on_cpu=()))
-    best, now = predictions["cpu"], q.chosen
+    tuning = dataclasses.replace(cpu, tried=cpu.profile.threads("cpu"))
+    alone = dataclasses.replace(q.candidates, each=(tuning,))
+    best, now = compare(traced_step(q.workload, q.trace), alone).costs["cpu"], q.chosen
     if best.threads != now.threads:
         yield Advice(
             kind="threads", change=f"{best.threads} CPU thread{'s' * (best.threads > 1)} instead of {now.threads}",
@@ -329,17 +300,3 @@ def _activations(q: _Question) -> Iterator[Advice]:
         new = SUBSTITUTES[name]
         yield q.answer("op", f"{new} in place of {name}", f"torch.nn.functional.{new}",
                        substituted(q.trace, name), changes_results=True)  # fmt: skip
-
-
-def _embeddings(q: _Question) -> Iterator[Advice]:
-    """Large embeddings on the CPU, the rest on an accelerator: where that is faster, or where nothing else fits."""
-    found = embeddings_on_cpu(q.workload, q.predictions, q.comparison)
-    if found is None:
-        return
-    before, after = q.chosen.step_seconds, found.prediction.step_seconds
-    steps = q.workload.steps
-    if counted_seconds(found.prediction, steps) < counted_seconds(q.chosen, steps) or not q.chosen.fits:
-        yield Advice(
-            kind="split", change=found.change, how=found.how, device=found.prediction.device, before=before,
-            after=after, gain=1.0 - after / before, guess=found.prediction.coverage < BACKED, fits_on=found.fits_on,
-        )  # fmt: skip

@@ -1,76 +1,144 @@
-"""Which devices are compared: those that are calibrated and can be used, one of each kind."""
+"""What work could run on: devices of this machine, those of other profiles, and GPUs of the catalog beside a host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
 from placer import machine
+from placer import profile as profiles
+from placer.decision.decision import Decision
 from placer.errors import ProfileError
+from placer.nest import tensors
+from placer.placement import anchor, only_device
+from placer.pricing import Residence
 from placer.profile import Profile
 from placer.tracing import Trace
+from placer.workload import Workload
 
 #: Of equal accelerators the first one is taken that has at least this share of the most free memory that one has:
 #: scripts expect number 0, unless another job has filled it.
 MOSTLY_FREE = 0.5
 #: Dtypes that a kind of device cannot hold.
-_LACKS = {"mps": frozenset({"float64", "complex128"})}
+_MISSING = {"mps": frozenset({"float64", "complex128"})}
 _ORDER = (
     "there are GPUs of several kinds, and CUDA numbers them by speed: which one is cuda shows when one is used; "
     "set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
 )
+#: What a GPU's name begins with that its reader does not need.
+_MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A device that work could run on: what it is called, and the profile that prices it, under the name it has there.
+
+    ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
+    ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
+    """
+
+    name: str
+    device: str
+    profile: Profile
+    threads: int | None
+    here: bool = False
+    process_threads: int | None = None
+    tried: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The devices to compare, by the name they have now.
+    """All that is compared.
 
-    ``fitted_as`` maps them to the names under which the profile has their fit, that of a twin as a rule. ``left_out``
-    says of devices that were asked about, or are there, why they cannot be used.
+    ``profile`` is the one that this machine's devices, or those asked for, are priced by; ``fitted_as`` maps all of
+    them to the names that they have in it, that of a twin as a rule. ``left_out`` says of devices that were asked
+    about, or are there, why they cannot be used; ``notes`` tell a reader why it is these.
     """
 
-    devices: tuple[str, ...]
+    each: tuple[Candidate, ...]
+    profile: Profile
+    notes: tuple[str, ...] = ()
     fitted_as: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know about the devices."""
-        several = sum(machine.split_device(name)[0] == "cuda" for name in self.devices) > 1
-        return (_ORDER,) if several and not machine.order_is_known() else ()
+
+def gather(
+    profile: Profile, devices: Sequence[str] | None, *, here: bool, home: str = "cpu", threads: str = "keep",
+    what_if: Profile | None = None, beside: Sequence[Profile] = (), notes: tuple[str, ...] = (),
+) -> Candidates:  # fmt: skip
+    """The devices of ``profile`` that were asked for, the accelerator of ``what_if``, and all devices ``beside``.
+
+    ``home`` is where the model is, ``threads`` whether other numbers of CPU threads are tried. Raises ProfileError for
+    a device that was never calibrated.
+    """
+    chosen, fitted_as, left_out = _of_profile(devices, profile, here=here, home=home)
+    found = [_own(name, profile, here, threads) for name in chosen]
+    others = [(other, other.devices()) for other in beside]
+    if what_if is not None:
+        others.insert(0, (what_if, (_accelerator(what_if),)))
+    for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
+        for device in names:
+            name = _free_name(_elsewhere(device, other, label), [each.name for each in found])
+            found.append(Candidate(name, device, other, profiles.default_threads(other)))
+    if here:
+        several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
+        order = (_ORDER,) if several and not machine.order_is_known() else ()
+        notes = (*notes, *setting_notes(profile, chosen), *order)
+    return Candidates(tuple(found), profile, notes, fitted_as, left_out)
 
 
-def candidates(devices: Sequence[str] | None, profile: Profile, *, here: bool, home: str = "cpu") -> Candidates:
-    """The devices to compare: those asked for, else all that are calibrated (``here``: and on this machine).
+def _own(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
+    """A device of the profile that is compared with."""
+    same_cpu = profile.fingerprint.get("cpu") == machine.cpu_model()
+    now = torch.get_num_threads() if same_cpu else profiles.default_threads(profile)
+    on_cpu = name == "cpu"
+    return Candidate(
+        name, name, profile, now, here, process_threads=now if on_cpu and same_cpu else None,
+        tried=profile.threads("cpu") if on_cpu and threads == "tune" else (),
+    )  # fmt: skip
 
-    Of equal accelerators of this machine there is one, that of the model (``home``) if it is among them. Raises
-    ProfileError when this machine's default accelerator works and was never calibrated: leaving it out silently would
-    turn "not measured" into "not worth it".
+
+def _of_profile(
+    devices: Sequence[str] | None, profile: Profile, *, here: bool, home: str
+) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """The devices to compare, the names of fits by those that devices have now, and why others are left out.
+
+    Those asked for, else all that are calibrated (``here``: and on this machine). Of equal accelerators of this machine
+    there is one, that of the model (``home``) if it is among them. Raises ProfileError when this machine's default
+    accelerator works and was never calibrated: leaving it out silently would turn "not measured" into "not worth it".
     """
     calibrated = profile.devices()
     if not here:
         for name in devices or ():
             if name not in calibrated:
                 raise _not_calibrated(name, calibrated)
-        return Candidates(calibrated if devices is None else tuple(devices))
+        names = list(calibrated if devices is None else devices)
+        return names, {name: name for name in names}, {}
     asked = machine.available_devices() if devices is None else tuple(devices)
     needed = asked[:2] if devices is None else asked
     facts = _facts()
     fitted_as: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in asked:
-        fit = _fitted_as(name, profile, facts.get(name))
-        why = None if fit is not None else unusable(name, profile, facts.get(name))
+        fit = next((known for known in _named(name, profile, facts.get(name)) if known in calibrated), None)
         if fit is not None:
             fitted_as[name] = fit
-        elif why is not None:
+        elif (why := unusable(name, profile, facts.get(name))) is not None:
             left_out[name] = why
         elif name in needed:
             raise _not_calibrated(name, calibrated)
     if not fitted_as:
         raise ProfileError("; ".join(f"{name} cannot be used here ({why})" for name, why in left_out.items()))
-    return Candidates(tuple(_of_each_kind(fitted_as, facts, home)), fitted_as, left_out)
+    return _of_each_kind(fitted_as, facts, home), fitted_as, left_out
 
 
 def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | None = None) -> str | None:
@@ -86,9 +154,9 @@ def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | No
     return None if facts is None or machine.has_context(device) else machine.unsupported(facts)
 
 
-def lacks(device: str, trace: Trace) -> str | None:
+def missing_dtype(device: str, trace: Trace) -> str | None:
     """Why a kind of device cannot run a step that needs a dtype it does not have; None where it can."""
-    missing = _LACKS.get(machine.split_device(device)[0])
+    missing = _MISSING.get(machine.split_device(device)[0])
     if missing is None:
         return None
     kept = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
@@ -120,12 +188,6 @@ def _of_each_kind(found: Mapping[str, str], facts: Mapping[str, Mapping[str, Any
     return [of_twins(twins, home) for twins in kinds]
 
 
-def _fitted_as(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> str | None:
-    """The name under which a profile has the fit of a device of this machine, or of its twin; None without one."""
-    calibrated = profile.devices()
-    return next((name for name in _named(device, profile, facts) if name in calibrated), None)
-
-
 def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> list[str]:
     """What a profile may call a device of this machine: its own name first, then those of its twins.
 
@@ -146,3 +208,171 @@ def _facts() -> dict[str, dict[str, Any]]:
 def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
     known = ", ".join(calibrated) or "none"
     return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")
+
+
+def _accelerator(profile: Profile) -> str:
+    """The first accelerator of a profile."""
+    accelerator = next((name for name in profile.devices() if name != "cpu"), None)
+    if accelerator is None:
+        raise ProfileError(f"profile {profile.name!r} has no accelerator (calibrated: {', '.join(profile.devices())})")
+    return accelerator
+
+
+def _elsewhere(device: str, profile: Profile, label: str) -> str:
+    """What a device of another machine's profile is called: ``cuda@label``; of the catalog's GPUs ``cuda@Tesla T4``."""
+    fit = profile.fit(device, profiles.default_threads(profile))
+    published = fit.gpu and (fit.estimated or not fit.families)
+    return f"{device}@{without_maker(fit.gpu) if published else label}"
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """The name, a number behind it where it is taken."""
+    numbered = (f"{name} ({number})" for number in itertools.count(2))
+    return next(each for each in itertools.chain((name,), numbered) if each not in taken)
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
+    paths = [Path(name.removesuffix(".json") or "profile") for name in names]
+    parts = [path.parts[bool(path.anchor) :] for path in paths]
+    return ["/".join(_distinct_end(own, parts)) for own in parts]
+
+
+def _distinct_end(own: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    ends = (own[-length:] for length in range(1, len(own)))
+    return next((end for end in ends if sum(other[-len(end) :] == end for other in others) == 1), own)
+
+
+def without_maker(gpu: str) -> str:
+    """A GPU's name as people say it: ``RTX 4090``, not ``NVIDIA GeForce RTX 4090``."""
+    return _MAKER.sub("", gpu)
+
+
+def unusual_settings() -> tuple[str, ...]:
+    """The switches that are not as torch sets them, and change which kernels run."""
+    cudnn = torch.backends.cudnn
+    matmul, convolution, recurrent = machine.tf32()
+    found = {
+        "tf32 in matmul": matmul,
+        "no tf32 in convolutions": not convolution,
+        "no tf32 in recurrent layers": not recurrent,
+        "no cudnn": not cudnn.enabled,
+        "cudnn.benchmark": cudnn.benchmark,
+        "cudnn.deterministic": cudnn.deterministic,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+    return tuple(name for name, is_so in found.items() if is_so)
+
+
+def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
+    """What a reader should know where a switch makes a prediction less sure."""
+    found: list[str] = []
+    cudnn = torch.backends.cudnn
+    then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
+    if "cpu" in devices and "medium" in (then, now) and then != now:
+        found.append(
+            f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
+            "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
+        )
+    if any(machine.split_device(device)[0] == "cuda" for device in devices):
+        if not cudnn.enabled:
+            found.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
+        elif cudnn.benchmark:
+            found.append(
+                "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
+                "shape takes longer"
+            )
+        elif cudnn.deterministic:
+            found.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
+    if torch.are_deterministic_algorithms_enabled():
+        found.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
+    return tuple(found)
+
+
+def home(modules: Sequence[nn.Module]) -> str:
+    """The one device that all weights are on, as profiles name it; the CPU where they differ, or are nowhere yet."""
+    device = only_device(modules)
+    return "cpu" if device is None or device.type == "meta" else machine.normal_device(str(device))
+
+
+def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
+    """Where a workload is; ``fitted_as`` are the names that a profile has for the devices compared."""
+    by_device: Counter[torch.device] = Counter()
+    for tensor in {id(tensor): tensor for tensor in _held(workload)}.values():
+        by_device[tensor.device] += tensor.numel() * tensor.element_size()
+    held: Counter[str] = Counter()
+    for device, size in by_device.items():
+        held[machine.normal_device(str(device))] += size
+    return Residence(home=home(workload.modules), held=held, fitted_as=fitted_as)
+
+
+def _held(workload: Workload) -> Iterator[Tensor]:
+    """Every tensor that is there between two steps, and that the steps use."""
+    training = workload.mode == "train"
+    for module in workload.modules:
+        for parameter in module.parameters():
+            if not is_lazy(parameter):
+                yield parameter
+            if training and parameter.grad is not None:
+                yield parameter.grad
+        yield from (buffer for buffer in module.buffers() if not is_lazy(buffer))
+    if training and isinstance(workload.optimizer, torch.optim.Optimizer):
+        yield from tensors(dict(workload.optimizer.state))
+
+
+def movable_devices(
+    modules: Sequence[nn.Module], devices: Sequence[str] | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The devices to choose from, and why they are fewer: a model that must not be moved has only its own.
+
+    Unless others were asked for: then the script knows what it does.
+    """
+    bound = anchor(modules)
+    if bound is None or (devices is not None and bound[0] not in devices):
+        return None if devices is None else tuple(devices), ()
+    return (bound[0],), (f"not to be moved: {bound[1]}",)
+
+
+def conventional(
+    workload: Workload, devices: Sequence[str] | None, why: str, profile: Profile | None = None
+) -> Decision:
+    """The rule of every training script: an accelerator if there is one and the model fits in its free memory.
+
+    One that cannot be used, by ``profile`` or by its version, is none. Creates no context: where only that could tell
+    what is free, the move will.
+    """
+    devices, bound = movable_devices(workload.modules, devices)
+    available = tuple(devices) if devices is not None else machine.available_devices()
+    threads = torch.get_num_threads()
+    if bound:
+        return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
+    needed = rough_memory(workload)
+    where = residence(workload, {})
+    rule = "no accelerator is present"
+    for name in _usual_first(available, where.home):
+        refused = unusable(name, profile)
+        if refused is not None:
+            rule = f"{name} cannot be used: {refused}"
+            continue
+        free = machine.known_free_memory(name)
+        if free is None or needed <= free + where.held.get(name, 0):
+            return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
+        rule = "the model does not fit on the accelerator"
+    device = "cpu" if "cpu" in available else available[0]
+    return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
+
+
+def rough_memory(workload: Workload) -> int:
+    """Bytes of parameters and buffers, four times over for training (gradients and two optimizer states)."""
+    held: dict[int, Tensor] = {}
+    for module in workload.modules:
+        held.update({id(t): t for t in (*module.parameters(), *module.buffers()) if not is_lazy(t)})
+    size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+    return size * (4 if workload.mode == "train" else 1)
+
+
+def _usual_first(available: Sequence[str], home: str) -> list[str]:
+    """The accelerators: the one that the model is on, then the one that the process has set as its current device."""
+    accelerators = [name for name in available if name != "cpu"]
+    current = [name for name in accelerators if name == machine.current_device(machine.split_device(name)[0])]
+    return list(dict.fromkeys([*(name for name in accelerators if name == home), *current, *accelerators]))

@@ -1,264 +1,359 @@
-"""Which devices are compared, where the workload is now, and the prediction for each of them."""
+"""The comparison that all answers rest on: the parts of a workload, each traced once, priced on every candidate.
+
+A step is a job of one part. ``choose`` moves to the best row of the table, ``explain`` tells it, a fleet sorts it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import re
-from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import NamedTuple
+import contextlib
+import hashlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.parameter import is_lazy
+from torch import nn
 
-from placer import machine
+from placer import machine, tracing
 from placer import profile as profiles
 from placer.decision import threads as thread_counts
-from placer.decision.candidates import candidates, lacks
-from placer.decision.objective import TIME, Objective
-from placer.decision.split import accelerators_of, split_predictions
+from placer.decision.candidates import Candidate, Candidates, missing_dtype, residence, unusual_settings
+from placer.decision.decision import Decision, decide
+from placer.decision.objective import JOB, STEP, TIME, Objective, Unit, counted_seconds
 from placer.decision.threads import ThreadOption
-from placer.errors import ProfileError
-from placer.nest import tensors
-from placer.placement import only_device
-from placer.pricing import Prediction, Residence, predict
+from placer.errors import PlacerError, TraceError, first_line
+from placer.pricing import Cost, Prediction, Residence, predict, weakest
 from placer.profile import Profile
-from placer.tracing import Trace
-from placer.workload import Workload
+from placer.tracing import OpCall, Trace
+from placer.workload import Job, Part, Workload, describe_workload
 
 
-def unusual_settings() -> tuple[str, ...]:
-    """The switches that are not as torch sets them, and change which kernels run."""
-    cudnn = torch.backends.cudnn
-    matmul, convolution, recurrent = machine.tf32()
-    found = {
-        "tf32 in matmul": matmul,
-        "no tf32 in convolutions": not convolution,
-        "no tf32 in recurrent layers": not recurrent,
-        "no cudnn": not cudnn.enabled,
-        "cudnn.benchmark": cudnn.benchmark,
-        "cudnn.deterministic": cudnn.deterministic,
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-    }
-    return tuple(name for name, is_so in found.items() if is_so)
+@dataclass(frozen=True)
+class TracedPart:
+    """One kind of step: what it is called, how often it runs, and its ops. ``model`` is equal where weights are shared.
 
-
-def setting_notes(profile: Profile, devices: Sequence[str]) -> tuple[str, ...]:
-    """What a reader should know where a switch makes a prediction less sure."""
-    said: list[str] = []
-    cudnn = torch.backends.cudnn
-    then, now = profile.fingerprint.get("matmul_precision"), machine.matmul_precision()
-    if "cpu" in devices and "medium" in (then, now) and then != now:
-        said.append(
-            f"the CPU was calibrated with float32 matmul precision {then!r} and is now asked with {now!r}: a CPU with "
-            "bfloat16 instructions multiplies faster with 'medium', which is not predicted"
-        )
-    if any(machine.split_device(device)[0] == "cuda" for device in devices):
-        if not cudnn.enabled:
-            said.append("cuDNN is off: convolutions and recurrent layers take longer on cuda than predicted")
-        elif cudnn.benchmark:
-            said.append(
-                "cudnn.benchmark is on: convolutions on cuda may take less than predicted, and the first call of each "
-                "shape takes longer"
-            )
-        elif cudnn.deterministic:
-            said.append("cudnn.deterministic is on: convolutions on cuda may take longer than predicted")
-    if torch.are_deterministic_algorithms_enabled():
-        said.append("deterministic algorithms are on: gathers, scatters and their gradients may take longer than said")
-    return tuple(said)
-
-
-def home(workload: Workload) -> str:
-    """The one device that all weights of a workload are on; the CPU where they differ, or are nowhere yet."""
-    return device_name(only_device(workload.modules))
-
-
-def device_name(device: torch.device | None) -> str:
-    """A device as profiles name it; the CPU for none, and for tensors without memory."""
-    return "cpu" if device is None or device.type == "meta" else machine.normal_device(str(device))
-
-
-def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
-    """Where a workload is; ``fitted_as`` are the names that a profile has for the devices compared."""
-    by_device: Counter[torch.device] = Counter()
-    for tensor in {id(tensor): tensor for tensor in _held(workload)}.values():
-        by_device[tensor.device] += tensor.numel() * tensor.element_size()
-    held: Counter[str] = Counter()
-    for device, size in by_device.items():
-        held[machine.normal_device(str(device))] += size
-    return Residence(home=home(workload), held=held, fitted_as=fitted_as)
-
-
-def _held(workload: Workload) -> Iterator[Tensor]:
-    """Every tensor that is there between two steps, and that the steps use."""
-    training = workload.mode == "train"
-    for module in workload.modules:
-        for parameter in module.parameters():
-            if not is_lazy(parameter):
-                yield parameter
-            if training and parameter.grad is not None:
-                yield parameter.grad
-        yield from (buffer for buffer in module.buffers() if not is_lazy(buffer))
-    if training and isinstance(workload.optimizer, torch.optim.Optimizer):
-        yield from tensors(dict(workload.optimizer.state))
-
-
-#: What a GPU's name begins with that its reader does not need.
-_MAKER = re.compile(r"^(?:NVIDIA|AMD|Intel|Apple)(?:\(R\))? (?:GeForce )?")
-
-
-class Prices(NamedTuple):
-    """A prediction per device, and the numbers of CPU threads that were compared (none unless that was asked for)."""
-
-    predictions: dict[str, Prediction]
-    tried: tuple[ThreadOption, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """What is compared: devices of a profile, and those of other machines beside them.
-
-    ``what_if`` adds its accelerator, ``beside`` are profiles of which every device is added. ``notes`` tell a reader
-    why it is these. ``fitted_as`` and ``left_out`` are those of ``Candidates``. ``here``: the devices are this
-    machine's. ``objective`` is what makes one the best.
+    ``movable`` tells that a copy of its model can run it, so that it may run elsewhere than where the model is.
     """
 
-    profile: Profile
-    devices: tuple[str, ...]
-    threads: str = "keep"
-    what_if: Profile | None = None
-    beside: tuple[Profile, ...] = ()
+    name: str
+    count: float
+    workload: Workload
+    trace: Trace
+    model: int = 0
+    movable: bool = False
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A step or a job, traced: what does not depend on where it runs. ``repeats`` is how often it runs (None: long)."""
+
+    parts: tuple[TracedPart, ...]
+    repeats: int | None
+    unit: Unit
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PricedPart:
+    """A part by device; holds no reference to the model. ``key`` names its step in the history."""
+
+    name: str
+    count: float
+    predictions: Mapping[str, Prediction]
+    facts: Mapping[str, Any]
+    model: int = 0
+    movable: bool = False
+    key: str = ""
     notes: tuple[str, ...] = ()
-    fitted_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    here: bool = True
+
+    @property
+    def trains(self) -> bool:
+        return any(found.priced.trace.mode == "train" for found in self.predictions.values())
+
+
+@dataclass(frozen=True)
+class Table:
+    """A step or a job by device: ``costs`` of the whole, and the ``parts`` they add up from.
+
+    ``profile`` is the one that is compared with. ``thread_options`` are the numbers of CPU threads that were compared,
+    none unless that was asked for. ``left_out`` says which devices cannot be used, ``occupied`` which ones other jobs
+    keep busy, and ``real`` where real step times took the place of predicted ones; ``measured``: they were taken now.
+    """
+
+    parts: tuple[PricedPart, ...]
+    costs: Mapping[str, Cost]
+    profile: Profile
+    facts: Mapping[str, Any]
+    repeats: int | None = None
+    unit: Unit = STEP
     objective: Objective = TIME
+    notes: tuple[str, ...] = ()
+    thread_options: tuple[ThreadOption, ...] = ()
+    left_out: tuple[str, ...] = ()
+    occupied: tuple[str, ...] = ()
+    real: str = ""
+    measured: bool = False
 
-    def price(self, trace: Trace, workload: Workload) -> Prices:
-        """A prediction per device (see ``predict_all``). Raises ProfileError."""
-        where = residence(workload, self.fitted_as) if self.here else Residence(here=False)
-        able = tuple(name for name in self.devices if lacks(name, trace) is None)
-        predictions, tried = predict_all(trace, workload, self.profile, able or self.devices, self.threads, where)
-        accelerators = accelerators_of(predictions, self.profile, where)
-        threads = predictions["cpu"].threads if "cpu" in predictions else None
-        others = [(other, other.devices()) for other in self.beside]
-        if self.what_if is not None:
-            others.insert(0, (self.what_if, (_accelerator(self.what_if),)))
-        labels = _labels([other.name for other, _ in others])
-        for (other, names), label in zip(others, labels, strict=True):
-            found = _elsewhere(trace, workload, other, label, names, predictions)
-            accelerators += accelerators_of(found, other, Residence(here=False))
-            predictions.update(found)
-        if workload.on_cpu:
-            predictions.update(split_predictions(trace, workload, accelerators, self.profile, threads, where))
-        return Prices(predictions, tried)
+    def with_parts(self, parts: Sequence[PricedPart]) -> Table:
+        """The same of parts with other predictions."""
+        return replace(self, parts=tuple(parts), costs=whole(parts, self.unit, self.repeats))
 
-    def without(self, trace: Trace) -> dict[str, str]:
-        """The devices that are left out for this trace, and why."""
-        lacking = {name: why for name in self.devices if (why := lacks(name, trace)) is not None}
-        return {**self.left_out, **(lacking if len(lacking) < len(self.devices) else {})}
+    def alone(self, part: PricedPart) -> Table:
+        """The table of one part, as of a long run of its steps."""
+        return replace(self, parts=(part,), costs=part.predictions, facts=part.facts, repeats=None, unit=STEP)
 
-
-def compare(
-    profile: Profile,
-    *,
-    devices: Sequence[str] | None,
-    threads: str = "keep",
-    what_if: Profile | None = None,
-    beside: tuple[Profile, ...] = (),
-    here: bool = True,
-    home: str = "cpu",
-    notes: tuple[str, ...] = (),
-    objective: Objective = TIME,
-) -> Comparison:
-    """The comparison that was asked for, of a model that is on ``home``.
-
-    Raises ProfileError for a device that was never calibrated.
-    """
-    found = candidates(devices, profile, here=here, home=home)
-    said = (*notes, *setting_notes(profile, found.devices), *found.notes) if here else notes
-    return Comparison(
-        profile, found.devices, threads, what_if, beside, said, fitted_as=found.fitted_as, left_out=found.left_out,
-        here=here, objective=objective,
-    )
+    def decide(self) -> Decision:
+        """The device that is the best for the whole, and why."""
+        found = decide(self.costs, self.repeats, self.objective, self.unit)
+        reason = found.reason
+        if self.thread_options and found.device == "cpu":
+            reason += thread_counts.reason(found.threads, self.thread_options)
+        if self.real:
+            reason += f" ({self.real})"
+        reason = "; ".join((reason, *self.left_out, *self.occupied))
+        return replace(found, thread_options=self.thread_options, reason=reason)
 
 
-def predict_all(
-    trace: Trace, workload: Workload, profile: Profile, devices: Sequence[str], threads: str,
-    where: Residence | None = None,
-) -> Prices:  # fmt: skip
-    """A prediction per device, the CPU's with the number of threads it will run with; and the numbers compared.
-
-    With ``threads="tune"`` these are the calibrated ones and the one the process has, else none.
-    """
-    here = profile.fingerprint.get("cpu") == machine.cpu_model()
-    now = torch.get_num_threads() if here else profiles.default_threads(profile)
-    asked = partial(predict, trace, profile, data=workload.data, steps=workload.steps, residence=where,
-                    loading=workload.loading)  # fmt: skip
-    found = asked(devices=devices, threads=now)
-    if "cpu" not in found:
-        return Prices(found, ())
-    if here:
-        # Priced at the nearest calibrated count, but this is the one it would run with.
-        found["cpu"] = dataclasses.replace(found["cpu"], threads=torch.get_num_threads())
-    if threads != "tune":
-        return Prices(found, ())
-    current = found["cpu"].threads
-    tried = {current: found["cpu"]}
-    for count in profile.threads("cpu"):
-        if count not in tried:
-            tried[count] = asked(devices=("cpu",), threads=count)["cpu"]
-    best = thread_counts.best_count({count: p.step_seconds for count, p in tried.items()}, current)
-    found["cpu"] = tried[best]
-    return Prices(found, thread_counts.options(tried, current))
+def trace_parts(what: Workload | Job) -> Traced:
+    """Trace every step of a workload or a job. Raises TraceError, which names the part."""
+    if isinstance(what, Workload):
+        trace = tracing.trace(what)
+        return traced_step(what, trace)
+    models = shared_models(what.parts)
+    found: list[TracedPart] = []
+    for part, model in zip(what.parts, models, strict=True):
+        try:
+            trace = tracing.trace(part.workload)
+        except TraceError as error:
+            raise TraceError(f"part {part.name!r}: {error}") from error
+        movable = isinstance(part.workload.target, nn.Module)
+        found.append(TracedPart(part.name, part.count, part.workload, trace, model, movable))
+    facts: dict[str, Any] = {
+        "target": "job",
+        "mode": "train" if any(part.trace.mode == "train" for part in found) else "infer",
+        "inputs": [],
+        "optimizer": None,
+        "steps": what.repeats,
+        "parts": {part.name: part.count for part in found},
+        "op_calls": round(sum(part.count * len(part.trace.calls) for part in found)),
+    }
+    return Traced(tuple(found), what.repeats, JOB, facts)
 
 
-def _accelerator(profile: Profile) -> str:
-    """The first accelerator of a profile."""
-    accelerator = next((name for name in profile.devices() if name != "cpu"), None)
-    if accelerator is None:
-        raise ProfileError(f"profile {profile.name!r} has no accelerator (calibrated: {', '.join(profile.devices())})")
-    return accelerator
+def traced_step(workload: Workload, trace: Trace) -> Traced:
+    """A single step that was traced."""
+    return Traced((TracedPart("", 1, workload, trace),), workload.steps, STEP, described(workload, trace))
 
 
-def _elsewhere(
-    trace: Trace, workload: Workload, profile: Profile, label: str, devices: Sequence[str], taken: Container[str]
-) -> dict[str, Prediction]:
-    """Devices of another machine's profile, named ``cuda@label``; of the catalog's GPUs, ``cuda@Tesla T4``.
-
-    Where such a name is ``taken``, a number follows it.
-    """
-    found = predict(
-        trace, profile, devices=devices, threads=profiles.default_threads(profile), data=workload.data,
-        steps=workload.steps, residence=Residence(here=False), loading=workload.loading,
+def compare(traced: Traced, candidates: Candidates, objective: Objective = TIME) -> Table:
+    """Price all parts on every candidate that can run them. Raises ProfileError."""
+    reasons = {each.name: missing(traced, each.device) for each in candidates.each}
+    lacking = {name: why for name, why in reasons.items() if why is not None}
+    able = [each for each in candidates.each if each.name not in lacking]
+    if not able:
+        able, lacking = list(candidates.each), {}
+    options: tuple[ThreadOption, ...] = ()
+    priced: list[PricedPart] = []
+    for part in traced.parts:
+        where = residence(part.workload, candidates.fitted_as)
+        predictions: dict[str, Prediction] = {}
+        for each in able:
+            predictions[each.name], tried = _with_best_threads(part, each, where)
+            options = tried or options
+        priced.append(PricedPart(
+            part.name, part.count, predictions, described(part.workload, part.trace), part.model, part.movable,
+            workload_key(part.trace, part.workload),
+        ))  # fmt: skip
+    costs = whole(priced, traced.unit, traced.repeats)
+    left_out = {**candidates.left_out, **lacking}
+    told = tuple(f"{name} is left out: {why}" for name, why in left_out.items())
+    origins = (origin(name, found, candidates.profile) for name, found in priced[0].predictions.items())
+    return Table(
+        tuple(priced), costs, candidates.profile, traced.facts, traced.repeats, traced.unit, objective,
+        notes=(*candidates.notes, *told, *filter(None, origins), *profiles.notes(candidates.profile)),
+        thread_options=options, left_out=told,
     )  # fmt: skip
-    named: dict[str, Prediction] = {}
-    for device, prediction in found.items():
-        fit = prediction.priced.fit
-        gpu = fit.gpu if fit is not None and prediction.provenance != "calibrated" else ""
-        own = f"{device}@{without_maker(gpu) or label}"
-        numbered = (f"{own} ({number})" for number in itertools.count(2))
-        name = next(name for name in itertools.chain((own,), numbered) if name not in taken)
-        named[name] = dataclasses.replace(prediction, device=name)
-    return named
 
 
-def _labels(names: Sequence[str]) -> list[str]:
-    """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
-    paths = [Path(name.removesuffix(".json") or "profile") for name in names]
-    parts = [path.parts[bool(path.anchor) :] for path in paths]
-    return ["/".join(_distinct_end(own, parts)) for own in parts]
+def missing(traced: Traced, device: str) -> str | None:
+    """Why a device cannot run all parts; None where it can."""
+    return next((why for part in traced.parts if (why := missing_dtype(device, part.trace)) is not None), None)
 
 
-def _distinct_end(own: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    ends = (own[-length:] for length in range(1, len(own)))
-    return next((end for end in ends if sum(other[-len(end) :] == end for other in others) == 1), own)
+def price(part: TracedPart, candidate: Candidate, where: Residence | None = None, threads: int = 0) -> Prediction:
+    """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
+    found = predict(
+        part.trace, candidate.profile, devices=(candidate.device,), threads=threads or candidate.threads,
+        data=part.workload.data, steps=part.workload.steps,
+        residence=where if candidate.here else Residence(here=False), loading=part.workload.loading,
+    )[candidate.device]  # fmt: skip
+    # Priced at the nearest calibrated number of threads, but this is the one it would run with.
+    own = None if threads else candidate.process_threads
+    return replace(found, device=candidate.name, threads=found.threads if own is None else own)
 
 
-def without_maker(gpu: str) -> str:
-    """A GPU's name as people say it: ``RTX 4090``, not ``NVIDIA GeForce RTX 4090``."""
-    return _MAKER.sub("", gpu)
+def _with_best_threads(
+    part: TracedPart, candidate: Candidate, where: Residence
+) -> tuple[Prediction, tuple[ThreadOption, ...]]:
+    """A part on a candidate with the best of the numbers of threads that it tries, and all of those."""
+    found = price(part, candidate, where)
+    if not candidate.tried:
+        return found, ()
+    current = found.threads
+    tried = {current: found}
+    for count in candidate.tried:
+        if count not in tried:
+            tried[count] = price(part, candidate, where, count)
+    best = thread_counts.best_count({count: p.step_seconds for count, p in tried.items()}, current)
+    return tried[best], thread_counts.options(tried, current)
+
+
+def whole(parts: Sequence[PricedPart], unit: Unit, repeats: int | None) -> Mapping[str, Cost]:
+    """What the whole takes on each device: of a step its predictions, of a job the totals of its parts."""
+    if unit is not JOB:
+        return parts[0].predictions
+    found = {}
+    for name, first in parts[0].predictions.items():
+        rows = [(part.count, part.predictions[name]) for part in parts]
+        found[name] = total(name, first.threads, rows, models=[part.model for part in parts], repeats=repeats)
+    return found
+
+
+def total(
+    device: str, threads: int, parts: Sequence[tuple[float, Prediction]], *, models: Sequence[Hashable] = (),
+    repeats: int | None = None,
+) -> Cost:  # fmt: skip
+    """The sum of ``parts``, pairs of how often a step runs and the step.
+
+    Errors of the parts are taken to go the same way, which gives the widest interval: the ends of the 90 % intervals
+    are added up. ``models`` tells which parts share their weights (those of equal entries; none given: all do). Parts
+    share the context and the libraries, and those of one model its weights and its memory: the largest counts. Memory
+    and weights of several models are added up. The whole is bounded by what bounds its longest part, and draws the mean
+    power of its parts. ``repeats`` is how often the whole runs. Raises ValueError without parts.
+    """
+    if not parts:
+        raise ValueError("a total needs at least one part")
+    _, longest = max(parts, key=lambda part: part[0] * part[1].step_seconds)
+    components: dict[str, float] = {}
+    for count, step in parts:
+        for name, seconds in step.components.items():
+            components[name] = components.get(name, 0.0) + count * seconds
+    model_of = list(models) or [None] * len(parts)
+    needed, weights, shared = dict.fromkeys(model_of, 0), dict.fromkeys(model_of, 0.0), dict[str, float]()
+    for model, (_, step) in zip(model_of, parts, strict=True):
+        needed[model] = max(needed[model], step.peak_memory_bytes)
+        weights[model] = max(weights[model], step.one_time.get("weights", 0.0))
+        for name, seconds in step.one_time.items():
+            shared[name] = max(shared.get(name, 0.0), seconds)
+    if any(weights.values()):
+        shared["weights"] = sum(weights.values())
+    if "compilation" in shared:  # each part is a graph of its own
+        shared["compilation"] = sum(step.one_time.get("compilation", 0.0) for _, step in parts)
+    available = [step.available_memory_bytes for _, step in parts if step.available_memory_bytes is not None]
+    room = max(available, default=None)
+    seconds = sum(count * step.step_seconds for count, step in parts)
+    covered = sum(count * step.step_seconds * step.coverage for count, step in parts)
+    joules = [count * step.step_seconds * step.watts for count, step in parts if step.watts is not None]
+    found = Cost(
+        device=device,
+        threads=threads,
+        step_seconds=seconds,
+        low=sum(count * step.low for count, step in parts),
+        high=sum(count * step.high for count, step in parts),
+        one_time_seconds=sum(shared.values()),
+        total_seconds=None,
+        components=components,
+        peak_memory_bytes=sum(needed.values()),
+        available_memory_bytes=room,
+        fits=all(step.fits for _, step in parts) and (room is None or sum(needed.values()) <= room),
+        coverage=covered / seconds if seconds else 1.0,
+        provenance=weakest(step.provenance for _, step in parts),
+        one_time=shared,
+        bounded_by=longest.bounded_by,
+        watts=sum(joules) / seconds if seconds and len(joules) == len(parts) else None,
+    )
+    return found if repeats is None else replace(found, total_seconds=counted_seconds(found, repeats))
+
+
+def shared_models(parts: Sequence[Part]) -> tuple[int, ...]:
+    """A number for each part, equal for those that share a parameter or a buffer, directly or by way of others."""
+    held = [
+        {id(tensor) for module in part.workload.modules for tensor in (*module.parameters(), *module.buffers())}
+        for part in parts
+    ]
+    groups = list(range(len(parts)))
+    for later, own in enumerate(held):
+        for earlier in range(later):
+            if own & held[earlier] and groups[earlier] != groups[later]:
+                kept, gone = groups[earlier], groups[later]
+                groups = [kept if group == gone else group for group in groups]
+    return tuple(groups)
+
+
+def origin(name: str, prediction: Prediction, profile: Profile) -> str:
+    """Where the numbers of a device come from, if not from a calibration of this machine; else "".
+
+    ``profile`` is the one that is compared with.
+    """
+    fit = prediction.priced.fit
+    if fit is None or prediction.provenance == "calibrated":
+        return f"{name} is not on this machine: its numbers were measured elsewhere" if "@" in name else ""
+    if not fit.gpu:
+        return f"{name}: from the measurements of another CPU ({fit.reference}), scaled to this one (no calibration)"
+    own = profile.name == str(profiles.default_path()) and profile.fingerprint.get("cpu") == fit.reference
+    calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
+    if profile.estimated:
+        calibration = "this machine's estimate"
+    host = f"host speed from {calibration}" if fit.reference else "host speed as usual in published measurements"
+    published = prediction.provenance == "published"
+    source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"
+    return f"{fit.gpu}: {source} (no calibration); {host}"
+
+
+def described(workload: Workload, trace: Trace) -> dict[str, Any]:
+    """A traced workload as plain values, for explanations and the history."""
+    facts = {**describe_workload(workload), "mode": trace.mode}
+    if workload.is_step_function:  # what it is shows when it runs
+        facts["optimizer"] = trace.optimizer.lower() if trace.optimizer else None
+    elif trace.mode == "infer":
+        facts["optimizer"] = facts["loss"] = None
+    return {**facts, "parameters": sum(p.numel for p in trace.parameters), "op_calls": len(trace.calls)}
+
+
+@contextlib.contextmanager
+def only_placer_errors() -> Iterator[None]:
+    """The boundary of "choose never breaks a training script": pricing sees ops nobody foresaw.
+
+    What it raises must end in a warning, not in a crash.
+    """
+    try:
+        yield
+    except PlacerError:
+        raise
+    except Exception as error:
+        raise PlacerError(f"pricing failed with {type(error).__name__}: {first_line(error)}") from error
+
+
+def workload_key(trace: Trace, workload: Workload) -> str:
+    """Equal, in every process on this machine, for steps of the same ops on the same kinds of tensors.
+
+    Another version of torch is another key, as its steps may take another time.
+    """
+    digest = hashlib.sha256()
+    facts = (
+        machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
+        workload.data, str(workload.autocast), trace.module_calls, *unusual_settings(),
+        *filter(None, (workload.loading, workload.loop_calls, trace.compiled)),
+    )  # fmt: skip
+    digest.update(repr(facts).encode())
+    for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
+        inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
+        shown = {number: f"{s.shape}{s.stride}{s.dtype}" for number, s in inputs.items()}
+        lines = (f"{c.op}{c.phase}{_given(c, trace)}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in calls)
+        digest.update("".join(lines).encode())
+    return digest.hexdigest()[:32]
+
+
+def _given(call: OpCall, trace: Trace) -> tuple[Hashable, ...]:
+    """The arguments of a call; of a step that ran, without numbers that its values may have given."""
+    return tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args

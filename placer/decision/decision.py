@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placer.decision.objective import EQUAL, STEP, TIE, TIME, Objective, Timed, Unit, counted_seconds, is_cpu
+from placer.decision.objective import EQUAL, STEP, TIE, TIME, Objective, Unit, counted_seconds, is_cpu
 from placer.decision.threads import ThreadOption
+from placer.pricing import Cost
 from placer.units import format_bytes, format_count, format_seconds
 
 #: Differences below this share are none: predictions are not that exact.
@@ -67,7 +68,7 @@ def trade(other: Point, chosen: Point) -> str:
 
 
 def reason(
-    chosen: Timed, best_other: Timed | None, predictions: Mapping[str, Timed], steps: int | None, tie: str = "",
+    chosen: Cost, best_other: Cost | None, predictions: Mapping[str, Cost], steps: int | None, tie: str = "",
     objective: Objective = TIME, unit: Unit = STEP,
 ) -> str:  # fmt: skip
     """The times that decided it, and what bounds each of the two; memory or one-time costs where those decided it.
@@ -104,7 +105,7 @@ def reason(
     )
 
 
-def point(prediction: Timed, steps: int | None, objective: Objective) -> Point:
+def point(prediction: Cost, steps: int | None, objective: Objective) -> Point:
     """What a device takes of time, and of money and energy where that is known and counts; of a step, or of all."""
     seconds, hourly = counted_seconds(prediction, steps), objective.dollars_per_hour(prediction)
     watts = objective.watts_of(prediction) if objective.name == "energy" else None
@@ -115,7 +116,7 @@ def point(prediction: Timed, steps: int | None, objective: Objective) -> Point:
 
 
 def what_tips_it(
-    chosen: Timed, other: Timed, steps: int | None, break_even: int | None, unit: Unit = STEP
+    chosen: Cost, other: Cost, steps: int | None, break_even: int | None, unit: Unit = STEP
 ) -> str:
     """What would favour the accelerator of two devices that are about the same, as far as its times tell; else "".
 
@@ -139,7 +140,7 @@ def what_tips_it(
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "most sparing"}
 
 
-def _amounts(chosen: Timed, other: Timed, steps: int | None, objective: Objective, unit: Unit) -> str:
+def _amounts(chosen: Cost, other: Cost, steps: int | None, objective: Objective, unit: Unit) -> str:
     """What both cost, and what the other one gives for it."""
     here, there = (objective.amount(objective.counted(p, steps), steps) for p in (chosen, other))
     traded = trade(point(other, steps, objective), point(chosen, steps, objective))
@@ -147,14 +148,14 @@ def _amounts(chosen: Timed, other: Timed, steps: int | None, objective: Objectiv
     return f"{chosen.device}: {objective.spends(steps, unit)} {here} there and {there} on {other.device}{gives}"
 
 
-def _memory(prediction: Timed) -> str:
+def _memory(prediction: Cost) -> str:
     """What a workload needs of a device, and could have: what is free there, and what it holds already."""
     needed = f"it needs {format_bytes(prediction.peak_memory_bytes)} of memory"
     available = prediction.available_memory_bytes
     return needed if available is None else f"{needed} and can have {format_bytes(max(available, 0))}"
 
 
-def _one_time_matters(chosen: Timed, other: Timed, steps: int) -> bool:
+def _one_time_matters(chosen: Cost, other: Cost, steps: int) -> bool:
     """Whether the steps alone would not have decided it: they are equal, or shorter on the other device."""
     if other.step_seconds < chosen.step_seconds:
         return True
@@ -162,11 +163,11 @@ def _one_time_matters(chosen: Timed, other: Timed, steps: int) -> bool:
     return same and counted_seconds(chosen, steps) < counted_seconds(other, steps)
 
 
-def _totals(chosen: Timed, other: Timed, steps: int, unit: Unit) -> str:
-    def total(prediction: Timed) -> str:
+def _totals(chosen: Cost, other: Cost, steps: int, unit: Unit) -> str:
+    def total(prediction: Cost) -> str:
         return format_seconds(counted_seconds(prediction, steps))
 
-    def start(prediction: Timed) -> str:
+    def start(prediction: Cost) -> str:
         once = prediction.one_time_seconds
         return f" ({format_seconds(once)} of it to start)" if once else ""
 
@@ -176,13 +177,13 @@ def _totals(chosen: Timed, other: Timed, steps: int, unit: Unit) -> str:
     )
 
 
-def _times(prediction: Timed, steps: int | None, unit: Unit) -> str:
+def _times(prediction: Cost, steps: int | None, unit: Unit) -> str:
     if steps is None:
         return f"{format_seconds(prediction.step_seconds)} {unit.each}"
     return f"{format_seconds(counted_seconds(prediction, steps))} in all"
 
 
-def _bound(prediction: Timed) -> str:
+def _bound(prediction: Cost) -> str:
     """What takes most of its step, in brackets; "" where that is not known."""
     return "" if prediction.bounded_by is None else f" (bounded by {prediction.bounded_by})"
 
@@ -232,7 +233,7 @@ class Decision:
 
 
 def decide(
-    predictions: Mapping[str, Timed], steps: int | None, objective: Objective = TIME, unit: Unit = STEP
+    predictions: Mapping[str, Cost], steps: int | None, objective: Objective = TIME, unit: Unit = STEP
 ) -> Decision:
     """Choose the device that takes the least for ``steps`` steps (None: a long run, so one step alone decides).
 
@@ -276,7 +277,7 @@ def decide(
 
 
 def probability_faster(
-    chosen: Timed, other: Timed, steps: int | None = None, objective: Objective = TIME
+    chosen: Cost, other: Cost, steps: int | None = None, objective: Objective = TIME
 ) -> float:
     """The probability that ``chosen`` takes less time than ``other``, each log-normal with the 90 % interval it states.
 
@@ -292,7 +293,7 @@ def probability_faster(
     return 0.5 * (1.0 + math.erf(gap / spread / math.sqrt(2.0)))
 
 
-def break_even_steps(accelerator: Timed, cpu: Timed, objective: Objective = TIME) -> int | None:
+def break_even_steps(accelerator: Cost, cpu: Cost, objective: Objective = TIME) -> int | None:
     """The first number of steps after which ``accelerator`` is ahead; None if it never is."""
     here, there = objective.per_second(accelerator), objective.per_second(cpu)
     saved = there * cpu.step_seconds - here * accelerator.step_seconds
@@ -304,7 +305,7 @@ def break_even_steps(accelerator: Timed, cpu: Timed, objective: Objective = TIME
     return math.floor(extra / saved) + 1
 
 
-def _sigma(prediction: Timed, steps: int | None) -> float:
+def _sigma(prediction: Cost, steps: int | None) -> float:
     """Standard deviation of the log of the time that counts."""
     if not 0.0 < prediction.low < prediction.high:
         return 0.0
@@ -319,14 +320,14 @@ def _log(amount: float) -> float:
     return math.log(max(amount, 1e-15))
 
 
-def _speedup(chosen: Timed, other: Timed, steps: int | None, objective: Objective) -> float | None:
+def _speedup(chosen: Cost, other: Cost, steps: int | None, objective: Objective) -> float | None:
     """What counts on ``other`` over that on ``chosen``."""
     amount = objective.counted(chosen, steps)
     return objective.counted(other, steps) / amount if amount > 0.0 else None
 
 
 def _break_even(
-    predictions: Mapping[str, Timed], chosen: Timed, best_other: Timed | None, objective: Objective
+    predictions: Mapping[str, Cost], chosen: Cost, best_other: Cost | None, objective: Objective
 ) -> int | None:
     """Of the CPU (the chosen one of several) and the accelerator that was chosen, or that came closest to it."""
     cpus = [p for name, p in predictions.items() if is_cpu(name) and p.fits]

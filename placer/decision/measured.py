@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median, quantiles
@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from placer import machine
 from placer.decision import history
-from placer.decision.decision import decide
-from placer.decision.plan import Plan, make_plan, only_placer_errors, said, with_occupied, with_threads
-from placer.decision.request import Request
+from placer.decision.comparison import Table
+from placer.decision.objective import JOB
 from placer.decision.threads import running_with
 from placer.errors import first_line
 from placer.nest import map_nest, tensors
@@ -254,55 +253,55 @@ def _summary(values: list[float]) -> Seen:
     return Seen(median(values), cuts[0], cuts[-1])
 
 
-def with_race(plan: Plan, workload: Workload, measure: str) -> Plan:
-    """The plan after timing the real step on the devices that compete; as it was if there is nothing to settle.
+def with_race(table: Table, workload: Workload, measure: str) -> Table:
+    """The table of a step after timing it on the devices that compete; as it was if there is nothing to settle.
 
     The same, with a note, where the copies that are timed would run what is the user's own, or cannot run.
     """
-    competing = {name: p for name, p in plan.predictions.items() if p.fits}
-    if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, plan.decision.device)):
-        return plan
+    (part,) = table.parts
+    competing = {name: p for name, p in part.predictions.items() if p.fits}
+    if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, table.decide().device)):
+        return table
     if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
-        return _untimed(plan, "a copy would have to be compiled again")
+        return _untimed(table, "a copy would have to be compiled again")
     if (function := shared_function(workload)) is not None:
-        return _untimed(plan, f"copies of the model would call {function} too")
+        return _untimed(table, f"copies of the model would call {function} too")
+    threads = part.predictions["cpu"].threads if "cpu" in part.predictions else torch.get_num_threads()
     try:
-        with _cpu_threads(plan.predictions):
+        with running_with(threads):
             results = race(workload, tuple(competing))
     except Exception as error:  # noqa: BLE001 - the user's code, on copies and on devices it was not written for
-        return _untimed(plan, f"{type(error).__name__}: {first_line(error)}")
+        return _untimed(table, f"{type(error).__name__}: {first_line(error)}")
     note = "step times were measured on this machine; what they are made of is predicted"
-    return replace(_corrected(plan, results, workload.steps, "measured", note), measured=True)
+    raced = replace(part, predictions=corrected(part.predictions, results, table.repeats), notes=(*part.notes, note))
+    return replace(table.with_parts([raced]), real="measured", measured=True)
 
 
-def _untimed(plan: Plan, why: str) -> Plan:
-    return replace(plan, notes=(*plan.notes, f"the real step was not timed: {why}"))
+def _untimed(table: Table, why: str) -> Table:
+    return replace(table, notes=(*table.notes, f"the real step was not timed: {why}"))
 
 
-def with_seen(plan: Plan, steps: int | None) -> Plan:
-    """The plan with what earlier runs recorded of its step, if they did.
+def with_seen(table: Table) -> Table:
+    """The table with what earlier runs recorded of its steps, if they did.
 
-    A plan that was measured stays as it is: its race was run on both sides, under equal conditions.
+    One that was measured stays as it is: its race was run on both sides, under equal conditions.
     """
-    seen = {} if plan.measured else lookup(plan.key, plan.predictions)
-    if not seen:
-        return plan
-    where = " and ".join(sorted(seen))
-    note = f"step times on {where} were seen in earlier runs; what they are made of is predicted"
-    return _corrected(plan, seen, steps, f"seen in earlier runs on {where}", note)
+    parts, seen_on = [], set[str]()
+    for part in () if table.measured else table.parts:
+        seen = lookup(part.key, part.predictions)
+        if seen:
+            seen_on |= set(seen)
+            note = f"step times on {_listed(seen)} were seen in earlier runs; what they are made of is predicted"
+            steps = None if table.unit is JOB else table.repeats
+            part = replace(part, predictions=corrected(part.predictions, seen, steps), notes=(*part.notes, note))
+        parts.append(part)
+    if not seen_on:
+        return table
+    return replace(table.with_parts(parts), real=f"seen in earlier runs on {_listed(seen_on)}")
 
 
-def _corrected(plan: Plan, seen: dict[str, Seen], steps: int | None, source: str, note: str) -> Plan:
-    predictions = corrected(plan.predictions, seen, steps)
-    decision = with_threads(decide(predictions, steps, plan.objective), plan.decision.thread_options)
-    return replace(
-        plan,
-        decision=said(
-            replace(decision, reason=f"{decision.reason} ({source})"), (*plan.left_out, *plan.occupied)
-        ),
-        predictions=predictions,
-        notes=(*plan.notes, note),
-    )
+def _listed(devices: Iterable[str]) -> str:
+    return " and ".join(sorted(devices))
 
 
 def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
@@ -312,18 +311,27 @@ def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
     return any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
 
 
-@contextlib.contextmanager
-def _cpu_threads(predictions: Mapping[str, Prediction]) -> Iterator[None]:
-    """The number of threads the CPU's prediction is for, restored afterwards."""
-    wanted = predictions["cpu"].threads if "cpu" in predictions else torch.get_num_threads()
-    with running_with(wanted):
-        yield
+#: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
+BUSY = 0.5
 
 
-def plan_for(request: Request) -> Plan:
-    """The plan for a request, with what is known of busy devices and of real step times. Raises PlacerError."""
-    workload = request.workload
-    with only_placer_errors():
-        plan = with_occupied(make_plan(workload, request.comparison()))
-        plan = plan if request.measure == "never" else with_race(plan, workload, request.measure)
-        return with_seen(plan, workload.steps)
+def occupied(devices: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for every accelerator that other processes keep busy, as far as that can be told without a context.
+
+    One that this process uses already is left out: its own work cannot be told from that of others.
+    """
+    found = []
+    for device in devices:
+        elsewhere = "@" in device  # of another machine
+        if elsewhere or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
+            continue
+        share = machine.utilization(device)
+        if share is not None and share >= BUSY:
+            found.append(f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free")
+    return tuple(found)
+
+
+def with_occupied(table: Table) -> Table:
+    """The table with what is occupied now."""
+    told = occupied(table.costs)
+    return replace(table, occupied=told, notes=(*table.notes, *told))

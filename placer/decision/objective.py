@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from placer.errors import PlacerError, UnknownGPU
-from placer.pricing import SPLIT_SUFFIX
+from placer.pricing import Cost
 from placer.profile import find_gpu
 from placer.units import format_count, format_dollars, format_joules, format_seconds
 from placer.workload import check_choice
@@ -20,40 +20,11 @@ EQUAL = 1e-9
 TIE = 0.10
 
 
-class Timed(Protocol):
-    """What a decision asks of a ``Prediction``, or of the row that an explanation keeps of one."""
-
-    @property
-    def device(self) -> str: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def step_seconds(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def one_time_seconds(self) -> float: ...
-    @property
-    def components(self) -> Mapping[str, float]: ...
-    @property
-    def peak_memory_bytes(self) -> int: ...
-    @property
-    def available_memory_bytes(self) -> int | None: ...
-    @property
-    def fits(self) -> bool: ...
-    @property
-    def bounded_by(self) -> str | None: ...
-    @property
-    def watts(self) -> float | None: ...
-
-
-def counted_seconds(prediction: Timed, steps: int | None) -> float:
+def counted_seconds(cost: Cost, steps: int | None) -> float:
     """The seconds that a choice compares: of one step in a long run, of the whole otherwise."""
     if steps is None:
-        return prediction.step_seconds
-    return prediction.one_time_seconds + steps * prediction.step_seconds
+        return cost.step_seconds
+    return cost.one_time_seconds + steps * cost.step_seconds
 
 
 def is_cpu(device: str) -> bool:
@@ -78,6 +49,8 @@ class Unit(NamedTuple):
 
 #: What predictions are of, as a rule.
 STEP = Unit()
+#: What they are of where a step is a whole job.
+JOB = Unit("the job", "a job", "repeat")
 
 
 @dataclass(frozen=True)
@@ -91,28 +64,33 @@ class Objective:
     price: tuple[tuple[str, float], ...] = ()
     watts: tuple[tuple[str, float], ...] = ()
 
-    def per_second(self, prediction: Timed) -> float:
+    def per_second(self, cost: Cost) -> float:
         """What a second on the prediction's device costs: 1, dollars, or joules.
 
         Raises PlacerError where the price or the power is not known.
         """
         if self.name == "time":
             return 1.0
-        found = self.dollars_per_hour(prediction) if self.name == "cost" else self.watts_of(prediction)
+        found = self.dollars_per_hour(cost) if self.name == "cost" else self.watts_of(cost)
         if found is None:
-            raise PlacerError(_unknown(self.name, prediction.device))
+            raise PlacerError(_unknown(self.name, cost.device))
         return found / _HOUR if self.name == "cost" else found
 
-    def counted(self, prediction: Timed, steps: int | None) -> float:
+    def counted(self, cost: Cost, steps: int | None) -> float:
         """What a choice compares: seconds, dollars or joules of one step in a long run, of the whole otherwise."""
-        return self.per_second(prediction) * counted_seconds(prediction, steps)
+        return self.per_second(cost) * counted_seconds(cost, steps)
 
-    def dollars_per_hour(self, prediction: Timed) -> float | None:
-        return _of_device(self.price, prediction.device)
+    def dollars_per_hour(self, cost: Cost) -> float | None:
+        return _of_device(self.price, cost.device)
 
-    def watts_of(self, prediction: Timed) -> float | None:
-        given = _of_device(self.watts, prediction.device)
-        return prediction.watts if given is None else given
+    def watts_of(self, cost: Cost) -> float | None:
+        given = _of_device(self.watts, cost.device)
+        return cost.watts if given is None else given
+
+    def told(self, cost: Cost) -> Cost:
+        """The cost without the prices of its ops, with the money and the power that the caller gave."""
+        known = {field.name: getattr(cost, field.name) for field in fields(Cost)}
+        return Cost(**{**known, "watts": self.watts_of(cost), "dollars_per_hour": self.dollars_per_hour(cost)})
 
     def amount(self, value: float, steps: int | None) -> str:
         """A counted value as people read it, after ``spends``."""
@@ -164,12 +142,11 @@ def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | Non
     """What was given for a device by its name, for another machine's by that machine's, or for its kind.
 
     ``cuda@Tesla T4`` is found under that name, under any that the catalog has for ``Tesla T4``, and under ``cuda``;
-    ``cuda:1`` also under ``cuda``; a device that shares the work with the CPU (``cuda:1+cpu``) also under its own name.
+    ``cuda:1`` also under ``cuda``.
     """
     known = dict(pairs)
-    alone = device.removesuffix(SPLIT_SUFFIX)
-    kind, _, machine = alone.partition("@")
-    for name in (device, alone, machine, *_aliases(known, machine), kind, kind.partition(":")[0]):
+    kind, _, machine = device.partition("@")
+    for name in (device, machine, *_aliases(known, machine), kind, kind.partition(":")[0]):
         if name and name in known:
             return known[name]
     return None

@@ -1,15 +1,18 @@
-"""What an Explanation holds: plain data, complete in itself, so that it can be stored, sent and rendered later."""
+"""The Explanation and the rows it is made of: plain data, complete in itself, to be stored and rendered later.
+
+Times are in seconds, sizes in bytes.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from placer.decision import Advice, Decision, ThreadOption
+from placer.decision import Advice, Apart, Decision
 from placer.errors import PlacerError
-from placer.explanation.rows import ApartRow, Bottleneck, DeviceRow, LayerRow, OpRow, PartRow, SpanRow
+from placer.pricing import Cost
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,13 +22,85 @@ if TYPE_CHECKING:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
-#:   watts and dollars_per_hour.
+#:   watts and dollars_per_hour. Then: of each device its name and its threads.
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
+class LayerRow:
+    """The ops issued by one layer itself (its sub-layers have their own rows) in one phase: seconds by device.
+
+    ``guessed`` is the part of them that rests on prices that nobody measured.
+    """
+
+    name: str
+    phase: str
+    devices: Mapping[str, float]
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """All calls of one op. ``source`` is that of their weakest price (see ``pricing.prediction.Source``).
+
+    ``guessed`` is the part of the seconds of each device whose price nobody measured: it is not calibrated, nor, on a
+    device that was not calibrated, published.
+    """
+
+    op: str
+    family: str
+    count: int
+    devices: Mapping[str, float]
+    source: str
+    guessed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """An op, with all its calls in one layer, that takes at least half of a phase on a device."""
+
+    device: str
+    phase: str
+    layer: str
+    op: str
+    seconds: float
+    phase_seconds: float
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """What ``lane`` (host or device) does for ``seconds`` from ``start`` on (seconds after the step began).
+
+    ``phase`` is that of the ops, empty for a copy or a wait; ``label`` is their layer, or what is waited for.
+    """
+
+    lane: str
+    label: str
+    phase: str
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A part of a job: ``count`` of its steps are in one job, and ``devices`` says what one step takes on each.
+
+    ``workload`` is what the step does.
+    """
+
+    name: str
+    count: float
+    devices: Mapping[str, Cost]
+    workload: Mapping[str, Any] = field(default_factory=dict)
+
+    def seconds(self, device: str) -> float:
+        """Of all its steps in one job."""
+        return self.count * self.devices[device].step_seconds
+
+
+@dataclass(frozen=True)
 class ExplanationData:
-    """What was asked, what was chosen, and what the prediction is made of. Times are in seconds.
+    """What was asked, what was chosen, and what the prediction is made of.
 
     ``layers`` add up to ``devices[name].components["compute"]``, and so do ``ops`` and ``bounds[name]`` (what limits
     the ops: arithmetic, memory, overhead, optimizer). ``notes`` name what is a guess. ``advice`` lists changes that
@@ -36,7 +111,7 @@ class ExplanationData:
 
     workload: Mapping[str, Any]
     decision: Decision
-    devices: Mapping[str, DeviceRow]
+    devices: Mapping[str, Cost]
     layers: tuple[LayerRow, ...]
     ops: tuple[OpRow, ...]
     notes: tuple[str, ...] = ()
@@ -46,7 +121,7 @@ class ExplanationData:
     advice: tuple[Advice, ...] = ()
     timeline: Mapping[str, tuple[SpanRow, ...]] = field(default_factory=dict)
     parts: tuple[PartRow, ...] = ()
-    apart: ApartRow | None = None
+    apart: Apart | None = None
 
     @property
     def unit(self) -> str:
@@ -64,30 +139,44 @@ class ExplanationData:
 
     def to_dict(self) -> dict[str, Any]:
         """The documented schema 1, as plain values."""
+        found = asdict(self)
+        decision = found.pop("decision")
         return {
             "schema": SCHEMA,
-            "workload": dict(self.workload),
-            "choice": self.decision.device,
-            "confidence": self.decision.confidence,
-            "reason": self.decision.reason,
-            "break_even_steps": self.decision.break_even_steps,
-            "devices": {name: row.to_dict() for name, row in self.devices.items()},
-            "layers": [row.to_dict() for row in self.layers],
-            "ops": [row.to_dict() for row in self.ops],
+            "workload": found["workload"],
+            "choice": decision["device"],
+            "confidence": decision["confidence"],
+            "reason": decision["reason"],
+            "break_even_steps": decision["break_even_steps"],
+            "devices": found["devices"],
+            "layers": found["layers"],
+            "ops": found["ops"],
             "verdict": self.decision.verdict,
-            "objective": self.decision.objective,
-            "threads": self.decision.threads,
-            "thread_counts": [vars(option) for option in self.decision.thread_options],
-            "speedup": self.decision.speedup,
-            "bottlenecks": [vars(row) for row in self.bottlenecks],
-            "notes": list(self.notes),
-            "machine": dict(self.machine),
-            "bounds": {name: dict(parts) for name, parts in self.bounds.items()},
-            "advice": [vars(row) for row in self.advice],
-            "timeline": {name: [vars(row) for row in rows] for name, rows in self.timeline.items()},
-            "parts": [row.to_dict() for row in self.parts],
-            "apart": None if self.apart is None else self.apart.to_dict(),
+            "objective": decision["objective"],
+            "threads": decision["threads"],
+            "thread_counts": decision["thread_options"],
+            "speedup": decision["speedup"],
+            **found,
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_dict``. Raises PlacerError for anything else."""
+        import msgspec
+
+        if values.get("schema") != SCHEMA:
+            raise PlacerError(f"an explanation of schema {values.get('schema')!r} cannot be read, only {SCHEMA}")
+        decision = {**values, "device": values.get("choice"), "thread_options": values.get("thread_counts", ())}
+        kinds = get_type_hints(cls)
+        try:
+            found = {
+                each.name: msgspec.convert(values[each.name], kinds[each.name])
+                for each in fields(cls)
+                if each.name in values
+            }
+            return cls(decision=msgspec.convert(decision, Decision), **found)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise PlacerError(f"not a complete explanation: {error}") from error
 
     def folded(self, depth: int) -> Self:
         """The same with layers deeper than ``depth`` added to the layer above them, without timeline; all sums stay."""
@@ -99,37 +188,3 @@ class ExplanationData:
                 for device, seconds in added.items():
                     total[device] = total.get(device, 0.0) + seconds
         return replace(self, layers=tuple(LayerRow(*key, *both) for key, both in sums.items()), timeline={})
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_dict``. Raises PlacerError for anything else."""
-        if values.get("schema") != SCHEMA:
-            raise PlacerError(f"an explanation of schema {values.get('schema')!r} cannot be read, only {SCHEMA}")
-        try:
-            return cls(
-                workload=dict(values["workload"]),
-                decision=Decision(
-                    device=values["choice"],
-                    threads=values["threads"],
-                    confidence=values["confidence"],
-                    reason=values["reason"],
-                    break_even_steps=values["break_even_steps"],
-                    speedup=values["speedup"],
-                    # An entry of the history that placer 0.1 wrote may lack this key and those read with ``get`` below.
-                    thread_options=tuple(ThreadOption(**row) for row in values.get("thread_counts", ())),
-                    objective=values.get("objective", "time"),
-                ),
-                devices={name: DeviceRow(**row) for name, row in values["devices"].items()},
-                layers=tuple(LayerRow(**row) for row in values["layers"]),
-                ops=tuple(OpRow(**row) for row in values["ops"]),
-                notes=tuple(values["notes"]),
-                machine=dict(values["machine"]),
-                bottlenecks=tuple(Bottleneck(**row) for row in values.get("bottlenecks", ())),
-                bounds={name: dict(parts) for name, parts in values.get("bounds", {}).items()},
-                advice=tuple(Advice(**row) for row in values.get("advice", ())),
-                timeline={n: tuple(SpanRow(**row) for row in rows) for n, rows in values.get("timeline", {}).items()},
-                parts=tuple(PartRow.from_dict(row) for row in values.get("parts", ())),
-                apart=ApartRow(**values["apart"]) if values.get("apart") else None,
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise PlacerError(f"not a complete explanation: {error}") from error

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from placer.explanation.data import ExplanationData
+
+if TYPE_CHECKING:
+    from placer.explanation.sweep import Sweep
 
 
 class Explanation(ExplanationData):
@@ -16,14 +21,17 @@ class Explanation(ExplanationData):
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, width: int = 100) -> str:
-        """Plain text at most ``width`` columns wide."""
-        from placer.explanation.text import render
+    def to_text(self, width: int = 100, *, color: bool = False) -> str:
+        """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
+        from placer.explanation.text import render_text
 
-        return render(self, width=width)
+        return render_text(self, width=width, color=color)
 
-    def to_html(self) -> str:
-        """One self-contained page. Raises PlacerError without what ``pip install torch-placer[report]`` brings."""
-        from placer.explanation.html import render
+    def to_html(self, sweep: Sweep | None = None) -> str:
+        """One self-contained page; ``sweep`` adds its plot.
 
-        return render(self)
+        Raises PlacerError without what ``pip install torch-placer[report]`` brings.
+        """
+        from placer.explanation.page import render
+
+        return render(self, sweep)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.explanation.rows import LayerRow
+from placer.explanation.data import LayerRow
 
 #: Numbered layers are shown as one row where at least this many follow each other, and the time of none differs by more
 #: than this share from the first one's.

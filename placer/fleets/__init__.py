@@ -1,11 +1,8 @@
 """Where to run a workload or a job: machines, instance types and GPUs, by time, money and energy."""
 
-from placer.fleets.answers import fleet
-from placer.fleets.cpus import cpu_class
 from placer.fleets.data import FleetRow
-from placer.fleets.machine import Machine, gpu_beside, machine_named
-from placer.fleets.pricing import Traced, compare, traced
-from placer.fleets.result import Fleet
+from placer.fleets.machine import Machine, cpu_class, gpu_beside, machine_named
+from placer.fleets.ranking import Fleet, Traced, compare, fleet, traced
 
 __all__ = [
     "Fleet",

@@ -1,16 +1,22 @@
-"""The answer to "where should this run?": one row a kind of machine, the best first."""
+"""The answer to "where should this run?" as data: one row a kind of machine, the best first."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from placer.explanation import DeviceRow
+from placer.pricing import Cost
+from placer.units import format_bytes
 
 #: History of the JSON format.
 SCHEMA = 1
+#: What bounds a step, in a word or two.
+LIMITS = {
+    "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory",
+    "waits": "waits", "loader": "the loader",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class FleetRow:
     machine: str
     count: int
     device: str
-    devices: Mapping[str, DeviceRow]
+    devices: Mapping[str, Cost]
     gpu: str = ""
     note: str = ""
     verdict: str = ""
@@ -34,7 +40,7 @@ class FleetRow:
     reaches: bool | None = None
 
     @property
-    def row(self) -> DeviceRow:
+    def row(self) -> Cost:
         """The price on ``device``."""
         return self.devices[self.device]
 
@@ -97,10 +103,9 @@ class FleetRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what is stored, and what follows from it."""
-        stored = {**vars(self), "devices": {name: row.to_dict() for name, row in self.devices.items()}}
         derived = ("step_seconds", "low", "high", "job_seconds", "one_time_seconds", "dollars", "joules", "fits",
                    "bounded_by", "provenance")  # fmt: skip
-        return {**stored, **{name: getattr(self, name) for name in derived}}
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
 
 @dataclass(frozen=True)
@@ -127,9 +132,15 @@ class FleetData:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [row.to_dict() for row in self.rows]
-        plain = {"workload": dict(self.workload), "rows": rows, "notes": list(self.notes)}
-        return {"schema": SCHEMA, **vars(self), **plain, "best": None if self.best is None else self.best.machine}
+        best = None if self.best is None else self.best.machine
+        return {"schema": SCHEMA, **asdict(self), "rows": rows, "best": best}
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def needed_memory(row: FleetRow) -> str:
+    """What it needs, and of how much, where that is known."""
+    needed, available = row.row.peak_memory_bytes, row.row.available_memory_bytes
+    return f"needs {format_bytes(needed)}" + (f" of {format_bytes(available)}" if available is not None else "")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from placer.errors import PlacerError
-from placer.explanation import provenance_kind
+from placer.explanation import kind
 from placer.fleets.data import FleetData, FleetRow
-from placer.fleets.lines import called, of_how_many, short_gpu
+from placer.fleets.rendering import called, of_how_many, short_gpu
 from placer.printable import printable
 from placer.units import format_duration, format_interval
 
@@ -32,7 +32,7 @@ def nfd(fleet: FleetData) -> str:
     low, high = row.between
     facts = {
         "device": row.device, "us": _microseconds(row.seconds), "low-us": _microseconds(low),
-        "high-us": _microseconds(high), "numbers": provenance_kind(row.device, row.provenance),
+        "high-us": _microseconds(high), "numbers": kind(row.device, row.provenance),
         "fits": str(row.fits).lower(),
     }  # fmt: skip
     name = _label(target_name(fleet.workload), LONGEST - len("placer..numbers"))

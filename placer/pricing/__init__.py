@@ -15,7 +15,6 @@ from placer.pricing.describe import (
     PLACE,
     VARIANT,
     Context,
-    amounts,
     describe,
     describe_step,
     feature_names,
@@ -46,31 +45,12 @@ from placer.pricing.floors import (
     floor_amounts,
     floor_parts,
     peak,
-    roofline_parts,
     roofline_seconds,
 )
-from placer.pricing.framework import (
-    BACKWARD,
-    FORWARD,
-    LEARNT,
-    UPDATE,
-    framework_counts,
-    framework_seconds,
-)
+from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import (
-    NOT_PREDICTED,
-    SOURCES,
-    Bound,
-    Prediction,
-    PricedTrace,
-    Provenance,
-    backed,
-    weakest,
-)
-from placer.pricing.split import SUFFIX as SPLIT_SUFFIX
-from placer.pricing.split import on_both, predict_split
+from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
 from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,
@@ -91,96 +71,21 @@ if TYPE_CHECKING:
     from placer.pricing.gpu.catalog_profile import gpu_profile
     from placer.pricing.gpu.device_model import device_model
 
-__all__ = [
-    # What a step takes.
-    "Prediction",
-    "PricedTrace",
-    "NOT_PREDICTED",
-    "Provenance",
-    "Bound",
-    "COMPUTE_PARTS",
-    "compute_parts",
-    "backed",
-    "SOURCES",
-    "weakest",
-    "predict",
-    "predict_split",
-    "on_both",
-    "SPLIT_SUFFIX",
-    "Residence",
-    "doubt",
-    "Z90",
-    "timeline",
-    "Span",
-    "Clocks",
-    "ScheduleItem",
-    "QUEUE_DEPTH",
-    # What an op is: its family, amounts and features.
-    "Work",
-    "FAMILIES",
-    "describe",
-    "describe_step",
-    "Context",
-    "amounts",
-    "PER_CORE",
-    "PLACE",
-    "on_accelerator",
-    "feature_names",
-    "CONTEXT_SIZES",
-    "parameter_updates",
-    # What an op takes: its floor, the residual over it, page faults, and the host's time to issue it.
-    "CostModel",
-    "roofline_seconds",
-    "roofline_parts",
-    "peak",
-    "floor_amounts",
-    "floor_parts",
-    "ARITHMETIC_BY_FLOOR",
-    "LOOPS_BY_FLOOR",
-    "PUBLISHED",
-    "op_label",
-    "VARIANT",
-    "inputs_of",
-    "fitted_features",
-    "foreign_family",
-    "covariance",
-    "distances",
-    "with_weights",
-    "host_seconds",
-    "issued_as",
-    "HOST",
-    "HOST_UPDATE",
-    "KERNELS",
-    "kernels_of",
-    "pause_seconds",
-    "waits_for_device",
-    # What a GPU of the catalog takes, and its profile.
-    "gpu",
-    "device_model",
-    "gpu_profile",
-    "named_profile",
-    # What is known of a machine that was not calibrated.
-    "CpuSpeeds",
-    "COPIED",
-    "on_other_cpu",
-    "nearest_profile",
-    "beside",
-    "small_step_seconds",
-    "estimated_profile",
-    # What the framework takes between the ops.
-    "framework_counts",
-    "framework_seconds",
-    "LEARNT",
-    "FORWARD",
-    "BACKWARD",
-    "UPDATE",
-]
-
 #: Module of each name that is loaded on first use.
-_HOMES = {
-    "device_model": "device_model",
-    "gpu_profile": "catalog_profile",
-}
+_HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
+
+__all__ = [
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Clocks", "Context", "Cost",
+    "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
+    "NOT_PREDICTED", "PER_CORE", "PLACE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "QUEUE_DEPTH",
+    "Residence", "SOURCES", "ScheduleItem", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
+    "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
+    "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
+    "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as",
+    "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "op_label",
+    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds", "timeline",
+    "waits_for_device", "weakest", "with_weights",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

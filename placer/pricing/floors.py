@@ -146,9 +146,6 @@ def op_limit(work: Work, fit: DeviceFit) -> str:
 
 def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
     """The seconds of a step's ops by ``COMPUTE_PARTS``: what limits them, the optimizer's apart."""
-    if priced.split is not None:
-        parts = [compute_parts(p, p.fit) for p in (priced.split.cpu, priced.split.accelerator) if p.fit is not None]
-        return {name: sum(part[name] for part in parts) for name in COMPUTE_PARTS}
     rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
     found = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
     return {**found, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from placer.pricing.device_memory import Residence, available_bytes, memory_else
 from placer.pricing.families import family_of
 from placer.pricing.floors import bounded_by
 from placer.pricing.framework import framework_seconds
-from placer.pricing.prediction import Bound, Prediction, PricedTrace, Provenance, backed
+from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile, find_gpu
 from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
@@ -122,39 +121,28 @@ def predict(
 
     ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``residence`` says
     where the model is (None: on the CPU, and nobody knows what it holds). ``loading`` is what each step waits for.
-    Raises ProfileError where the profile knows nothing of a device.
+    Raises ProfileError where the profile knows nothing of a device, or its numbers make no sense.
     """
     residence = residence or Residence()
-    price = partial(
-        predict_on, trace=trace, profile=profile, threads=threads, data=data, steps=steps, residence=residence,
-        loading=loading,
-    )  # fmt: skip
-    return {device: price(device) for device in devices}
+    found: dict[str, Prediction] = {}
+    for device in devices:
+        try:
+            with np.errstate(all="ignore"):  # a profile from elsewhere may hold any number; the result is checked
+                model = cost_model(profile, residence.fitted_as.get(device, device), threads)
+                found[device] = _predicted(model, device, trace, profile, data, steps, residence, loading)
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            raise _senseless(profile, device, str(error)) from error
+        _check(found[device], profile)
+    return found
 
 
-def predict_on(
-    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
-    residence: Residence, loading: Loading | None = None,
-) -> Prediction:  # fmt: skip
-    """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
-    try:
-        with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
-            model = cost_model(profile, residence.fitted_as.get(device, device), threads)
-            found = _priced(
-                model, device, trace, profile, data=data, steps=steps, residence=residence, loading=loading
-            )
-    except (ArithmeticError, np.linalg.LinAlgError) as error:
-        raise _senseless(profile, device, str(error)) from error
-    return checked(found, profile, device)
-
-
-def checked(found: Prediction, profile: Profile, device: str) -> Prediction:
-    """``found`` itself. Raises ProfileError where its numbers make no sense: then those of the profile make none."""
+def _check(found: Prediction, profile: Profile) -> None:
+    """Raise ProfileError where a prediction's numbers make no sense: then those of the profile make none."""
     times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
     ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
     if not ordered or not all(map(math.isfinite, times)):
-        raise _senseless(profile, device, f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s")
-    return found
+        what = f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s"
+        raise _senseless(profile, found.device, what)
 
 
 def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
@@ -164,44 +152,28 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
     )
 
 
-def _priced(
-    model: CostModel, device: str, trace: Trace, profile: Profile, *, data: str, steps: int | None,
-    residence: Residence, loading: Loading | None,
+def _predicted(
+    model: CostModel, device: str, trace: Trace, profile: Profile, data: str, steps: int | None, residence: Residence,
+    loading: Loading | None,
 ) -> Prediction:  # fmt: skip
-    trace = trace.on(device)
+    trace, fit = trace.on(device), model.fit
     priced = compiled_step(replace(model.price(trace), device=device), model)
-    fit = model.fit
     if device == "cpu":
         step = timeline.on_cpu(priced, fit, loading=loading)
     else:
         step = timeline.on_accelerator(priced, fit, data=data, loading=loading)
     own = step.seconds - step.components.get("loading", 0.0)  # what loading takes is known: it widens no interval
     sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
-    parts = one_time_parts(trace, profile, fit, device, residence)
+    one_time = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
-        parts |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
-    available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
-    return made(
-        device, fit.threads, priced, step, sigma, parts, steps=steps, needed=needed_bytes(trace, device),
-        available=available, provenance=model.provenance, bound=bounded_by(priced, step.components, fit),
-        watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
-    )  # fmt: skip
-
-
-def made(
-    device: str, threads: int, priced: PricedTrace, step: timeline.StepTime, sigma: float,
-    one_time: Mapping[str, float], *, steps: int | None, needed: int, available: int | None, provenance: Provenance,
-    bound: Bound, watts: float | None,
-) -> Prediction:  # fmt: skip
-    """The Prediction of a step: its interval from ``sigma``, its totals from what is paid once, and whether it fits.
-
-    ``needed`` and ``available`` are bytes of memory, ``watts`` the power that it draws.
-    """
+        one_time |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
     once = sum(one_time.values())
-    least, usual, most = priced.trace.evaluations or (1, 1, 1)
+    available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
+    needed = needed_bytes(trace, device)
+    least, usual, most = trace.evaluations or (1, 1, 1)
     return Prediction(
         device=device,
-        threads=threads,
+        threads=fit.threads,
         step_seconds=step.seconds,
         low=step.seconds * math.exp(-Z90 * sigma) * least / usual,
         high=step.seconds * math.exp(Z90 * sigma) * most / usual,
@@ -211,12 +183,12 @@ def made(
         peak_memory_bytes=needed,
         available_memory_bytes=available,
         fits=available is None or needed <= available,
-        coverage=coverage(priced, provenance),
+        coverage=coverage(priced, model.provenance),
         priced=priced,
-        provenance=provenance,
+        provenance=model.provenance,
         one_time=one_time,
-        bounded_by=bound,
-        watts=watts,
+        bounded_by=bounded_by(priced, step.components, fit),
+        watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
-    from placer.pricing.split_trace import SplitTrace
     from placer.pricing.work import Work
     from placer.profile import DeviceFit
 
@@ -69,22 +68,11 @@ class PricedTrace:
     kernels: tuple[float, ...] = ()
     #: Of a step that is priced as compiled; None of an eager one.
     compilation: Compilation | None = None
-    #: Of a step on two devices, the prices on each of them; ``fit`` is then the accelerator's.
-    split: PricedSplit | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
-class PricedSplit:
-    """The prices of a step on two devices: how it was divided, the calls of the CPU, and those of the accelerator."""
-
-    split: SplitTrace
-    cpu: PricedTrace
-    accelerator: PricedTrace
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One step on one device. Times in seconds, sizes in bytes.
+class Cost:
+    """What a step, or a job of several, takes on one device. Times in seconds, sizes in bytes.
 
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
     sync, loading, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted
@@ -96,7 +84,8 @@ class Prediction:
     ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run).
     ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``, loading ``libraries``, ``first_calls``
     and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts``
-    is the electric power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``); None where not known.
+    is the electric power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``) where the caller gave
+    none, and ``dollars_per_hour`` the price that the caller gave; None where not known.
     """
 
     device: str
@@ -110,12 +99,34 @@ class Prediction:
     peak_memory_bytes: int
     fits: bool
     coverage: float
-    priced: PricedTrace
     provenance: Provenance = "calibrated"
     available_memory_bytes: int | None = None
     one_time: Mapping[str, float] = field(default_factory=dict)
     bounded_by: Bound | None = None
     watts: float | None = None
+    dollars_per_hour: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What counts: of all steps where it is known how many there are, else of one."""
+        return self.step_seconds if self.total_seconds is None else self.total_seconds
+
+    @property
+    def dollars(self) -> float | None:
+        """Of what counts; None without a price."""
+        return None if self.dollars_per_hour is None else self.dollars_per_hour * self.seconds / 3600.0
+
+    @property
+    def joules(self) -> float | None:
+        """Of what counts, an estimate; None where it is not known."""
+        return None if self.watts is None else self.watts * self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Cost):
+    """What one step takes on one device, with the prices of its ops."""
+
+    priced: PricedTrace
 
 
 def backed(source: str, provenance: str) -> bool:

@@ -47,7 +47,7 @@ class ModelStep:
         self.batch = tuple(layout.spec_of(t) for t in self._inputs())
         self.parameters, self.buffers = tuple(map(layout.spec_of, self.weights)), tuple(map(layout.spec_of, buffers))
         self._begin()
-        if workload.compiled is not None or workload.on_cpu:
+        if workload.compiled is not None:
             self.recorder.log.dataflow = Dataflow()
         self.batch_values = self.recorder.log.values(self._inputs())
 

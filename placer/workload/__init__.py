@@ -14,7 +14,6 @@ from placer.workload.arguments import (
 from placer.workload.description import describe_inputs, describe_workload
 from placer.workload.job import Job, Part
 from placer.workload.loading import Loading, same_order, same_randomness
-from placer.workload.split import CpuPart, check_on_cpu, cpu_part, embedding_tables, weight_share
 from placer.workload.step_loss import loss_of
 from placer.workload.target import load_exported, load_target
 from placer.workload.workload import Data, Workload
@@ -23,7 +22,6 @@ from placer.workload.wrapped import compiled_inside, compiled_mode, spread_over_
 __all__ = [
     "MEASURE",
     "THREADS",
-    "CpuPart",
     "Data",
     "Job",
     "Loading",
@@ -32,13 +30,10 @@ __all__ = [
     "check_available",
     "check_choice",
     "check_devices",
-    "check_on_cpu",
     "compiled_inside",
     "compiled_mode",
-    "cpu_part",
     "describe_inputs",
     "describe_workload",
-    "embedding_tables",
     "load_exported",
     "load_target",
     "loss_of",
@@ -50,5 +45,4 @@ __all__ = [
     "spread_over_processes",
     "strict",
     "unwrap",
-    "weight_share",
 ]

@@ -28,8 +28,7 @@ class Workload:
     given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode`` is a guess;
     ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step that has
     to run (see ``Undrawn``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python
-    functions the loop around it enters. ``on_cpu`` are the submodules that stay on the CPU while the rest runs on an
-    accelerator.
+    functions the loop around it enters.
     """
 
     target: Callable[..., Any]
@@ -47,7 +46,6 @@ class Workload:
     draw: Callable[[], None] | None = None
     loading: Loading | None = None
     loop_calls: int = 0
-    on_cpu: tuple[str, ...] = ()
 
     @property
     def optimizer_name(self) -> str | None:

@@ -19,9 +19,8 @@ import torch.nn.functional as F
 
 from placer import profile as profiles
 from placer.calibration.suite import entries
-from placer.decision import make_plan
+from placer.decision import compare, gather, trace_parts
 from placer.decision.advice import LARGER, SUBSTITUTES, advise
-from placer.decision.comparison import compare
 from placer.decision.measured import step_on
 from placer.decision.threads import running_with
 from placer.explanation import Advice
@@ -99,8 +98,9 @@ def main() -> None:
         workload = make_workload(
             entry.build(), example=example, mode="train", optimizer=entry.optimizer, loss=entry.loss
         )
-        comparison = compare(profile, devices=("cpu",), here=False)
-        for advice in advise(workload, make_plan(workload, comparison), comparison):
+        traced, candidates = trace_parts(workload), gather(profile, ("cpu",), here=False)
+        table = compare(traced, candidates)
+        for advice in advise(traced, table, table.decide(), candidates):
             with same_randomness(["cpu"]):
                 seen = measured(advice, entry, batch, options.rounds)
             if seen is not None:

@@ -13,8 +13,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from placer import machine, profile
-from placer.cli import diagnosis, main
-from placer.cli.diagnosis_text import render
+from placer.cli import doctor, main
+from placer.cli.doctor import render
 from placer.profile import Profile
 
 Run = Callable[..., Result]
@@ -102,8 +102,8 @@ def test_a_profile_that_cannot_be_read_is_broken(home: Path, runner: CliRunner) 
 def test_a_folder_without_permission_is_broken(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis.os, "access", lambda *_: False)  # root may write everywhere
-    (broken,) = diagnosis.diagnose()["broken"]
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)  # root may write everywhere
+    (broken,) = doctor.diagnose()["broken"]
     assert "set PLACER_HOME" in broken
 
 
@@ -111,8 +111,8 @@ def test_torch_that_does_not_load_is_broken(monkeypatch: pytest.MonkeyPatch, hom
     def fails() -> None:
         raise OSError("libcudart.so.13: cannot open shared object file")
 
-    monkeypatch.setattr(diagnosis, "_torch", fails)
-    found = diagnosis.diagnose()
+    monkeypatch.setattr(doctor, "_torch", fails)
+    found = doctor.diagnose()
     assert found["torch"] is None
     assert found["broken"] == ["torch cannot be imported: OSError: libcudart.so.13: cannot open shared object file"]
     assert "libcudart" in render(found)

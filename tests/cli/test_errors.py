@@ -14,7 +14,6 @@ import placer.api
 import placer.calibration
 import placer.cli
 import placer.fleets
-from placer.cli import job as of_jobs
 
 Run = Callable[..., Result]
 SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
@@ -45,7 +44,6 @@ def said(run: Run, *arguments: str) -> str:
 
 def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placer.api, "explain_workload", fails)
-    monkeypatch.setattr(of_jobs, "explain_job", fails)
     monkeypatch.setattr(placer.fleets, "compare", fails)
     monkeypatch.setattr(placer.calibration, "validate_suite", fails, raising=False)
     with Path(nets).open("a") as file:

@@ -13,8 +13,8 @@ from torch import nn
 import placer
 from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.cli.shapes import Range, parse_batch, parse_sweep
-from placer.cli.speed import warning
+from placer.cli.explain import speed_warning as warning
+from placer.cli.options import Range, parse_batch, parse_sweep
 from placer.decision import decide, history, measured
 from placer.explanation import build
 from placer.placement.step_times import StepTimes
@@ -349,6 +349,6 @@ def test_sweeps() -> None:
 
 
 def test_dtypes_of_batches_exist() -> None:
-    from placer.cli.shapes import DTYPES
+    from placer.cli.options import DTYPES
 
     assert all(isinstance(getattr(torch, name), torch.dtype) for name in DTYPES)

@@ -115,4 +115,4 @@ def test_what_does_not_fit_a_job_is_wrong_usage(
 
 def test_a_model_has_no_parts_to_sweep_over(run: Run, nets: str) -> None:
     result = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--sweep", "wide.batch=1:4", code=2)
-    assert "is for a placer.Job" in " ".join(result.stderr.split())
+    assert "those of a placer.Job" in " ".join(result.stderr.split())

@@ -12,9 +12,8 @@ from torch import nn
 
 import placer
 from placer import profile
-from placer.decision import make_plan
+from placer.decision import compare, gather, trace_parts
 from placer.decision.advice import LEAST_GAIN, advise
-from placer.decision.comparison import compare
 from placer.explanation import Advice
 from placer.profile.profile import DeviceFit, Profile
 from placer.workload import make_workload
@@ -28,9 +27,9 @@ def recorded() -> Profile:
 
 
 def advice(model: nn.Module, shape: Any, known: Profile, **values: Any) -> dict[str, Advice]:
-    workload = make_workload(model, shape, **values)
-    comparison = compare(known, devices=None, here=False)
-    found = advise(workload, make_plan(workload, comparison), comparison)
+    traced, candidates = trace_parts(make_workload(model, shape, **values)), gather(known, None, here=False)
+    table = compare(traced, candidates)
+    found = advise(traced, table, table.decide(), candidates)
     assert [row.gain for row in found] == sorted((row.gain for row in found), reverse=True)
     assert all(row.gain >= LEAST_GAIN for row in found)
     return {row.kind: row for row in found}
@@ -85,9 +84,7 @@ def test_what_tips_a_tie_is_marked(handmade_profile: Profile) -> None:
 
 def test_pinned_memory_is_proposed_only_where_it_was_measured(handmade_profile: Profile) -> None:
     def pinned(known: Profile) -> bool:
-        workload = make_workload(nn.Linear(4096, 4), (65536, 4096))
-        comparison = compare(known, devices=None, here=False)
-        found = advise(workload, make_plan(workload, comparison), comparison)
+        found = placer.explain(nn.Linear(4096, 4), (65536, 4096), profile=known).advice
         return any("pinned" in row.change for row in found)
 
     assert not pinned(handmade_profile)

@@ -6,19 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from placer import machine
-from placer.decision import convention
-from placer.decision.candidates import Candidates, candidates, lacks, of_twins, unusable
-from placer.decision.comparison import compare
-from placer.decision.convention import conventional
-from placer.decision.plan import decided
+from placer.decision import candidates
+from placer.decision.candidates import Candidates, conventional, gather, of_twins, unusable
+from placer.decision.comparison import compare, trace_parts
 from placer.errors import ProfileError
 from placer.pricing import Residence
-from placer.profile import DeviceFit, Profile
-from placer.tracing import trace
+from placer.profile import Profile
 from placer.workload import make_workload
 
 SMALL = {"name": "Small", "memory_bytes": 8 * 2**30, "driver": "1"}
@@ -62,16 +58,20 @@ def calibrated(here: Machine, handmade: Profile, *devices: str, **values: Any) -
     return replace(handmade, fits=fits, fingerprint=fingerprint, **values)
 
 
+def devices_of(found: Candidates) -> tuple[str, ...]:
+    return tuple(each.name for each in found.each)
+
+
 def test_of_twins_one_is_priced_with_the_fit_of_the_first(here: Machine, handmade_profile: Profile) -> None:
     here.kinds = (SMALL, SMALL, LARGE, SMALL)
     profile = calibrated(here, handmade_profile, "cuda", "cuda:2")
-    found = candidates(None, profile, here=True)
-    assert found.devices == ("cpu", "cuda", "cuda:2")
+    found = gather(profile, None, here=True)
+    assert devices_of(found) == ("cpu", "cuda", "cuda:2")
     here.current = "cuda:3"
-    found = candidates(None, profile, here=True)
-    assert found.devices == ("cpu", "cuda:3", "cuda:2")
+    found = gather(profile, None, here=True)
+    assert devices_of(found) == ("cpu", "cuda:3", "cuda:2")
     assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda", "cuda:2": "cuda:2", "cuda:3": "cuda"}
-    assert candidates(("cuda:1",), profile, here=True).devices == ("cuda:1",)
+    assert devices_of(gather(profile, ("cuda:1",), here=True)) == ("cuda:1",)
 
 
 def test_which_of_twins(here: Machine) -> None:
@@ -90,10 +90,10 @@ def test_hiding_and_showing_devices_finds_their_fits(here: Machine, handmade_pro
     here.kinds = (SMALL, LARGE)
     profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
     here.kinds = (LARGE,)  # CUDA_VISIBLE_DEVICES=1
-    found = candidates(None, profile, here=True)
-    assert (found.devices, found.fitted_as["cuda"]) == (("cpu", "cuda"), "cuda:1")
+    found = gather(profile, None, here=True)
+    assert (devices_of(found), found.fitted_as["cuda"]) == (("cpu", "cuda"), "cuda:1")
     here.kinds = (SMALL, SMALL)
-    assert candidates(None, profile, here=True).fitted_as["cuda:1"] == "cuda"
+    assert gather(profile, None, here=True).fitted_as["cuda:1"] == "cuda"
 
 
 def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(
@@ -102,10 +102,10 @@ def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(
     here.kinds = (LARGE, SMALL)
     profile = calibrated(here, handmade_profile, "cuda:1")
     with pytest.raises(ProfileError, match=r"cuda is not calibrated \(calibrated: cpu, cuda:1\); run"):
-        candidates(None, profile, here=True)
-    assert candidates(("cpu", "cuda:1"), profile, here=True).devices == ("cpu", "cuda:1")
+        gather(profile, None, here=True)
+    assert devices_of(gather(profile, ("cpu", "cuda:1"), here=True)) == ("cpu", "cuda:1")
     only = calibrated(here, handmade_profile, "cuda")
-    assert candidates(None, only, here=True).devices == ("cpu", "cuda")
+    assert devices_of(gather(only, None, here=True)) == ("cpu", "cuda")
 
 
 def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
@@ -113,17 +113,14 @@ def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
 ) -> None:
     here.kinds = (SMALL, LARGE)
     profile = calibrated(here, handmade_profile, "cuda:1", unusable={"cuda": NO_KERNEL})
-    found = candidates(None, profile, here=True)
-    assert (found.devices, found.left_out) == (("cpu", "cuda:1"), {"cuda": NO_KERNEL})
+    found = gather(profile, None, here=True)
+    assert (devices_of(found), found.left_out) == (("cpu", "cuda:1"), {"cuda": NO_KERNEL})
     with pytest.raises(ProfileError, match=r"cuda cannot be used here \(RuntimeError: CUDA error: no kernel"):
-        candidates(("cuda",), profile, here=True)
-    workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
-    comparison = compare(profile, devices=None)
-    traced = trace(workload)
-    plan = decided(workload, traced, comparison, comparison.price(traced, workload))
+        gather(profile, ("cuda",), here=True)
+    table = compare(trace_parts(make_workload(nn.Linear(4, 2), (3, 4), mode="train")), found)
     told = f"cuda is left out: {NO_KERNEL}"
-    assert plan.decision.reason.endswith(f"; {told}")
-    assert told in plan.notes
+    assert table.decide().reason.endswith(f"; {told}")
+    assert told in table.notes
 
 
 def test_what_cannot_be_used_is_known_by_its_kind(here: Machine, handmade_profile: Profile) -> None:
@@ -149,24 +146,10 @@ def test_gpus_of_several_kinds_may_be_numbered_otherwise(
     here.kinds = (SMALL, LARGE)
     profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
     monkeypatch.setattr(machine, "order_is_known", lambda: False)
-    (note,) = compare(profile, devices=None).notes
+    (note,) = gather(profile, None, here=True).notes
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in note
-    assert Candidates(("cpu", "cuda")).notes == ()
-
-
-def test_a_step_in_float64_is_not_for_mps(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), example=torch.ones(3, 4, dtype=torch.float64))
-    traced = trace(workload)
-    assert lacks("mps", traced) == "mps has no float64"
-    assert lacks("cuda", traced) is None
-    assert lacks("mps", trace(make_workload(nn.Linear(4, 2), (3, 4)))) is None
-    cpu, cuda = handmade_profile.fits
-    mps: DeviceFit = replace(cuda, device="mps")
-    comparison = compare(replace(handmade_profile, fits=(cpu, mps)), devices=None, here=False)
-    assert comparison.devices == ("cpu", "mps")
-    plan = decided(workload, traced, comparison, comparison.price(traced, workload))
-    assert set(plan.predictions) == {"cpu"}
-    assert "mps is left out: mps has no float64" in plan.decision.reason
+    here.kinds = (SMALL,)
+    assert gather(profile, None, here=True).notes == ()
 
 
 def test_where_the_order_is_not_known_no_device_gets_anothers_fit(
@@ -177,7 +160,7 @@ def test_where_the_order_is_not_known_no_device_gets_anothers_fit(
     profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
     here.kinds = (SMALL, LARGE)
     monkeypatch.setattr(machine, "order_is_known", lambda: False)
-    found = candidates(None, profile, here=True)
+    found = gather(profile, None, here=True)
     assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
 
 
@@ -191,7 +174,7 @@ def test_by_convention_a_model_stays_on_its_accelerator(here: Machine, monkeypat
     here.kinds, here.current = (SMALL, SMALL), "cuda"
     workload = make_workload(nn.Linear(4, 4), (2, 4))
     assert conventional(workload, None, "not calibrated").device == "cuda"
-    monkeypatch.setattr(convention, "residence", lambda *_: Residence(home="cuda:1"))
+    monkeypatch.setattr(candidates, "residence", lambda *_: Residence(home="cuda:1"))
     assert conventional(workload, None, "not calibrated").device == "cuda:1"
 
 
@@ -200,9 +183,9 @@ def test_devices_of_another_machine_have_nothing_to_do_with_this_one(
 ) -> None:
     here.kinds, here.current, here.free = (SMALL,), "cuda", {"cuda": 1}
     workload = make_workload(nn.Linear(84, 4), (8, 84))
-    traced = trace(workload)
-    mine = compare(handmade_profile, devices=None, here=True).price(traced, workload).predictions["cuda"]
-    other = compare(handmade_profile, devices=None, here=False).price(traced, workload).predictions["cuda"]
+    traced = trace_parts(workload)
+    mine = compare(traced, gather(handmade_profile, None, here=True)).costs["cuda"]
+    other = compare(traced, gather(handmade_profile, None, here=False)).costs["cuda"]
     assert not mine.fits
     assert other.fits
     assert other.one_time_seconds > mine.one_time_seconds

@@ -9,46 +9,45 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision.comparison import Comparison, Prices, compare, without_maker
+from placer.decision.candidates import Candidates, gather, without_maker
+from placer.decision.comparison import Table, compare, trace_parts
 from placer.errors import ProfileError
 from placer.pricing import gpu_profile
 from placer.profile import Profile
-from placer.tracing import trace
 from placer.workload import make_workload
 
 
-def prices(comparison: Comparison) -> Prices:
-    workload = make_workload(nn.Linear(8, 8), (4, 8), mode="train")
-    return comparison.price(trace(workload), workload)
+def table(candidates: Candidates) -> Table:
+    return compare(trace_parts(make_workload(nn.Linear(8, 8), (4, 8), mode="train")), candidates)
 
 
-def named(comparison: Comparison) -> Iterable[str]:
-    found = prices(comparison).predictions
+def named(candidates: Candidates) -> Iterable[str]:
+    found = table(candidates).costs
     assert all(prediction.device == name for name, prediction in found.items())
     return list(found)
 
 
 def test_the_accelerator_of_another_profile_is_added(handmade_profile: Profile) -> None:
     other = replace(handmade_profile, name="/somewhere/lab.json")
-    assert named(compare(handmade_profile, devices=None, here=False, what_if=other)) == ["cpu", "cuda", "cuda@lab"]
-    assert named(compare(handmade_profile, devices=("cpu",), here=False, what_if=gpu_profile("T4"))) == [
+    assert named(gather(handmade_profile, None, here=False, what_if=other)) == ["cpu", "cuda", "cuda@lab"]
+    assert named(gather(handmade_profile, ("cpu",), here=False, what_if=gpu_profile("T4"))) == [
         "cpu", "cuda@Tesla T4",
     ]  # fmt: skip
     only_cpu = replace(other, fits=other.fits[:1])
     with pytest.raises(ProfileError, match=r"profile '/somewhere/lab.json' has no accelerator \(calibrated: cpu\)"):
-        prices(compare(handmade_profile, devices=None, here=False, what_if=only_cpu))
+        table(gather(handmade_profile, None, here=False, what_if=only_cpu))
 
 
 def test_every_device_of_profiles_beside_is_added(handmade_profile: Profile) -> None:
     lab, unnamed = (replace(handmade_profile, name=name) for name in ("lab", ""))
-    found = named(compare(handmade_profile, devices=("cpu",), here=False, beside=(lab, unnamed)))
+    found = named(gather(handmade_profile, ("cpu",), here=False, beside=(lab, unnamed)))
     assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
 
 
 def test_profiles_of_one_name_are_told_apart_by_their_folders(handmade_profile: Profile) -> None:
     paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
     beside = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
-    assert named(compare(handmade_profile, devices=("cpu",), here=False, beside=beside)) == [
+    assert named(gather(handmade_profile, ("cpu",), here=False, beside=beside)) == [
         "cpu", "cpu@a/profile", "cpu@runs/b/profile", "cpu@b/profile", "cpu@lab", "cpu@profile", "cpu@profile (2)",
     ]  # fmt: skip
 
@@ -65,7 +64,7 @@ def test_here_the_cpu_runs_with_the_threads_of_the_process(handmade_profile: Pro
     profile = replace(handmade_profile, fits=(replace(cpu, threads=5), cuda))
     other = replace(profile, fingerprint={**profile.fingerprint, "cpu": "Z80"})
     torch.set_num_threads(4)
-    found = [prices(compare(each, devices=("cpu",), here=False)).predictions["cpu"] for each in (profile, other)]
+    found = [table(gather(each, ("cpu",), here=False)).costs["cpu"] for each in (profile, other)]
     assert [prediction.threads for prediction in found] == [4, 5]
 
 
@@ -73,10 +72,10 @@ def test_numbers_of_threads_are_compared_where_that_is_asked_for(handmade_profil
     cpu, cuda = handmade_profile.fits
     fast = replace(cpu, threads=7, rates={**cpu.rates, "dispatch_seconds": 1e-9, "flops/float32": 1e15})
     profile = replace(handmade_profile, fits=(replace(cpu, threads=torch.get_num_threads()), fast, cuda))
-    kept, tuned = (prices(compare(profile, devices=None, threads=how, here=False)) for how in ("keep", "tune"))
-    assert (kept.tried, len(tuned.tried)) == ((), 2)
-    assert tuned.predictions["cpu"].threads == 7
-    assert prices(compare(profile, devices=("cuda",), threads="tune", here=False)).tried == ()
+    kept, tuned = (table(gather(profile, None, threads=how, here=False)) for how in ("keep", "tune"))
+    assert (kept.thread_options, len(tuned.thread_options)) == ((), 2)
+    assert tuned.costs["cpu"].threads == 7
+    assert table(gather(profile, ("cuda",), threads="tune", here=False)).thread_options == ()
 
 
 def test_a_device_that_lacks_the_dtype_is_left_out_unless_it_is_the_only_one(handmade_profile: Profile) -> None:
@@ -84,8 +83,9 @@ def test_a_device_that_lacks_the_dtype_is_left_out_unless_it_is_the_only_one(han
     profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
     model = nn.Linear(4, 2, dtype=torch.float64)
     workload = make_workload(model, example=torch.ones(3, 4, dtype=torch.float64))
-    traced = trace(workload)
-    for devices, priced, told in ((None, ["cpu"], {"mps": "mps has no float64"}), (("mps",), ["mps"], {})):
-        comparison = compare(profile, devices=devices, here=False)
-        assert list(comparison.price(traced, workload).predictions) == priced
-        assert comparison.without(traced) == told
+    for devices, priced, told in (
+        (None, ["cpu"], ("mps is left out: mps has no float64",)), (("mps",), ["mps"], ())
+    ):  # fmt: skip
+        found = compare(trace_parts(workload), gather(profile, devices, here=False))
+        assert (list(found.costs), found.left_out) == (priced, told)
+        assert all(line in found.decide().reason for line in told)

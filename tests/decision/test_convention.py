@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from placer import machine
-from placer.decision import convention
-from placer.decision.convention import conventional, reachable, rough_memory
+from placer.decision import candidates
+from placer.decision.candidates import conventional, movable_devices, rough_memory
 from placer.pricing import Residence
 from placer.workload import Workload, make_workload
 
@@ -59,14 +59,14 @@ def test_what_a_model_holds_already_is_room(
     workload: Workload, free: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free["cuda"], free["cuda:1"] = 100, 100
-    monkeypatch.setattr(convention, "residence", lambda *_: Residence(home="cuda:1", held={"cuda:1": 340}))
+    monkeypatch.setattr(candidates, "residence", lambda *_: Residence(home="cuda:1", held={"cuda:1": 340}))
     assert chosen(workload)[0] == "cuda:1"
 
 
 def test_one_that_cannot_be_used_is_none(
     workload: Workload, free: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convention, "unusable", lambda name, _: "too old" if name == "cuda" else None)
+    monkeypatch.setattr(candidates, "unusable", lambda name, _: "too old" if name == "cuda" else None)
     assert chosen(workload)[0] == "cuda:1"
     assert chosen(workload, ("cpu", "cuda"))[1] == "cpu: by convention, as cuda cannot be used: too old (why)"
 
@@ -74,12 +74,13 @@ def test_one_that_cannot_be_used_is_none(
 def test_a_bound_model_stays_unless_others_were_asked_for(
     workload: Workload, free: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert reachable(workload, None) == (None, ())
-    assert reachable(workload, ["cpu", "cuda"]) == (("cpu", "cuda"), ())
-    monkeypatch.setattr(convention, "anchor", lambda _: ("cpu", "it is quantized"))
+    assert movable_devices(workload.modules, None) == (None, ())
+    assert movable_devices(workload.modules, ["cpu", "cuda"]) == (("cpu", "cuda"), ())
+    monkeypatch.setattr(candidates, "anchor", lambda _: ("cpu", "it is quantized"))
     told = "not to be moved: it is quantized"
-    assert reachable(workload, None) == reachable(workload, ["cuda", "cpu"]) == (("cpu",), (told,))
-    assert reachable(workload, ["cuda"]) == (("cuda",), ())
+    for asked in (None, ["cuda", "cpu"]):
+        assert movable_devices(workload.modules, asked) == (("cpu",), (told,))
+    assert movable_devices(workload.modules, ["cuda"]) == (("cuda",), ())
     assert chosen(workload) == ("cpu", f"cpu: {told} (why)")
 
 

@@ -73,17 +73,16 @@ def test_a_price_is_found_by_device_machine_or_kind(make_prediction: Make) -> No
 
     assert price("cuda@Tesla T4", **{"cuda": 1.0, "Tesla T4": 2.0, "cuda@Tesla T4": 3.0}) == 3.0
     assert price("cuda@Tesla T4", **{"cuda": 1.0, "Tesla T4": 2.0}) == 2.0
-    assert price("cuda@Tesla T4", cuda=1.0) == price("cuda:1", cuda=1.0) == price("cuda+cpu", cuda=1.0) == 1.0
+    assert price("cuda@Tesla T4", cuda=1.0) == price("cuda:1", cuda=1.0) == 1.0
     assert price("cpu", cuda=1.0) is None
 
 
-def test_a_price_is_found_by_any_name_of_the_gpu_and_for_a_split_device(make_prediction: Make) -> None:
+def test_a_price_is_found_by_any_name_of_the_gpu(make_prediction: Make) -> None:
     def price(name: str, **given: float) -> float | None:
         return objective_of("cost", given).dollars_per_hour(make_prediction(name, 1e-3))
 
-    assert price("cuda@Tesla T4", T4=2.0, cuda=1.0) == price("cuda@Tesla T4+cpu", T4=2.0) == 2.0
+    assert price("cuda@Tesla T4", T4=2.0, cuda=1.0) == 2.0
     assert price("cuda@Tesla T4", V100=2.0) is None
-    assert price("cuda:1+cpu", **{"cuda:1": 3.0, "cuda": 1.0}) == 3.0
 
 
 @pytest.mark.parametrize(

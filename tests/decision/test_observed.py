@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from competing import compete
 from torch import nn
 
 import placer
-from placer.decision import comparison, history, measured
+from placer.decision import history, measured
+from placer.decision.comparison import workload_key
 from placer.decision.measured import Seen
-from placer.decision.plan import workload_key
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 from placer.tracing import trace
@@ -80,7 +81,7 @@ def test_it_can_turn_the_choice(
     calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 2e-3)}
-    monkeypatch.setattr(comparison, "predict_all", lambda *_: (dict(found), ()))
+    compete(monkeypatch, found)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what the hand-made predictions are for
     net = model()
     placement = choose(net, devices=None, move=False)

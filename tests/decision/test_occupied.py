@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from placer import machine
-from placer.decision.decision import decide
-from placer.decision.plan import BUSY, Plan, occupied, with_occupied
+from placer.decision.comparison import PricedPart, Table
+from placer.decision.measured import BUSY, occupied, with_occupied
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile
 
@@ -28,14 +28,14 @@ def test_accelerators_that_others_keep_busy_are_named(used: dict[str, float | No
     ]  # fmt: skip
 
 
-def test_a_plan_says_so_in_its_reason_and_notes(
+def test_a_table_says_so_in_its_reason_and_notes(
     used: dict[str, float | None], make_prediction: Callable[..., Prediction], handmade_profile: Profile
 ) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)}
-    plan = Plan(decide(found, None), found, {}, handmade_profile, ("known",))
+    table = Table((PricedPart("", 1, found, {}),), found, handmade_profile, {}, notes=("known",))
     (told,) = occupied(found)
-    after = with_occupied(plan)
-    assert after.decision.reason == f"{plan.decision.reason}; {told}"
+    after = with_occupied(table)
+    assert after.decide().reason == f"{table.decide().reason}; {told}"
     assert after.notes == ("known", told)
     used["cuda"] = 0.0
-    assert with_occupied(plan) == plan
+    assert with_occupied(table) == table

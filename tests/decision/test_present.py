@@ -25,20 +25,20 @@ def net() -> nn.Module:
 
 
 def test_a_calibration_that_holds_is_used(calibrated: Profile) -> None:
-    assert deciding.present_profile().created == calibrated.created
-    assert not deciding.present_profile().estimated
+    assert deciding.current_profile().created == calibrated.created
+    assert not deciding.current_profile().estimated
 
 
 def test_without_one_it_is_the_same_estimate_again() -> None:
-    found = deciding.present_profile()
+    found = deciding.current_profile()
     assert found.estimated
-    assert deciding.present_profile() is found
+    assert deciding.current_profile() is found
 
 
 def test_a_calibration_takes_the_place_of_the_estimate(handmade_profile: Profile) -> None:
-    deciding.present_profile()
+    deciding.current_profile()
     profile.save(handmade_profile)
-    assert not deciding.present_profile().estimated
+    assert not deciding.current_profile().estimated
 
 
 @pytest.mark.parametrize(("change", "told"), [({"torch": "1.0"}, "torch: 1.0 -> "), ({"cpu": "Z80"}, "CPU: Z80 -> ")])
@@ -46,7 +46,7 @@ def test_one_that_does_not_hold_any_more_is_replaced_and_named(
     change: dict[str, str], told: str, handmade_profile: Profile
 ) -> None:
     profile.save(replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, **change}))
-    found = deciding.present_profile()
+    found = deciding.current_profile()
     assert found.estimated
     assert told in found.warnings[0]
     assert "run: placer calibrate" in found.warnings[0]
@@ -58,7 +58,7 @@ def test_strict_wants_a_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
         placer.choose(model, (4, 8))
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.ProfileMissing):
-        deciding.present_profile()
+        deciding.current_profile()
     with pytest.raises(placer.ProfileMissing):
         placer.choose(model, (4, 8))
     with pytest.raises(placer.ProfileMissing):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from placer.decision import comparison
-from placer.decision.plan import workload_key
+from placer.decision import candidates
+from placer.decision.comparison import workload_key
 from placer.profile import Profile
 from placer.tracing import trace
 from placer.workload import make_workload
@@ -38,9 +38,9 @@ def test_step_times_seen_with_other_switches_are_not_taken() -> None:
     workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
     traced = trace(workload)
     usual = workload_key(traced, workload)
-    assert comparison.unusual_settings() == ()
+    assert candidates.unusual_settings() == ()
     CUDNN.benchmark = True
-    assert comparison.unusual_settings() == ("cudnn.benchmark",)
+    assert candidates.unusual_settings() == ("cudnn.benchmark",)
     assert workload_key(traced, workload) != usual
     CUDNN.benchmark = False
     assert workload_key(traced, workload) == usual
@@ -54,27 +54,27 @@ def test_step_times_seen_with_other_switches_are_not_taken() -> None:
     ],
 )  # fmt: skip
 def test_what_changes_cudnns_kernels_is_said_beside_a_gpu(name: str, said: str, handmade_profile: Profile) -> None:
-    assert comparison.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
+    assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     SWITCHES[name]()
-    (note,) = comparison.setting_notes(handmade_profile, ("cpu", "cuda:1"))
+    (note,) = candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))
     assert note.startswith(said)
-    assert comparison.setting_notes(handmade_profile, ("cpu",)) == ()
+    assert candidates.setting_notes(handmade_profile, ("cpu",)) == ()
 
 
 def test_deterministic_algorithms_are_said_anywhere(handmade_profile: Profile) -> None:
     torch.use_deterministic_algorithms(True)
-    (note,) = comparison.setting_notes(handmade_profile, ("cpu",))
+    (note,) = candidates.setting_notes(handmade_profile, ("cpu",))
     assert note.startswith("deterministic algorithms are on")
 
 
 def test_a_precision_that_changes_a_cpus_dtype_is_said(handmade_profile: Profile) -> None:
     torch.set_float32_matmul_precision("high")
-    assert comparison.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
+    assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
     torch.set_float32_matmul_precision("medium")
-    (note,) = comparison.setting_notes(handmade_profile, ("cpu", "cuda"))
+    (note,) = candidates.setting_notes(handmade_profile, ("cpu", "cuda"))
     assert "calibrated with float32 matmul precision 'highest' and is now asked with 'medium'" in note
     same = replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, "matmul_precision": "medium"})
-    assert comparison.setting_notes(same, ("cpu",)) == ()
+    assert candidates.setting_notes(same, ("cpu",)) == ()
 
 
 def test_step_times_of_channels_last_weights_are_others() -> None:

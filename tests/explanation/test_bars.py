@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.explanation.bars import bar, curves, sparkline
+from placer.explanation.console import bar, curves, sparkline
 
 
 def test_a_bar_is_its_share_to_an_eighth_of_a_character() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from placer.explanation.bottlenecks import find
-from placer.explanation.rows import Bottleneck
+from placer.explanation.build import find_bottlenecks as find
+from placer.explanation.data import Bottleneck
 from placer.pricing.prediction import Prediction
 from placer.tracing.trace_data import OpCall, TensorSpec
 

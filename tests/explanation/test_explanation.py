@@ -53,7 +53,7 @@ def test_json_is_schema_1(two: Explanation) -> None:
     assert set(values["devices"]["cuda"]) == {
         "step_seconds", "low", "high", "one_time_seconds", "total_seconds", "components", "peak_memory_bytes", "fits",
         "coverage", "provenance", "available_memory_bytes", "one_time", "bounded_by", "watts",
-        "dollars_per_hour",
+        "dollars_per_hour", "device", "threads",
     }  # fmt: skip
     assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
     assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])

@@ -12,7 +12,7 @@ import pytest
 from placer.decision.decision import decide
 from placer.errors import PlacerError
 from placer.explanation import Advice, Explanation, build
-from placer.explanation.verdict import verdict
+from placer.explanation.sentences import verdict
 from placer.pricing.prediction import Prediction
 
 

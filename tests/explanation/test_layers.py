@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.explanation.data import LayerRow
 from placer.explanation.layers import gathered, lines, tree
-from placer.explanation.rows import LayerRow
 
 
 def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:

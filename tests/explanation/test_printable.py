@@ -11,7 +11,7 @@ from torch import nn
 import placer
 from placer.decision.decision import decide
 from placer.explanation import Explanation, build
-from placer.explanation.text import render
+from placer.explanation.text import render_text as render
 from placer.pricing.prediction import Prediction
 from placer.printable import printable
 from placer.profile.profile import Profile

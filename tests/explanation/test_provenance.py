@@ -9,8 +9,7 @@ import pytest
 
 from placer.decision.decision import decide
 from placer.explanation import Explanation, build
-from placer.explanation.sweep import Sweep
-from placer.explanation.sweep_text import render as render_sweep
+from placer.explanation.sweep import Sweep, render_sweep
 from placer.pricing.prediction import Prediction
 
 

@@ -11,13 +11,11 @@ import pytest
 import torch
 
 from placer import profile
-from placer import profile as profiles
+from placer.api import explain_workload
 from placer.calibration.suite import entries
-from placer.decision import make_plan
-from placer.decision.advice import advise, with_batch
-from placer.decision.comparison import compare
-from placer.explanation import Explanation, build
-from placer.explanation.html import render
+from placer.decision import with_batch
+from placer.explanation import Explanation
+from placer.explanation.page import render
 from placer.explanation.sweep import Sweep
 from placer.profile.profile import Profile
 from placer.workload import make_workload
@@ -49,15 +47,10 @@ def report(lab: Profile, name: str, batch: int) -> tuple[Explanation, str]:
     with torch.device("meta"):
         model = entry.build()
     workload = make_workload(model, example=entry.example(batch), optimizer=entry.optimizer, loss=entry.loss)
-    comparison = compare(lab, devices=None, here=False)
-
-    def explained(size: int) -> Explanation:
-        changed = with_batch(workload, size)
-        plan = make_plan(changed, comparison)
-        found = build(plan.predictions, plan.decision, plan.workload, profiles.describe(lab), plan.notes)
-        return dataclasses.replace(found, advice=advise(changed, plan, comparison)) if size == batch else found
-
-    rows = {size: explained(size) for size in (batch, batch * 4)}
+    rows = {
+        size: explain_workload(with_batch(workload, size), profile=lab, advice=size == batch)
+        for size in (batch, batch * 4)
+    }
     return rows[batch], render(rows[batch], Sweep("batch", rows))
 
 

@@ -8,7 +8,7 @@ import itertools
 import pytest
 from torch import nn
 
-from placer.explanation.schedule import MOST_SPANS, schedule
+from placer.explanation.build import MOST_SPANS, schedule
 from placer.pricing.predict import predict
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import Profile

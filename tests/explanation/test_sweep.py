@@ -9,8 +9,8 @@ import pytest
 from placer.decision.decision import decide
 from placer.decision.objective import objective_of
 from placer.explanation import build
-from placer.explanation.sweep import Sweep
-from placer.explanation.sweep_text import render, turns
+from placer.explanation.sweep import Sweep, turns
+from placer.explanation.sweep import render_sweep as render
 from placer.pricing.prediction import Prediction
 
 

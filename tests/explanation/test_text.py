@@ -11,8 +11,8 @@ import pytest
 
 from placer.decision.decision import decide
 from placer.explanation import Advice, Explanation, LayerRow, build
-from placer.explanation.text import render
-from placer.explanation.verdict import sureness
+from placer.explanation.sentences import sureness
+from placer.explanation.text import render_text as render
 from placer.pricing.prediction import Prediction
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -15,8 +15,8 @@ from torch import nn
 
 import placer
 from placer import errors, pricing, tracing
+from placer.decision import comparison
 from placer.fleets import Fleet, Machine, compare, cpu_class, gpu_beside, machine_named, traced
-from placer.fleets import pricing as fleet_pricing
 from placer.fleets.formats import LONGEST, gres_type
 from placer.profile import Profile, gpus, load_cached, shipped_folder
 from placer.workload import make_workload
@@ -62,7 +62,7 @@ def test_a_thousand_machines_take_one_trace_and_one_price_a_device_of_each_kind(
 
     real_trace, real_predict = tracing.trace, pricing.predict
     monkeypatch.setattr(tracing, "trace", trace)
-    monkeypatch.setattr(fleet_pricing, "predict", predict)
+    monkeypatch.setattr(comparison, "predict", predict)
     found = placer.fleet(NET, (64, 84), mode="infer", machines=machines)
     assert len(traces) == 1
     assert len(prices) == 20  # ten CPUs, which ten GPUs share

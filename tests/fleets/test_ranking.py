@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from placer.explanation import DeviceRow
 from placer.fleets import FleetRow
 from placer.fleets.ranking import ranked
+from placer.pricing import Cost
 
 
 def row(
     name: str, seconds: float, *, price: float | None = None, watts: float | None = None, fits: bool = True,
     bounded_by: str = "launches",
 ) -> FleetRow:  # fmt: skip
-    device = DeviceRow(
-        seconds, seconds / 1.2, seconds * 1.2, 0.0, None, {"compute": seconds}, 3_000_000, fits, 1.0,
+    device = Cost(
+        "cuda", 1, seconds, seconds / 1.2, seconds * 1.2, 0.0, None, {"compute": seconds}, 3_000_000, fits, 1.0,
         available_memory_bytes=2_000_000, bounded_by=bounded_by, watts=watts, dollars_per_hour=price,
     )  # fmt: skip
     return FleetRow(name, 1, "cuda", {"cuda": device})

@@ -22,8 +22,8 @@ from ray_apart import ray_apart
 from torch import nn
 
 from placer import fleets, machine, profile
+from placer.decision import comparison as pricing
 from placer.errors import PlacerError
-from placer.fleets import pricing
 from placer.profile import Profile
 from placer.workload import make_workload
 

@@ -7,7 +7,7 @@ import pytest
 import placer
 from placer.calibration.suite.reference import ENTRIES
 from placer.calibration.suite.reference.account import Case, Reference
-from placer.cli.shapes import Range
+from placer.cli.options import Range
 from placer.cli.sweep import run
 from placer.explanation import Explanation
 from placer.profile.profile import Profile

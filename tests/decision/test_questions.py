@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from placer import profile as profiles
 from placer.decision import Objective
-from placer.decision.request import asked, profile_named
+from placer.decision.questions import profile_named, question
 from placer.errors import ProfileMissing
 from placer.profile import Profile
 from placer.workload import Workload, make_workload
@@ -27,25 +26,25 @@ def workload() -> Workload:
 
 
 def test_this_machines_profile_is_the_usual_one(calibrated: Profile) -> None:
-    found = asked(None, "tune", None, None, Objective("energy"))
-    assert (found.own, found.names, found.threads, found.what_if, found.beside) == (True, None, "tune", None, ())
-    assert (found.used.created, found.objective.name) == (calibrated.created, "energy")
-    assert asked(["cpu"], "keep", None, None).names == ("cpu",)
+    found = question(None, "tune", None, None, Objective("energy"))
+    assert (found.here, found.devices, found.threads, found.what_if, found.beside) == (True, None, "tune", None, ())
+    assert (found.profile.created, found.objective.name) == (calibrated.created, "energy")
+    assert question(["cpu"], "keep", None, None).devices == ("cpu",)
     with pytest.raises(ValueError, match="warp"):
-        asked(["warp"], "keep", None, None)
+        question(["warp"], "keep", None, None)
 
 
 def test_several_profiles_stand_beside_the_first(calibrated: Profile, other: Profile) -> None:
-    found = asked(["warp"], "keep", [other, calibrated], None)  # another machine may have it
-    assert (found.own, found.used, found.beside) == (False, other, (calibrated,))
+    found = question(["warp"], "keep", [other, calibrated], None)  # another machine may have it
+    assert (found.here, found.profile, found.beside) == (False, other, (calibrated,))
 
 
 def test_a_gpu_of_the_catalog_is_driven_by_the_cpu_that_is_compared(calibrated: Profile, other: Profile) -> None:
-    assert asked(None, "keep", other, "T4").what_if.fit("cuda").reference == "Z80"
-    (beside,) = asked(None, "keep", [other, "T4"], None).beside
+    assert question(None, "keep", other, "T4").what_if.fit("cuda").reference == "Z80"
+    (beside,) = question(None, "keep", [other, "T4"], None).beside
     assert beside.fit("cuda").reference == "Z80"
     alone = replace(other, fits=other.fits[1:])
-    assert asked(None, "keep", alone, "T4").what_if.fit("cuda").reference == calibrated.fingerprint["cpu"]
+    assert question(None, "keep", alone, "T4").what_if.fit("cuda").reference == calibrated.fingerprint["cpu"]
     assert profile_named("T4").fit("cuda").reference == calibrated.fingerprint["cpu"]
 
 
@@ -56,16 +55,9 @@ def test_without_a_calibration_a_gpu_has_the_usual_host() -> None:
 
 
 def test_another_machines_profile_says_what_differs(calibrated: Profile, other: Profile, workload: Workload) -> None:
-    notes = [asked(None, "keep", given, None).comparison(workload).notes for given in (None, calibrated, other)]
+    asked = [question(None, "keep", given, None) for given in (None, calibrated, other)]
+    notes = [each.candidates(workload.modules).notes for each in asked]
     assert notes[0] == notes[1] == ()
     assert notes[2][0].startswith("the profile was measured on another machine or setup (CPU: Z80 -> ")
     unsaid = replace(other, created="")  # a GPU of the catalog is of no machine
-    assert asked(None, "keep", unsaid, None).comparison(workload).notes == ()
-
-
-def test_all_that_was_asked_is_compared(calibrated: Profile, other: Profile, workload: Workload) -> None:
-    found = asked(["cuda"], "tune", [other, calibrated], "T4", Objective("energy")).comparison(workload)
-    assert (found.profile, found.devices, found.threads, found.here) == (other, ("cuda",), "tune", False)
-    assert (found.what_if.name, found.beside, found.objective.name) == ("Tesla T4", (calibrated,), "energy")
-    profiles.save(replace(calibrated, fits=calibrated.fits[:1]))
-    assert asked(["cpu"], "keep", None, None).comparison(workload).here
+    assert question(None, "keep", unsaid, None).candidates(workload.modules).notes == ()

@@ -1,4 +1,4 @@
-"""The answer in sentences: which device, how much faster, how sure, what was asked, and on which machine."""
+"""The answer in sentences, and the names of what it is made of: devices with marks, parts of a step, bounds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,104 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, is_cpu
-from placer.explanation.data import ExplanationData
-from placer.explanation.step_parts import BOUNDED, first_step
-from placer.units import format_ratio, format_seconds
+from placer.explanation.data import ExplanationData, PartRow
+from placer.pricing import COMPUTE_PARTS, Cost
+from placer.units import format_bytes, format_ratio, format_seconds
+
+#: The provenance, in a legend, of a CPU that was not calibrated.
+_ESTIMATED = "estimated"
+#: Marks beside the names of devices that placer did not measure. A calibrated device has none.
+MARKS = {_ESTIMATED: "§", "published": "†", "data sheet": "‡"}
+_MEANING = {
+    _ESTIMATED: "estimated from a similar CPU's measurements, not calibrated here; run: placer calibrate",
+    "published": "from measurements that others published of this GPU, not from a calibration.",
+    "data sheet": "from the GPU's data sheet and published measurements of other GPUs: nobody's timings of this one.",
+}
+
+
+def kind(name: str, provenance: str) -> str:
+    """What a device's numbers rest on, in a word: its provenance; of a CPU that was not calibrated, ``estimated``."""
+    return _ESTIMATED if is_cpu(name) and provenance != "calibrated" else provenance
+
+
+def marked(name: str, provenance: str) -> str:
+    """The name of a device with the mark of what its numbers rest on."""
+    mark = kind_mark(name, provenance)
+    return f"{name} {mark}" if mark else name
+
+
+def kind_mark(name: str, provenance: str) -> str:
+    """The mark of what a device's numbers rest on; "" of a calibrated one."""
+    return MARKS.get(kind(name, provenance), "")
+
+
+def headings(devices: Mapping[str, Cost]) -> dict[str, str]:
+    """What each device is called above its numbers."""
+    return {name: marked(name, row.provenance) for name, row in devices.items()}
+
+
+def legend(devices: Mapping[str, Cost]) -> list[str]:
+    """One line for each mark that stands somewhere."""
+    found = {kind(name, row.provenance) for name, row in devices.items()}
+    return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
+
+
+def all_calibrated(devices: Mapping[str, Cost]) -> bool:
+    """Whether placer measured every device."""
+    return all(row.provenance == "calibrated" for row in devices.values())
+
+
+#: What the parts of a step are called.
+PARTS = {
+    "compute": "compute",
+    "arithmetic": "arithmetic",
+    "memory": "memory traffic",
+    "overhead": "starting ops",
+    "optimizer": "optimizer",
+    "dispatch": "dispatch",
+    "launch": "launch",
+    "copy": "copies",
+    "sync": "sync",
+    "loading": "loading",
+}
+#: What the parts of a first step are called that a later one does not have.
+ONE_TIME = {
+    "context": "context", "libraries": "libraries", "first_calls": "first calls", "weights": "moving weights",
+    "compiler": "loading the compiler", "compilation": "compilation",
+}  # fmt: skip
+#: What a step is bounded by, in words.
+BOUNDED = {
+    "launches": "starting operations takes longer than running them",
+    "transfer": "most of the time goes into copying batches and outputs",
+    "arithmetic": "most of the time goes into computing",
+    "memory": "most of the time goes into reading and writing memory",
+    "waits": "most of the time goes into waiting for values from the device",
+    "loader": "most of the time goes into waiting for the next batch",
+}
+
+
+def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
+    """Seconds of a step by part, in the order they are shown; they add up to the step.
+
+    Where it is known what limits the ops, those parts replace ``compute``.
+    """
+    components = dict(explanation.devices[device].components)
+    known = explanation.bounds.get(device) or {}
+    if not known:
+        return components
+    components.pop("compute", None)
+    return {**{name: known.get(name, 0.0) for name in COMPUTE_PARTS if any(known.values())}, **components}
+
+
+def shown_parts(parts: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The names of the parts that take time on some device, in order."""
+    return list(dict.fromkeys(key for found in parts.values() for key, seconds in found.items() if seconds))
+
+
+def first_step(row: Cost) -> float | None:
+    """Seconds of the first step, one-time costs included; None where none are known."""
+    return row.one_time_seconds + row.step_seconds if row.one_time_seconds else None
+
 
 #: What the phases are called in a sentence.
 _PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass", "optimizer": "update"}
@@ -129,11 +224,41 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
     lines = []
     for row in explanation.advice:
         unit = " per row" if row.kind == "batch" else ""
-        told = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}" if row.gain > 0.0 else ""
-        fits = f"the only way to fit on {row.fits_on}" if row.fits_on else ""
-        text = f"{', '.join(filter(None, (fits, told)))}: {row.change}"
+        told = f"{'~' if row.guess else ''}{row.gain:.0%} less time{unit}"
+        text = f"{told}: {row.change}"
         text += f" ({format_seconds(row.after)} instead of {format_seconds(row.before)}{unit}"
         text += f", on {row.device})" if row.device != explanation.decision.device else ")"
         text += "; this changes the model's results" if row.changes_results else ""
         lines.append(f"{text}: {row.how}" if row.how else text)
     return lines
+
+
+def share(explanation: ExplanationData, part: PartRow, device: str) -> float:
+    """The part's share of the job on a device."""
+    whole = explanation.devices[device].step_seconds
+    return part.seconds(device) / whole if whole else 0.0
+
+
+def fastest(part: PartRow) -> str:
+    """The device with the shortest step, and what bounds it there."""
+    name = min(part.devices, key=lambda device: part.devices[device].step_seconds)
+    bound = part.devices[name].bounded_by
+    return f"{name} ({bound})" if bound else name
+
+
+def apart_line(explanation: ExplanationData) -> str | None:
+    """How the parts would run on several devices, and what that takes; None where it would not pay."""
+    apart = explanation.apart
+    if apart is None:
+        return None if len(explanation.devices) < 2 or len(explanation.parts) < 2 else (
+            "No part would be better off on a device of its own."
+        )
+    shares = ", ".join(f"{name} on {device}" for name, device in apart.devices.items())
+    best = min(row.step_seconds for row in explanation.devices.values())
+    line = f"Apart ({shares}), the job takes {format_seconds(apart.step_seconds)}"
+    if apart.step_seconds:
+        line += f", {format_ratio(best / apart.step_seconds)} as fast"
+    if apart.exchange_bytes:
+        size, seconds = format_bytes(apart.exchange_bytes), format_seconds(apart.exchange_seconds)
+        line += f"; {seconds} of it to copy {size} of weights between them"
+    return f"{line}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from torch import nn
 
 import placer
 from placer import Explanation, Job, Loading, Part, PlacerWarning
-from placer import decision as deciding
-from placer.jobs.pricing import PricedJob
 from placer.profile import save, shipped_folder
 from placer.profile.profile import Profile
 
@@ -89,11 +86,6 @@ def test_by_money_parts_stay_together() -> None:
     job = rollouts(policy(), rows=4096, apart=True)
     found = placer.explain(job, profile=CPU, what_if="T4", objective="cost", price={"cpu": 1.0, "cuda": 1.0})
     assert found.apart is None
-    by_time = deciding.asked(None, "keep", CPU, "T4")
-    plans = tuple(deciding.make_plan(part.workload, by_time.comparison(part.workload)) for part in job.parts)
-    assert PricedJob(job, plans).apart() is not None
-    cost = deciding.objective_of("cost", {"cpu": 1.0, "cuda": 1.0})
-    assert PricedJob(job, tuple(replace(plan, objective=cost) for plan in plans)).apart() is None
 
 
 def test_a_loader_that_is_the_bottleneck_is_said_to_be() -> None:

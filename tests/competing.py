@@ -1,0 +1,23 @@
+"""Devices that compete in a choice, with predictions made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from placer.decision import comparison, questions
+from placer.decision.candidates import Candidate, Candidates
+from placer.pricing import Prediction
+from placer.profile import Profile
+
+
+def compete(monkeypatch: pytest.MonkeyPatch, predictions: Mapping[str, Prediction]) -> None:
+    """Every question is between these devices, at these prices."""
+
+    def gather(profile: Profile, *_: Any, **__: Any) -> Candidates:
+        return Candidates(tuple(Candidate(name, name, profile, None, here=True) for name in predictions), profile)
+
+    monkeypatch.setattr(questions, "gather", gather)
+    monkeypatch.setattr(comparison, "price", lambda _, candidate, *__: predictions[candidate.name])
