@@ -94,8 +94,8 @@ else
 	OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 endif
 
-# Figures of docs/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
-soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/reliability.json
+# Figures of docs/dev/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
+soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/dev/reliability.json
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 $(PYTEST_ARGS)
 
 # Not part of `make test`: it says how good the tests are, not whether the code is right.

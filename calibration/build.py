@@ -11,9 +11,7 @@ from typing import Any
 from placer import profile
 from placer.calibration import fitting
 from placer.calibration.measuring.bench import WAITING
-from placer.calibration.measuring.failures import infeasible
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
 from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.measuring.speed_probe import USUAL_READING, is_alike, usual_reading
 from placer.calibration.plan import too_few

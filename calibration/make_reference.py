@@ -25,11 +25,10 @@ import numpy as np
 from placer import machine, profile
 from placer.calibration.build import build
 from placer.calibration.fitting import LEAST_POINTS
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import SpeedProbe, is_alike, probed_cores, usual_reading
+from placer.calibration.probing import measure, targets
 from placer.calibration.progress import silent
-from placer.calibration.target import measure, targets
 from placer.decision import running_with
 from placer.errors import CalibrationError
 from placer.profile import Profile, data_home

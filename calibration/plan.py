@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe, log_uniform
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import roofline_seconds
 from placer.profile import DeviceFit
 

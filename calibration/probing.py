@@ -1,22 +1,154 @@
-"""Measures probes on one device until its share of the time is used."""
+"""Measures one device at a number of CPU threads, until its share of the time is used."""
 
 from __future__ import annotations
 
 import math
 import time
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
+
+from placer import machine
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
-from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import MOST_LOST, WAITING, Bench
-from placer.calibration.measuring.clocks import ClockWatch
-from placer.calibration.measuring.interference import Load
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.timing import Clock
-from placer.calibration.plan import Planner
+from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
+from placer.calibration.measuring.clocks import ClockWatch, Load
+from placer.calibration.measuring.journal import Journal, StepObservation
+from placer.calibration.measuring.rates import measure_rates
+from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
+from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
+from placer.calibration.measuring.timing import Clock, clock_resolution
+from placer.calibration.plan import SHORT, Planner
 from placer.calibration.progress import Progress
+from placer.decision import running_with
+
+#: Time that another number of threads than the process has is worth, in times of what that one gets.
+OTHER_THREADS = 0.3
+#: Bytes of a block that glibc maps, just below the largest that its heap will take.
+_LARGE_BLOCK = (32 << 20) - (64 << 10)
+#: Share of a device's time for the data-sheet rates.
+RATES_SHARE = 0.08
+#: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
+LONGEST_STEP = 0.0012
+#: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
+USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device at a number of CPU threads, and its share of the budget."""
+
+    device: str
+    threads: int
+    share: float
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What the journal files it under."""
+        return self.device, self.threads
+
+    @property
+    def label(self) -> str:
+        """What progress calls it."""
+        return self.device if self.device != "cpu" else f"cpu, {self.threads} thread{'s' * (self.threads > 1)}"
+
+
+def targets(devices: Sequence[str], quick: bool) -> list[Target]:
+    """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
+    threads = torch.get_num_threads()
+    others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
+    wanted: list[Target] = []
+    for device in devices:
+        wanted.append(Target(device, threads, 1.0))
+        wanted += [Target(device, count, OTHER_THREADS) for count in others if device == "cpu"]
+    return shared_out(wanted)
+
+
+def shared_out(some: Sequence[Target]) -> list[Target]:
+    """The same targets, with shares that add up to 1."""
+    total = sum(target.share for target in some)
+    return [replace(target, share=target.share / total) for target in some]
+
+
+def one_of_each(devices: Sequence[str], accelerators: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """``devices`` without those that are twins, in name and memory, of one before them.
+
+    ``accelerators`` are those of a fingerprint. Twins have one fit, under the first one's name.
+    """
+    kinds = {str(a["device"]): (a.get("name"), a.get("memory_bytes")) for a in accelerators}
+    first: dict[object, str] = {}
+    for device in devices:
+        first.setdefault(kinds.get(device, device), device)
+    return tuple(first.values())
+
+
+def start(target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock) -> KernelRecorder | None:
+    """Measure the rates of a target that has ``seconds`` in all, and see what the event recorder shows of it.
+
+    None on the CPU. Accelerators are started before anything else is measured: their recorder may only work if it is
+    the first that a process uses. Raises whatever torch raises where an accelerator cannot be used.
+    """
+    with running_with(target.threads):
+        if target.key not in journal.rates:
+            shown.update(0.0, "rates")
+            begun = clock()
+            rates = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
+            journal.add_rates(*target.key, rates, clock() - begun)
+        if target.device == "cpu":
+            return None
+        recorder = try_recorder(target.device, clock)
+        if recorder.sees:
+            rates = journal.rates[target.key]
+            # From a kernel's end to the start of the next one in the queue.
+            gap = max(rates["dispatch_seconds"] - recorder.kernel_seconds, 0.0)
+            journal.add_rates(*target.key, {**rates, "kernel_gap_seconds": gap}, 0.0)
+        journal.use_timer(*target.key, RECORDER if recorder.sees else WAITING)
+        return recorder
+
+
+def measure(
+    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None,
+    drawn: int = 0, recorder: KernelRecorder | None = None, deadline: float = math.inf,
+) -> None:  # fmt: skip
+    """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
+
+    ``usual``: the reading (seconds) to wait for and to keep to; None takes the machine's usual one. ``drawn``: the
+    number of journals before this one, whose probes need not be drawn again. ``recorder`` is what ``start`` returned,
+    if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
+    """
+    with running_with(target.threads):
+        # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
+        torch.empty(_LARGE_BLOCK, dtype=torch.uint8)
+        shown.start(f"measuring {target.label}", seconds, done=journal.seconds.get(target.key, 0.0))
+        if recorder is None:
+            recorder = start(target, seconds, journal, shown, clock)
+        clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
+        planner = _planner(target, seconds, journal, drawn)
+        speed_probe = clocks = None
+        if clock is time.perf_counter:
+            speed_probe = SpeedProbe(probed_cores(target.device, target.threads), usual=usual)
+            clocks = None if target.device == "cpu" else ClockWatch(target.device, clock)
+        bench = Bench(
+            target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe,
+            kernels=recorder or UNSEEN, clocks=clocks,
+        )  # fmt: skip
+        Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
+
+
+def _planner(target: Target, seconds: float, journal: Journal, drawn: int) -> Planner:
+    # Another seed than an earlier run's: what was drawn then need not be drawn again.
+    seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key) + drawn}".encode())
+    mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
+    rarely = max(min(LONGEST_SHARE * seconds, LONGEST), mostly)
+    on_cpu = target.device == "cpu"
+    return Planner(
+        journal.rates[target.key], seed=seed, longest_step=mostly, rarely=rarely, short=SHORT if on_cpu else 0.0,
+        memory=None if on_cpu else machine.memory(target.device)[0],
+    )  # fmt: skip
+
 
 #: Times its share that a device may take on a slow or contended machine until there is anything to fit.
 OVERTIME = 4.0

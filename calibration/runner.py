@@ -11,13 +11,12 @@ from pathlib import Path
 
 from placer import machine, profile
 from placer.calibration.build import broken_devices, build
-from placer.calibration.measuring.health import DEVICE_ERRORS, BrokenDeviceError, cause, release
+from placer.calibration.measuring.faults import DEVICE_ERRORS, BrokenDeviceError, cause, locked, release
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.kernel_recorder import KernelRecorder
-from placer.calibration.measuring.lock import locked
+from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.measuring.timing import Clock
+from placer.calibration.probing import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
 from placer.calibration.progress import Progress, silent
-from placer.calibration.target import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
 from placer.errors import CalibrationError, ProfileError
 from placer.pricing import foreign_family
 from placer.profile import Profile

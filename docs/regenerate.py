@@ -1,8 +1,8 @@
 """Writes the output shown in README.md and docs/ anew: ``python docs/regenerate.py`` (``--check`` only compares).
 
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
-block comes from the record and from the code as it is now; nothing is measured here. The figures of ``make soak`` come
-from ``docs/reliability.json``.
+block comes from the record and from the code as it is now; nothing is measured here. A block whose last line is ``...``
+shows only the first lines: as many as it has. The figures of ``make soak`` come from ``docs/dev/reliability.json``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ BLOCK = re.compile(r"^```console\n\$ (?P<command>placer [^\n]*)\n(?P<output>.*?)
 #: The note that this machine is not the record's: it depends on who runs this script.
 ELSEWHERE = re.compile(r"^- the profile was measured on another machine or setup.*\n(?:  .*\n)*", re.MULTILINE)
 
-#: A row of docs/reliability.md whose figure ``make soak`` found: its key, and the last cell.
+#: The last line of a block that shows the beginning of an output only.
+SHORTENED = "..."
+
+#: A row of docs/dev/reliability.md whose figure ``make soak`` found: its key, and the last cell.
 SOAKED = re.compile(r"^(?P<row>\| .* \| soak `(?P<key>[^`\n]+)` \| )(?P<figure>[^|\n]*) \|$", re.MULTILINE)
 NOT_RUN = "not run yet"
 
@@ -51,15 +54,20 @@ def rewritten(text: str, run: Callable[[str], str] = output_of) -> str:
     """``text`` with the output of every block that names the record as ``run`` gives it now."""
 
     def block(match: re.Match[str]) -> str:
-        command = match["command"]
-        return f"```console\n$ {command}\n{run(command)}```" if RECORD in command else match[0]
+        command, old = match["command"], match["output"].splitlines()
+        if RECORD not in command:
+            return match[0]
+        new = run(command)
+        if old[-1:] == [SHORTENED]:
+            new = "\n".join([*new.splitlines()[: len(old) - 1], SHORTENED]) + "\n"
+        return f"```console\n$ {command}\n{new}```"
 
     return BLOCK.sub(block, text)
 
 
 def soaked() -> dict[str, str]:
     """The last figure of every line of ``make soak``, with its day and machine."""
-    found = json.loads((ROOT / "docs" / "reliability.json").read_text(encoding="utf-8"))
+    found = json.loads((ROOT / "docs" / "dev" / "reliability.json").read_text(encoding="utf-8"))
     return {key: f"{entry['figure']} ({entry['day']}, {entry['machine']})" for key, entry in found.items()}
 
 

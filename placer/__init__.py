@@ -115,9 +115,9 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext placer``: the models of a notebook are watched, and ``%placer`` compares what they cost where."""
-    importlib.import_module("placer.adoption").load_magic(shell)
+    importlib.import_module("placer.run").load_magic(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext placer``: nothing is watched any more."""
-    importlib.import_module("placer.adoption").unload_magic(shell)
+    importlib.import_module("placer.run").unload_magic(shell)

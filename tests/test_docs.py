@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import shlex
 import sys
@@ -17,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from ray_apart import ray_apart
+from sky_apart import sky_apart
 
 from placer import api
 from placer import decision as deciding
@@ -78,7 +78,6 @@ def elsewhere(calibrated: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "calibration").symlink_to(ROOT / "calibration")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("HOME", os.environ["HOME"])  # put back after a page that sets it
     with ray_apart():
         yield tmp_path
     sys.modules.pop("conv1d", None)  # a target that is a file is imported under the file's name
@@ -100,10 +99,14 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_python_blocks_run_one_after_the_other(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_blocks_run_one_after_the_other(
+    page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for package in re.findall(r"^(?:import|from) (\w+)", "".join(blocks(page, "python")), re.MULTILINE):
         if importlib.util.find_spec(package) is None:  # not imported: a page may say where it keeps its files, before
             pytest.skip(f"{package} is not installed")
+    if page.stem == "skypilot":
+        sky_apart(elsewhere, monkeypatch)
     namespace: dict[str, object] = {"__name__": "example"}
     for body in blocks(page, "python"):
         exec(compile(body, str(page), "exec"), namespace)
@@ -153,6 +156,15 @@ def test_every_page_is_in_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"([\w/-]+\.md)$", site, re.MULTILINE))
     assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[3:]}
+
+
+def test_users_find_what_they_need_in_few_lines() -> None:
+    def lines(*pages: Path) -> int:
+        return sum(page.read_text(encoding="utf-8").count("\n") for page in pages)
+
+    assert lines(ROOT / "README.md") <= 120
+    moving = {"accounts.md", "reference-systems.md"}
+    assert lines(*(page for page in PAGES[3:] if page.parent.name != "dev" and page.name not in moving)) <= 1800
 
 
 @cache
@@ -205,12 +217,12 @@ def test_every_block_that_names_the_record_shows_output() -> None:
 
 def test_tables_of_errors_are_those_of_the_record() -> None:
     budgets = json.loads((RECORD.parent / "budget_errors.json").read_text(encoding="utf-8"))["rows"]
-    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "dev" / "accuracy-details.md").read_text(encoding="utf-8")
     for row in budgets:
         shown = f"| {row['budget']:.0f} s | {row['took']:.0f} s | {row['median']:.1%} | {row['p90']:.1%} |"
         assert shown in text
     families = json.loads((RECORD.parent / "family_errors.json").read_text(encoding="utf-8"))["families"]
-    text = (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "dev" / "op-families.md").read_text(encoding="utf-8")
     _, *sections = re.split(FAMILY_HEADING, text, flags=re.MULTILINE)
     shown_errors = {
         section.partition("\n")[0]: re.search(r"^- Measured error: (.*)$", section, re.M) for section in sections
@@ -224,7 +236,7 @@ def test_tables_of_errors_are_those_of_the_record() -> None:
 def test_the_suites_error_is_that_of_the_record() -> None:
     measured = score(record.load(RECORD.parent / "measurements.json").cells)
     assert measured is not None
-    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "dev" / "accuracy-details.md").read_text(encoding="utf-8")
     shown = f"| placer | {measured.median_error:.1%} | {measured.p90_error:.1%} | {measured.within_25:.1%} |"
     assert shown in text
 
@@ -239,10 +251,12 @@ def test_regenerating_replaces_output_and_nothing_else() -> None:
     assert REGENERATE.rewritten(new, lambda command: f"output of {command[:14]}\n") == new
     empty = f"```console\n{named}\n```\n"
     assert REGENERATE.rewritten(empty, lambda _: "filled\n") == f"```console\n{named}\nfilled\n```\n"
+    shortened = f"```console\n{named}\nold\nlines\n...\n```\n"
+    assert REGENERATE.rewritten(shortened, lambda _: "new\n\nrest\n") == shortened.replace("old\nlines", "new\n")
 
 
 def test_op_families_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "op-families.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "dev" / "op-families.md").read_text(encoding="utf-8")
     start, *sections = re.split(FAMILY_HEADING, text, flags=re.MULTILINE)
     shown = {section.partition("\n")[0]: section for section in sections}
     assert set(shown) == set(FAMILIES)

@@ -11,8 +11,7 @@ import pytest
 from simulated import backend
 
 from placer import profile
-from placer.calibration.gpu_run.lines import read
-from placer.calibration.gpu_run.parts import PARTS
+from placer.calibration.gpu_run import PARTS, read
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.validation import record
 
@@ -29,7 +28,7 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (folder,) = (tmp_path / "records").iterdir()
     log = list(read(folder / "run.jsonl"))
-    assert [line["of"]["part"] for line in log] == [part.name for part in PARTS]
+    assert [line["of"]["part"] for line in log] == [part.__name__ for part in PARTS]
     assert [line["error"] for line in log if "error" in line] == []
 
     # The recorder lost one kernel more in every session, but for those that began with others.
@@ -37,8 +36,9 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     bare = [line["lost"] for line in sessions if not line["of"]["prefix"]]
     assert bare[:3] == [0, 2, 4]
     assert {line["lost"] for line in sessions if line["of"]["prefix"]} <= {0}
-    asked = {line["of"]["what"] for line in read(folder / "rates.jsonl") if "error" not in line}
-    assert {"mm", "conv2d", "copy", "update", "device_copy"} <= asked
+    timed = {line["of"]["op"]: line for line in read(folder / "single_ops.jsonl") if "error" not in line}
+    assert {"lstm", "conv2d"} <= set(timed)
+    assert all(line["isolated"] > 0.0 for line in timed.values() if line["of"]["what"] == "seconds")
 
     found = profile.load(folder / "profile.json")
     assert "sim" in found.devices()
@@ -56,4 +56,4 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     steps = {line["of"]["network"]: line for line in read(folder / "steps.jsonl")}
     assert all(line["launches"] and not line["lost"] for line in steps.values())
     assert "sim" in done.stdout  # the tables of the replay
-    assert "The 10 worst predictions" in done.stdout
+    assert "Prediction error by device" in done.stdout

@@ -1,4 +1,4 @@
-"""Every line of docs/reliability.md names a test that is there, and shows the figure that was found."""
+"""Every line of docs/dev/reliability.md names a test that is there, and shows the figure that was found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from test_docs import REGENERATE
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "dev" / "reliability.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()
@@ -47,7 +47,7 @@ def test_the_figures_of_the_soak_are_those_it_wrote() -> None:
 
 def test_every_figure_that_was_written_is_shown() -> None:
     keys = set(re.findall(r"soak `([^`]+)`", PAGE))
-    assert set(json.loads((ROOT / "docs" / "reliability.json").read_text(encoding="utf-8"))) <= keys
+    assert set(json.loads((ROOT / "docs" / "dev" / "reliability.json").read_text(encoding="utf-8"))) <= keys
     noted = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "soak").glob("test_*.py"))
     for key in keys:
         assert f'note("{key}"' in noted or f'note(f"{key.rpartition(" ")[0]} {{name}}"' in noted, key

@@ -35,17 +35,16 @@ FORBIDDEN_CALLS = {
 }  # fmt: skip
 #: Programs the user names on the command line, which are run: a script, and an exported one, which torch unpickles.
 ALLOWED_CALLS = {
-    "placer/workload/target.py": {"torch.export.load"}, "placer/adoption/running.py": {"compile", "exec"},
+    "placer/workload/target.py": {"torch.export.load"}, "placer/run/script.py": {"compile", "exec"},
 }  # fmt: skip
 #: A process reads what its own child sends it through a pipe, which nobody else can write to.
 ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
-    "calibration/__init__.py", "calibration/gpu_run/child.py", "calibration/published/networks/timm_models.py",
+    "calibration/__init__.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
-    "calibration/suite/accounts/__init__.py", "calibration/suite/jobs/__init__.py", "placer/__init__.py",
-    "placer/adoption/__init__.py", "placer/adoption/watcher.py", "placer/api.py", "placer/cli/group.py",
+    "placer/__init__.py", "placer/api.py", "placer/cli/group.py",
     "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py",
     "placer/workload/target.py",
 }  # fmt: skip

@@ -157,6 +157,8 @@ class Apply(nn.Module):
         return self.function(*inputs)
 
 
+Draw = Callable[[Random, Limit], Branch]
+
 #: Share of an accelerator's branches in half precision, where the device has any.
 HALF = 0.5
 #: Share of the branches that are trained as layers inside a network are.
@@ -171,14 +173,7 @@ LEAST_PART, MOST_PART = 3e-4, 0.6
 
 
 def block(
-    family: str,
-    random: Random,
-    limit: Limit,
-    draw: Callable[[Random], Branch],
-    *,
-    most: int = 16,
-    training: float = 0.6,
-    halves: bool = True,
+    random: Random, limit: Limit, *, family: str, draw: Draw, most: int = 16, training: float = 0.6, halves: bool = True
 ) -> Probe:
     """A probe of up to ``most`` branches of different shapes, small and large, whose step stays within ``limit``.
 
@@ -190,7 +185,8 @@ def block(
     branches: list[Branch] = []
     for _ in range(random.randint(1, most)):
         part = min(log_uniform(random, LEAST_PART, MOST_PART), left)
-        branch = _drawn(random, _in_some_dtype(random, draw, limit) if halves else draw, room.share(part), train)
+        dtype = _half_precision(random, limit) if halves else None
+        branch = _drawn(random, draw, limit, dtype, room.share(part), train)
         if branch is None:
             continue
         branches.append(branch)
@@ -198,7 +194,7 @@ def block(
         if left < LEAST_PART:
             break
     if not branches:  # nothing was small enough: the smallest of a few is
-        branches = [min((draw(random) for _ in range(20)), key=lambda b: limit.taken(b.flops, b.bytes))]
+        branches = [min((draw(random, limit) for _ in range(20)), key=lambda b: limit.taken(b.flops, b.bytes))]
         train = train and branches[0].trains
     gradients = [train and random.random() < 0.65 for _ in branches]
     if train and not any(gradients):
@@ -217,26 +213,28 @@ def block(
     )
 
 
-def _drawn(random: Random, draw: Callable[[Random], Branch], allowed: Limit, train: bool) -> Branch | None:
+def _half_precision(random: Random, limit: Limit) -> torch.dtype | None:
+    """The dtype of half of an accelerator's branches; None for all others, which keep theirs."""
+    accelerator = limit.accelerator
+    if accelerator is None or not accelerator.halves or random.random() >= HALF:
+        return None
+    return random.choice(accelerator.halves)
+
+
+def _drawn(
+    random: Random, draw: Draw, limit: Limit, dtype: torch.dtype | None, allowed: Limit, train: bool
+) -> Branch | None:
     """The largest of some branches that fit: of random shapes most are far smaller than what they may be."""
     fitting: list[Branch] = []
     for _ in range(DRAWS):
-        branch = draw(random)
+        branch = draw(random, limit)
+        if dtype is not None and limit.accelerator is not None:
+            branch = in_dtype(branch, dtype, limit.accelerator.slower[name_of(dtype)])
         if allowed.admits(branch.flops, branch.bytes) and (branch.trains or not train):
             fitting.append(branch)
             if len(fitting) == CANDIDATES:
                 break
     return max(fitting, key=lambda b: allowed.taken(b.flops, b.bytes), default=None)
-
-
-def _in_some_dtype(random: Random, draw: Callable[[Random], Branch], limit: Limit) -> Callable[[Random], Branch]:
-    """``draw`` itself, or for half of an accelerator's branches one that draws them in half precision."""
-    accelerator = limit.accelerator
-    if accelerator is None or not accelerator.halves or random.random() >= HALF:
-        return draw
-    dtype = random.choice(accelerator.halves)
-    slower = accelerator.slower[name_of(dtype)]
-    return lambda random: in_dtype(draw(random), dtype, slower)
 
 
 def in_dtype(branch: Branch, dtype: torch.dtype, slower: float) -> Branch:

@@ -11,23 +11,410 @@ approximations are available*, Biometrika 87(1), 2000: a known process plus an i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.fitting.comparison import Comparison
-from placer.calibration.fitting.difference import ComparedOps, Difference, DifferenceHyperparameters
-from placer.calibration.fitting.expectation import Expectation
-from placer.calibration.fitting.family import fit_op_times
-from placer.calibration.fitting.kernel import Hyperparameters
-from placer.calibration.fitting.measured_ops import MeasuredOp, OpTimes, op_times, regression_inputs, timing_variance
-from placer.calibration.fitting.points import NUGGET
-from placer.pricing import op_label, with_weights
-from placer.profile import DeviceFit, FamilyFit
+from placer import profile
+from placer.calibration.fitting.family import (
+    MeasuredOp,
+    OpTimes,
+    fit_op_times,
+    op_times,
+    regression_inputs,
+    timing_variance,
+)
+from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, inliers
+from placer.calibration.measuring.journal import OpObservation
+from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing import (
+    ARITHMETIC_BY_FLOOR,
+    CONTEXT_SIZES,
+    FAMILIES,
+    LOOPS_BY_FLOOR,
+    PUBLISHED,
+    VARIANT,
+    CostModel,
+    Work,
+    covariance,
+    distances,
+    foreign_family,
+    op_label,
+    with_weights,
+)
+from placer.profile import SAME_CLASS_WITHIN, DeviceFit, FamilyFit, Profile, dissimilarity
 
 Array = NDArray[np.float64]
+
+
+class Expectation:
+    """Prices of another machine's fit, and the points it rests on."""
+
+    def __init__(self, fit: DeviceFit, *, same_class: bool = False, name: str = "") -> None:
+        """``same_class``: the other machine is of this one's class, and its times are expected to be those of this one.
+        ``name`` is what its profile is called.
+
+        Raises ProfileError for a fit of other features than this version's.
+        """
+        self.fit = fit
+        self.same_class = same_class
+        self.name = name
+        self._model = CostModel(fit)
+        self._points: dict[str, list[Work]] = {}
+        self._parts: dict[str, Expectation] = {}
+
+    def __reduce__(self) -> tuple[Callable[..., Expectation], tuple[Any, ...]]:
+        """Another process computes for itself what is kept here."""
+        return _expectation, (self.fit, self.same_class, self.name)
+
+    @property
+    def families(self) -> Mapping[str, FamilyFit]:
+        """What the other machine knows, by family."""
+        return self.fit.families
+
+    def of_family(self, name: str) -> Expectation:
+        """What is expected of family ``name`` alone."""
+        if name not in self._parts:
+            part = replace(self.fit, families={name: self.families[name]})
+            self._parts[name] = Expectation(part, same_class=self.same_class, name=self.name)
+        return self._parts[name]
+
+    def log_seconds(self, works: Sequence[Work]) -> Array:
+        """Logs of what the ops would take there."""
+        return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
+
+    def log_reading_ratio(self, rates: Mapping[str, float]) -> float:
+        """Log of the usual reading in ``rates`` (of this machine) over the other's; 0.0 where either is unknown."""
+        here, there = rates.get(USUAL_READING, 0.0), self.fit.rates.get(USUAL_READING, 0.0)
+        return math.log(here / there) if here > 0.0 and there > 0.0 else 0.0
+
+    def costs(self, name: str, rates: Mapping[str, float], pace: float) -> dict[str, float]:
+        """What the floor of family ``name`` is expected to cost on a device of these ``rates``, by parameter.
+
+        FLOPs and bytes go by the devices' own rates, all else by the ``pace`` (a logarithm) of this machine's ops.
+        """
+        return {
+            parameter: cost * self._factor(parameter, rates, pace)
+            for parameter, cost in self.families[name].parameters.items()
+            if parameter not in (ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR, PUBLISHED)
+        }
+
+    def _factor(self, parameter: str, rates: Mapping[str, float], pace: float) -> float:
+        there = self.fit.rates
+        amount, _, label = parameter.partition("@")
+        if amount == "bytes":
+            return there["bytes_per_second"] / rates["bytes_per_second"]
+        if amount == "flops":
+            # An accelerator's costs are of FLOPs of float32 in any case (``floor_amounts``).
+            own = f"flops/{label.rpartition(':')[2]}" if self.fit.device == "cpu" else ""
+            rate = own if own in there and own in rates else "flops/float32"
+            return there[rate] / rates[rate]
+        return math.exp(pace)
+
+    def points(self, name: str) -> list[Work]:
+        """The ops that family ``name`` was learnt from."""
+        if name not in self._points:
+            fit = self.families[name]
+            pairs = zip(fit.x.tolist(), fit.op_index, strict=True)
+            self._points[name] = [work_at(name, fit.ops[op], row) for row, op in pairs]
+        return self._points[name]
+
+
+def _expectation(fit: DeviceFit, same_class: bool, name: str) -> Expectation:
+    return Expectation(fit, same_class=same_class, name=name)
+
+
+def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
+    """The op whose regression inputs these are: the inverse of ``pricing.inputs_of`` and ``pricing.op_label``."""
+    name, _, dtype = label.rpartition(":")
+    if name.endswith(":"):  # the double colon of a name without dtype
+        name, dtype = label, "float32"
+    name, _, _ = name.partition(VARIANT)  # the sizes determine the variant
+    sizes = len(FAMILIES[family].sizes) + len(CONTEXT_SIZES)
+    # Back from its logarithm, a width of 64 is not quite that, and another number of vector registers is filled.
+    flops, moved, *rest = (round(math.exp2(v) - 1.0, 6) for v in inputs[: 2 + sizes])
+    return Work(family, name, dtype, flops, moved, tuple(rest), tuple(inputs[2 + sizes :]))
+
+
+#: Factor by which a reading may be longer than that of another machine of this class and pace; and up to which it is
+#: known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
+SAME_PACE, KNOWN_PACE = 1.15, 2.0
+
+
+def shipped_references() -> tuple[Profile, ...]:
+    """The shipped profiles, without their samples."""
+    return tuple(profile.load(name, samples=False) for name in profile.shipped())
+
+
+def expectation(
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float = 0.0
+) -> Expectation | None:
+    """What the profile of the most similar machine says of a device; None where none knows such a device.
+
+    ``reading``: seconds of the speed probe's reading at which this machine was measured, 0.0 where there was none. Of
+    profiles of one class, made on a quiet and on a contended machine, the one of the nearest pace is taken; of profiles
+    that are all equally dissimilar the newest, whose ops are described the closest. One made by another version of
+    placer, which describes ops by other features, is passed over.
+    """
+    current = [
+        found for found in known
+        if device in found.devices() and foreign_family(found.fit(device, threads)) is None
+    ]  # fmt: skip
+    if not current:
+        return None
+    newest_first = sorted(current, key=lambda found: found.created, reverse=True)
+    nearest = min(newest_first, key=lambda found: _distance(found, device, threads, fingerprint, reading))
+    unlike, pace = _distance(nearest, device, threads, fingerprint, reading)
+    same_class = unlike < SAME_CLASS_WITHIN and pace <= math.log(KNOWN_PACE)
+    return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
+
+
+def pace_of_class(
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
+) -> float | None:
+    """The usual reading (seconds) of a machine of this class, measured at length, if ``reading`` is of that pace.
+
+    The speed of a quiet machine shows in many hours, not in one minute with other programs around: they make readings
+    longer. None makes them shorter; what does is the clock, as where the host has little else to do.
+    """
+    readings = [
+        found.fit(device, threads).rates.get(USUAL_READING, 0.0)
+        for found in known
+        if device in found.devices() and dissimilarity(found.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
+    ]
+    alike = [own for own in readings if 0.0 < own <= reading <= own * SAME_PACE]
+    return min(alike, key=lambda own: abs(math.log(reading / own)), default=None)
+
+
+def _distance(
+    found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
+) -> tuple[float, float]:
+    """(dissimilarity of a profile's machine, log of how far its pace is off), the latter 0.0 for other classes."""
+    unlike = dissimilarity(found.fingerprint, fingerprint, device)
+    own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
+    comparable = unlike < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0
+    return unlike, abs(math.log(reading / own)) if comparable else 0.0
+
+
+#: Log of the pace per log of the reading, and its standard deviation. Where other programs made readings 1.6 times as
+#: long, ops of an AMD machine took 1.61 times as long; where they made them 1.4 times as long, an Intel machine's took
+#: 1.5 times.
+PER_READING, PER_READING_DOUBT = 1.1, 0.5
+#: Standard deviation of the log of the families' own paces, per log of the reading: other programs slow views down half
+#: as much again as convolutions.
+FAMILY_PER_READING = 0.3
+#: Standard deviations of the log of the pace: of machines of one class, and of one machine from minute to minute.
+SAME_CLASS_SPREAD, MINUTE_SPREAD = 0.04, 0.06
+#: How often a minute falls into a time in which the machine is contended for long, and the standard deviation of the
+#: log of the pace then.
+REGIMES, REGIME_SPREAD = 0.2, 0.25
+#: Steps of a calibration in a minute, roughly.
+MOMENTS_PER_MINUTE = 200
+#: Standard deviation of the log of the families' own paces from which on machines are of other classes whatever they
+#: call themselves, and the fewest ops that show a family's pace. Noise alone made 0.17 of it in a contended minute.
+UNLIKE, SHOWING = 0.25, 20
+#: Log of the pace from which on they are in any case: another program costs no more than half of a core.
+FAR_OFF = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How this machine differs from another over all.
+
+    ``pace`` is the log of its times over the other's, ``likely`` what their readings alone make of that, and ``trust``
+    the share of what is left of the pace that is believed to last.
+    """
+
+    pace: float
+    trust: float
+    prior: DifferencePrior
+    likely: float = 0.0
+
+    @property
+    def same_class(self) -> bool:
+        """Whether the two are of one class."""
+        return self.prior != OTHER_CLASS
+
+    @property
+    def believed(self) -> float:
+        """The log of the pace that is expected to last."""
+        return self.likely + self.trust * (self.pace - self.likely)
+
+
+def compare(
+    ops: Sequence[OpObservation], expected: Expectation, moments: int, rates: Mapping[str, float]
+) -> Comparison:
+    """The comparison over all ops that the other machine knows; ``moments`` is the number of steps they come from.
+
+    ``rates`` are the device's own; of them its usual reading counts. Where the other is of the same class, and was
+    measured for longer, a small difference that the readings do not explain is mostly one of the minute; a large one
+    lasts. Where every family differs in its own way, the two are not of one class.
+    """
+    known = [op for op in ops if op.family in expected.families]
+    log_ratio = expected.log_reading_ratio(rates)
+    prior = DifferencePrior(SAME_CLASS.family_pace + (FAMILY_PER_READING * log_ratio) ** 2, SAME_CLASS.signals)
+    likely = PER_READING * log_ratio
+    if not known:
+        return Comparison(likely, 1.0, prior, likely) if expected.same_class else Comparison(0.0, 1.0, OTHER_CLASS)
+    seconds = np.array([op.seconds for op in known])
+    ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
+    pace = float(np.median(ratios))
+    unexplained = pace - likely
+    if not expected.same_class or abs(unexplained) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
+        return Comparison(pace, 1.0, OTHER_CLASS)
+    return Comparison(pace, _trust(unexplained, moments, PER_READING_DOUBT * log_ratio), prior, likely)
+
+
+def _unlike(families: Sequence[str], ratios: Array) -> bool:
+    """Whether families' paces (``ratios``: logs by op, about the median) differ by more than contention explains."""
+    names = np.array(families)
+    by_family = [ratios[names == name] for name in dict.fromkeys(families)]
+    paces = [abs(float(np.median(own))) for own in by_family if len(own) >= SHOWING]
+    return len(paces) > 1 and 1.48 * float(np.median(paces)) > UNLIKE
+
+
+def _trust(unexplained: float, moments: int, doubt: float) -> float:
+    """The share of what the readings leave unexplained of a log pace, measured in one minute, that is believed to last.
+
+    A machine's pace varies by the minute about its usual one, and now and then contention holds it at another one for
+    long. The further off, the likelier it is the latter (a mixture of two normal distributions). ``doubt`` is the
+    standard deviation of what the readings explain.
+    """
+    passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
+    own, lasting_own = (spread**2 + doubt**2 for spread in (SAME_CLASS_SPREAD, REGIME_SPREAD))
+    usual, regime = own + passing, lasting_own + passing
+    passing_odds = (1.0 - REGIMES) / REGIMES * math.sqrt(regime / usual)
+    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * unexplained**2 * (1.0 / usual - 1.0 / regime)))
+    return (1.0 - lasting) * own / usual + lasting * lasting_own / regime
+
+
+Indices = NDArray[np.int64]
+
+#: Points the difference is learnt from, and those its hyperparameters are chosen on, at most.
+MOST_COMPARED, TUNING_POINTS = 400, 160
+#: Steps of a calibration, about a tenth of a second each, over which the machine's speed of the moment is forgotten.
+MOMENT = 12.0
+#: What the hyperparameters are chosen among: stretches of the length scales, and variances.
+STRETCHES, NOISES, DRIFTS = (1.5, 3.0, 6.0), (0.003, 0.01, 0.03, 0.1), (0.0, 0.003, 0.01, 0.03)
+
+
+@dataclass(frozen=True)
+class DifferencePrior:
+    """How far two machines are expected to differ, before they are compared.
+
+    ``family_pace`` is the variance of the log of a family's own pace, about that of all families; ``signals`` are the
+    variances that its course over the features may have.
+    """
+
+    family_pace: float
+    signals: tuple[float, ...]
+
+
+#: Machines of other classes; and machines of one class, which differ by what other programs and temperature do.
+OTHER_CLASS = DifferencePrior(0.06, (0.003, 0.01, 0.03, 0.1, 0.3))
+SAME_CLASS = DifferencePrior(0.002, (0.001, 0.003, 0.01))
+
+
+@dataclass(frozen=True)
+class DifferenceHyperparameters:
+    """How the difference between two machines varies: over what change of features, by how much, and how noisily.
+
+    ``stretch`` multiplies the length scales of the other machine's residual. ``signal``, ``drift`` and ``noise`` are
+    variances: of what varies with the features, of the speed of the moment, and of a single op.
+    """
+
+    stretch: float
+    signal: float
+    noise: float
+    drift: float
+
+
+@dataclass(frozen=True)
+class ComparedOps:
+    """Where two machines were compared: inputs (n x d), op indices, moments, logs of the ratio, and their variances."""
+
+    x: Array
+    ops: Indices
+    moments: Array
+    y: Array
+    noise: Array
+
+    def __getitem__(self, some: Indices | NDArray[np.bool_]) -> ComparedOps:
+        return ComparedOps(self.x[some], self.ops[some], self.moments[some], self.y[some], self.noise[some])
+
+
+class Difference:
+    """The log of one machine's times over another's, of one family, as a function of an op's features."""
+
+    def __init__(
+        self,
+        points: ComparedOps,
+        known: FamilyFit,
+        pace: float,
+        prior: DifferencePrior,
+        chosen: DifferenceHyperparameters | None = None,
+    ) -> None:
+        """``pace`` is the log ratio of ops of all families. ``chosen`` None: the likeliest are chosen."""
+        points = points[np.random.default_rng(0).permutation(len(points.y))[:MOST_COMPARED]]
+        self._scales, self._op_scale = np.asarray(known.length_scales), known.op_scale
+        self._pace, self._prior = pace, prior
+        self.chosen = chosen or self._likeliest(points[np.arange(min(TUNING_POINTS, len(points.y)))])
+        self._points = points[inliers(self._observed(points), points.y - pace)]
+        self._inverse = np.linalg.inv(self._observed(self._points))
+        self._alpha = self._inverse @ (self._points.y - pace)
+
+    def predict(self, x: Array, ops: Indices) -> tuple[Array, Array]:
+        """Mean and variance of the log ratio at ``x`` (n x d), at the machine's usual speed."""
+        varying = self._varying(x, ops, self._points, self.chosen.stretch)
+        k = self._prior.family_pace + self.chosen.signal * varying
+        known = np.einsum("ij,ij->i", k @ self._inverse, k)
+        variance = self._prior.family_pace + self.chosen.signal - known
+        return self._pace + k @ self._alpha, np.maximum(variance, 0.0)
+
+    def _varying(self, x: Array, ops: Indices, points: ComparedOps, stretch: float) -> Array:
+        """Covariance of what varies with the features, at a variance of 1."""
+        scales, op_scale = stretch * self._scales, stretch * self._op_scale
+        return covariance(distances(x, ops, points.x, points.ops, scales, op_scale), 1.0)
+
+    def _observed(self, points: ComparedOps) -> Array:
+        """Covariance of the samples themselves."""
+        varying = self._varying(points.x, points.ops, points, self.chosen.stretch)
+        return self._with_noise(varying, _together(points.moments), points.noise, self.chosen)
+
+    def _with_noise(self, varying: Array, together: Array, noise: Array, chosen: DifferenceHyperparameters) -> Array:
+        k = self._prior.family_pace + chosen.signal * varying + chosen.drift * together
+        k[np.diag_indices_from(k)] += chosen.noise + noise + 1e-9
+        return k
+
+    def _likeliest(self, points: ComparedOps) -> DifferenceHyperparameters:
+        """The likeliest of a small grid: some dozen samples cannot choose among more."""
+        y, together = points.y - self._pace, _together(points.moments)
+        found: list[tuple[float, DifferenceHyperparameters]] = []
+        for stretch in STRETCHES:
+            varying = self._varying(points.x, points.ops, points, stretch)
+            for signal, noise, drift in itertools.product(self._prior.signals, NOISES, DRIFTS):
+                candidate = DifferenceHyperparameters(stretch, signal, noise, drift)
+                k = self._with_noise(varying, together, points.noise, candidate)
+                found.append((_log_likelihood(k, y), candidate))
+        return max(found, key=lambda pair: pair[0])[1]
+
+
+def _together(moments: Array) -> Array:
+    """How much of the speed of the moment two samples share, from 0 to 1."""
+    return np.exp(-np.abs(moments[:, None] - moments[None, :]) / MOMENT)
+
+
+def _log_likelihood(k: Array, y: Array) -> float:
+    """Of targets ``y`` with mean zero (Rasmussen & Williams, 2006, equation 2.30), but for a constant."""
+    factor = np.linalg.cholesky(k)
+    white = np.linalg.solve(factor, y)
+    return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
+
 
 #: Ops measured here that are added to the points of a machine of another class: shapes may be fast or slow here alone.
 OWN_POINTS = 200

@@ -6,25 +6,38 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.clocks import ClockWatch
-from placer.calibration.measuring.device_timing import time_step_waiting
-from placer.calibration.measuring.failures import KernelsLostError
-from placer.calibration.measuring.health import synchronizer
-from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.kernel_recorder import UNSEEN, KernelRecorder
-from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.observe import observe
-from placer.calibration.measuring.recording_cost import recorder_cost
+from placer.calibration.measuring.faults import (
+    DEVICE_ERRORS,
+    HungError,
+    cause,
+    check,
+    release,
+    synchronizer,
+    time_limit,
+)
+from placer.calibration.measuring.in_place import time_step, time_step_waiting
+from placer.calibration.measuring.journal import (
+    HUNG,
+    KERNELS_LOST,
+    NO_NUMBER,
+    NOT_MATCHED,
+    TOO_LARGE,
+    Failure,
+    Journal,
+    KernelsLostError,
+    StepObservation,
+)  # fmt: skip
+from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, recorder_cost
 from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.step import make_optimizer, probe_step
-from placer.calibration.measuring.step_timing import RecorderCost, StepTiming
+from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.step_timing import RecorderCost, StepTiming, observe
 from placer.calibration.measuring.timing import Clock, run_for
+from placer.errors import PlacerError, TimerError, is_out_of_memory
 from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
@@ -94,9 +107,9 @@ class Bench:
             optimizer=fused or probe.optimizer, data="device",
         )  # fmt: skip
         traced = trace_here(workload).on(self.device)
-        module.to(self.device)
-        args = tuple(_moved(a, self.device) for a in args)
-        step = probe_step(module, args, probe, self.clock)
+        optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
+        # As it was traced: its batch is on the device already, and nothing is copied out.
+        step = Step(workload, self.device, optimizer, clock=self.clock, copies_out=False)
         if self.clocks is not None:
             self.clocks.warm()
         run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
@@ -142,7 +155,42 @@ class Bench:
             raise KernelsLostError("no kernel of this probe was reported")
 
 
-def _moved(value: Any, device: str) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().to(device).requires_grad_(value.requires_grad)
-    return value
+#: Real seconds after which a probe is given up: a step takes milliseconds, the first kernels of a device some seconds.
+HANG_SECONDS = 30.0
+
+
+def attempt(
+    bench: Bench, probe: Probe, *, seconds: float, journal: Journal, limit: float = HANG_SECONDS
+) -> StepObservation | None:
+    """Measure one probe in about ``seconds``; None where nothing can be learnt from it here.
+
+    Every such probe is a failure in the journal, with its reason. Raises TimerError: a clock that stands still would
+    fail every other probe too, without ever spending the budget. Raises BrokenDeviceError where an accelerator runs
+    nothing any more.
+    """
+    journal.starting(bench.device, bench.threads, probe.family, probe.name)
+    observation = None
+    reason = NOT_MATCHED
+    try:
+        with time_limit(limit, f"probe {probe.name} on {bench.device}"):
+            observation = bench.measure(probe, seconds=seconds)
+    except TimerError:
+        raise
+    except HungError:
+        reason = HUNG
+    except KernelsLostError:
+        reason = KERNELS_LOST
+    except (*DEVICE_ERRORS, PlacerError) as error:
+        out_of_memory = isinstance(error, (MemoryError, RuntimeError)) and is_out_of_memory(error)
+        reason = TOO_LARGE if out_of_memory else cause(error)
+    if observation is not None:
+        if observation.is_finite():
+            return observation
+        reason = NO_NUMBER
+    # Outside of the except clause: until it is left, the error's traceback holds the tensors.
+    journal.add_failure(Failure(bench.device, bench.threads, probe.family, probe.name, reason))
+    if reason in (HUNG, TOO_LARGE) or bench.device != "cpu":
+        release(bench.device)
+    if bench.device != "cpu":
+        check(bench.device)
+    return None

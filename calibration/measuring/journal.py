@@ -7,17 +7,175 @@ another format is not resumed but put aside, until a calibration with these runs
 from __future__ import annotations
 
 import json
+import math
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from placer.calibration.measuring.failures import PROCESS_ENDED, Failure
-from placer.calibration.measuring.observation import StepObservation
 from placer.errors import CalibrationError
+from placer.pricing import CONTEXT_SIZES, FAMILIES, Work, feature_names
 from placer.profile import json_values as checked
+
+HUNG = "it did not come back"
+TOO_LARGE = "it did not fit in memory"
+NOT_MATCHED = "the device ran other ops than were traced"
+KERNELS_LOST = "the recorder saw its launches and not its kernels"
+NO_NUMBER = "its time was no number"
+#: The process was ended from outside, perhaps by this probe.
+PROCESS_ENDED = "the process ended while it ran"
+#: Reasons that are told whatever the number of probes. All others are of ops that a device has not for some dtype: a
+#: few are normal.
+_ALWAYS_TOLD = (HUNG, TOO_LARGE, KERNELS_LOST)
+#: Share of a family's probes that must have failed for the others to be told.
+NOTABLE = 0.1
+
+
+class KernelsLostError(CalibrationError):
+    """The recorder saw what was launched, and none of the kernels."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A probe that could not be measured on one device at one number of CPU threads, and why."""
+
+    device: str
+    threads: int
+    family: str
+    name: str
+    reason: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> Failure:
+        """Out of plain containers, every value checked; raises ``json_values.UnfitError`` (a ValueError)."""
+        values = checked.json_object(value, "a failure", tuple(f.name for f in fields(cls)))
+        texts = {name: checked.text(values[name], name) for name in ("device", "family", "name", "reason")}
+        return cls(threads=checked.integer(values["threads"], "threads", 1), **texts)
+
+
+def infeasible(failures: Sequence[Failure], measured: Mapping[tuple[str, str], int] | None = None) -> tuple[str, ...]:
+    """A sentence per family, device and reason: how many probes failed, and why.
+
+    ``measured``: the number of probes that were measured, by device and family. What few of a family's probes lack is
+    left out, and so are those whose cause is unknown.
+    """
+    known = [f for f in failures if f.reason != PROCESS_ENDED]
+    told = Counter((f.device, f.family, f.reason) for f in known if f.reason in _ALWAYS_TOLD)
+    others: dict[tuple[str, str], Counter[str]] = {}
+    for f in known:
+        if f.reason not in _ALWAYS_TOLD:
+            others.setdefault((f.device, f.family), Counter())[f.reason] += 1
+    for key, reasons in others.items():
+        count = reasons.total()
+        if count >= NOTABLE * (count + (measured or {}).get(key, 0)):
+            told[(*key, _most(reasons))] = count
+    return tuple(
+        f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
+        for (device, family, reason), count in told.items()
+    )
+
+
+def _most(reasons: Counter[str]) -> str:
+    """The most frequent reason, and how many others there are."""
+    reason = reasons.most_common(1)[0][0]
+    others = len(reasons) - 1
+    return f"{reason} (and {others} other reason{'s' * (others > 1)})" if others else reason
+
+
+@dataclass(frozen=True)
+class OpObservation:
+    """One distinct op of a probe: its features, and the mean of its corrected times over ``count`` calls.
+
+    ``seconds`` on the device is None where no event matched: the op was priced, not measured. ``host_seconds`` is the
+    median on the host; ``spread`` the inter-quartile range of the calls over their median.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    features: tuple[float, ...]
+    seconds: float | None
+    host_seconds: float
+    spread: float
+    count: int
+    #: Kernels that a call runs in, on average; 0 where none was recorded. A tensor's share of an update may be a part.
+    kernels: float = 0.0
+
+    def work(self) -> Work:
+        """The op as pricing describes it."""
+        sizes = len(FAMILIES[self.family].sizes) + len(CONTEXT_SIZES)
+        flops, moved, *rest = self.features
+        return Work(self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]))
+
+
+@dataclass(frozen=True)
+class StepObservation:
+    """One probe, measured on one device at one number of CPU threads; ``seconds`` is a whole step."""
+
+    device: str
+    threads: int
+    family: str
+    name: str
+    seconds: float
+    spread: float
+    counts: Mapping[str, float]
+    ops: tuple[OpObservation, ...]
+    #: The median reading of the speed probe (seconds) around what was timed; 0 without a probe.
+    reading: float = 0.0
+    #: What forward and backward took beyond their ops, and the update with its ops (seconds). A phase is missing where
+    #: the step does not tell its phases apart, or where one of the phase's ops was not found.
+    gaps: Mapping[str, float] = field(default_factory=dict)
+
+    def is_finite(self) -> bool:
+        """Whether every time is a finite number: a clock or a recorder may be wrong."""
+        times = [self.seconds, self.spread, self.reading, *self.gaps.values()]
+        times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
+        return all(map(math.isfinite, times))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> StepObservation:
+        """The inverse of ``to_json``. Checks every value; raises ``json_values.UnfitError`` (a ValueError)."""
+        values = checked.json_object(data, "step", tuple(f.name for f in fields(cls)))
+        return cls(
+            device=checked.text(values["device"], "device"),
+            threads=checked.integer(values["threads"], "threads", 1),
+            family=checked.text(values["family"], "family"),
+            name=checked.text(values["name"], "name"),
+            seconds=checked.number(values["seconds"], "seconds", 0.0),
+            spread=checked.number(values["spread"], "spread", 0.0),
+            counts=checked.numbers(values["counts"], "counts", 0.0),
+            ops=tuple(_op_from_json(op) for op in checked.json_list(values["ops"], "ops")),
+            reading=checked.number(values["reading"], "reading", 0.0),
+            gaps=checked.numbers(values["gaps"], "gaps"),
+        )
+
+
+def _op_from_json(data: Any) -> OpObservation:
+    data = {"kernels": 0.0, **data} if isinstance(data, dict) else data  # journals of before have none
+    values = checked.json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
+    family = checked.text(values["family"], "family")
+    if family not in FAMILIES:
+        raise checked.UnfitError(f"family: {family!r} is none")
+    features = checked.vector(values["features"], "features", 2 + len(feature_names(family)))
+    seconds = values["seconds"]
+    return OpObservation(
+        family=family,
+        op=checked.text(values["op"], "op"),
+        dtype=checked.text(values["dtype"], "dtype"),
+        features=tuple(features.tolist()),
+        seconds=None if seconds is None else checked.number(seconds, "seconds"),
+        host_seconds=checked.number(values["host_seconds"], "host_seconds"),
+        spread=checked.number(values["spread"], "spread"),
+        count=checked.integer(values["count"], "count", 1),
+        kernels=checked.number(values["kernels"], "kernels", 0.0),
+    )
+
 
 #: Format of the lines. 2 added the reading around a step, 3 its phases, 4 renamed features and counts.
 _VERSION = 4

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import itertools
 import os
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from placer.calibration.measuring.clocks import keep_busy
 from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, device_kind, is_runtime_call
-from placer.calibration.measuring.failures import KernelsLostError
-from placer.calibration.measuring.speed_probe import SpeedProbe, watched
+from placer.calibration.measuring.faults import synchronizer
+from placer.calibration.measuring.journal import KernelsLostError
+from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
+from placer.calibration.measuring.step_timing import Ends, Phases, RecorderCost
+from placer.calibration.measuring.timing import Clock
 from placer.placement import synchronize
 
 # The recorder's library prints its life cycle on stderr unless told otherwise before it starts.
@@ -186,3 +192,215 @@ def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int]]:
         if mark.name == STEP_MARK:
             begin, end = mark.start_ns, mark.end_ns
             yield found.step(begin, end, without=STEP_MARK), *found.launches(begin, end)
+
+
+#: Seconds from which on a step is long: it repeats itself well enough to be timed less often.
+LONG_STEP = 0.02
+#: Recorded steps where steps are long.
+LEAST_RECORDED = 4
+#: Untimed steps after the recorder, where they are not long: they take 1.4, 1.15 and 1.07 times what later ones take.
+AFTER_RECORDING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One undisturbed step: its seconds, and its phases where it told them."""
+
+    seconds: float
+    phases: Phases | None
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Times ``step``; with a ``speed_probe``, steps at another speed than the usual one are left out.
+
+    ``synchronize`` waits for the device; None on the CPU. ``once``: seconds that a step takes, about.
+    """
+
+    step: Callable[[], object]
+    synchronize: Callable[[], None] | None
+    clock: Callable[[], float]
+    speed_probe: SpeedProbe | None
+    once: float = 0.0
+
+    def seconds(self) -> float:
+        return self.run().seconds
+
+    def run(self) -> Whole:
+        """Run one undisturbed step. Its phases are known where ``step`` returns ``Ends``."""
+        start = self.clock()
+        returned = self.step()
+        if self.synchronize is not None:
+            self.synchronize()
+        end = self.clock()
+        if isinstance(returned, Ends) and self.synchronize is None:
+            return Whole(end - start, returned.phases(start, end))
+        # A host that runs ahead of its device leaves a phase long before the device does.
+        return Whole(end - start, None)
+
+    def in_turns(
+        self, before: int, recorded: int, after: int
+    ) -> tuple[list[tuple[Whole, float]], list[tuple[Recorded, float]]]:
+        """(undisturbed steps, recorded steps), each with its reading (seconds).
+
+        Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the
+        first recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long.
+        Raises KernelsLostError where kernels are missing in every recorded step.
+        """
+        resume = self.seconds if self.once < STRETCH else None
+        around = watched(self.speed_probe, self.run, before, resume=resume)
+        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, speed_probe=self.speed_probe)
+        for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
+            self.seconds()
+        around += watched(self.speed_probe, self.run, after, resume=resume)
+        runs = whole(runs[1:] if len(runs) > LEAST_RECORDED else runs)
+        return at_usual_speed(self.speed_probe, around), at_usual_speed(self.speed_probe, runs)
+
+
+#: Layers of the chains, and the rounds in which each is timed.
+CHAINS, COST_ROUNDS = (2, 8, 24), 4
+#: Seconds after which no round is begun: on a slow machine fewer rounds do.
+MOST_SECONDS = 2.0
+#: Undisturbed steps on both sides of the recorded ones, and recorded steps.
+UNDISTURBED, COST_RECORDED = 10, 6
+#: Ops of the chains that tell launches from events: fewer than a queue holds.
+LAUNCHES = 64
+#: Seconds that one event or launch costs at most, on any machine measured so far.
+MOST_PER_EVENT = 5e-6
+
+
+def recorder_cost(
+    device: str, *, synchronize: Callable[[], None] | None = None, clock: Callable[[], float] = time.perf_counter,
+    speed_probe: SpeedProbe | None = None,
+) -> RecorderCost:  # fmt: skip
+    """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
+
+    An error here is taken off the ops and charged to what lies between them, so one disturbed moment must not decide:
+    the cost per event is the median slope over all pairs of chains of all rounds (Sen, 1968).
+    """
+    chains = [Stopwatch(_layers(depth, device), synchronize, clock, speed_probe) for depth in CHAINS]
+    for stopwatch in chains:
+        for _ in range(3):
+            stopwatch.step()
+    # The first session of a process sets the recorder up. One without a kernel may end the recording of kernels for
+    # good (lightseekorg/tokenspeed#1348 with CUDA 13.0, #1287 with ROCm 7.2).
+    record(chains[0].seconds, 1, accelerated=synchronize is not None)
+    per_launch = 0.0 if synchronize is None else _per_launch(device, synchronize, clock, speed_probe)
+    points: list[tuple[float, float]] = []
+    slopes: list[float] = []
+    end = clock() + MOST_SECONDS
+    for number in range(COST_ROUNDS):
+        if number and clock() >= end:
+            break
+        found = [(events, added - per_launch * launches) for events, launches, added in map(_added, chains)]
+        points += found
+        slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
+    per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
+    per_step = max(statistics.median(added - n * per_event for n, added in points), 0.0)
+    return RecorderCost(per_step, per_event, per_launch)
+
+
+def _per_launch(
+    device: str, synchronize: Callable[[], None], clock: Callable[[], float], speed_probe: SpeedProbe | None
+) -> float:
+    """What recording adds to a launch: a chain of ops that launch a kernel, beside one of as many views."""
+    tiny = torch.ones(8, device=device)
+
+    def kernels() -> None:
+        for _ in range(LAUNCHES):
+            tiny.neg_()
+
+    def views() -> None:
+        tiny.neg_()  # no session is without a kernel
+        for _ in range(LAUNCHES - 1):
+            tiny.view(8)
+
+    launching, viewing = (Stopwatch(step, synchronize, clock, speed_probe) for step in (kernels, views))
+    kernels()
+    differences = [_added(launching)[2] - _added(viewing)[2] for _ in range(COST_ROUNDS)]
+    return min(max(statistics.median(differences) / (LAUNCHES - 1), 0.0), MOST_PER_EVENT)
+
+
+def _layers(depth: int, device: str) -> Callable[[], None]:
+    chain = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(16, 16), nn.Tanh()))).to(device)
+    rows = torch.randn(16, 16, device=device)
+
+    def step() -> None:
+        chain.zero_grad()
+        chain(rows).sum().backward()
+
+    return step
+
+
+def _added(stopwatch: Stopwatch) -> tuple[float, float, float]:
+    """(events of a step, launches, seconds that recording both adds)."""
+    around, recorded = stopwatch.in_turns(UNDISTURBED, COST_RECORDED, UNDISTURBED)
+    events = statistics.median(len(run.events) for run, _ in recorded)
+    launches = statistics.median(run.launches for run, _ in recorded)
+    plain = statistics.median(run.seconds for run, _ in around)
+    return events, launches, statistics.median(run.seconds for run, _ in recorded) - plain
+
+
+#: Kernels of the chain, fewer than a queue holds; times it is issued before and after the session, and within it.
+CHAIN, CHAIN_ROUNDS, CHAIN_RECORDED = 64, 60, 3
+#: Share of the chain's kernels that must be reported.
+LEAST_SEEN = 0.5
+
+#: Seconds that the first session added to a launch, by kind of device: it can be measured once in a process.
+_per_launch_by_kind: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class KernelRecorder:
+    """``sees`` the device's kernels or not; ``per_launch``: seconds that a launch takes longer since it was used.
+
+    ``kernel_seconds`` is what it says a kernel takes that does next to nothing, 0.0 where it sees none.
+    """
+
+    sees: bool
+    per_launch: float = 0.0
+    kernel_seconds: float = 0.0
+
+
+#: That of a device whose kernels the recorder does not show.
+UNSEEN = KernelRecorder(sees=False)
+
+
+def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorder:
+    """Issue, record and issue again a chain of known kernels on an accelerator.
+
+    In a process that used the recorder before, ``per_launch`` is 0: it cannot be known any more.
+    """
+    kind = torch.device(device).type
+    if kind != kind_shown():
+        return UNSEEN
+    synchronize = synchronizer(device)
+    assert synchronize is not None
+    tiny = torch.ones(8, device=device)
+
+    def issued() -> float:
+        """Seconds until the chain is issued; the wait for it does not count."""
+        start = clock()
+        for _ in range(CHAIN):
+            tiny.neg_()
+        seconds = clock() - start
+        synchronize()
+        return seconds
+
+    def launch() -> float:
+        return statistics.median(issued() for _ in range(CHAIN_ROUNDS)) / CHAIN
+
+    issued()
+    before = launch()
+    runs = record(issued, CHAIN_RECORDED, accelerated=True)
+    # More than a launch itself takes is a disturbance.
+    _per_launch_by_kind.setdefault(kind, min(max(launch() - before, 0.0), before))
+    kernels = [_seen(run) for run, _ in runs]
+    sees = any(len(seconds) >= LEAST_SEEN * CHAIN for seconds in kernels)
+    kernel_seconds = statistics.median(chain.from_iterable(kernels)) if sees else 0.0
+    return KernelRecorder(sees, _per_launch_by_kind[kind], kernel_seconds)
+
+
+def _seen(run: Recorded) -> list[float]:
+    """Seconds of the chain's kernels that were reported."""
+    return [event.device_seconds for event in run.events if event.name == "aten::neg_" and event.device_seconds > 0.0]

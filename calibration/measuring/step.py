@@ -1,17 +1,24 @@
-"""The real steps that are timed: of a workload, as validation runs it, and of a probe."""
+"""The real steps that are timed, alone and several of them in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.losses import default_loss
-from placer.calibration.benchmarks.probe import Probe
+from placer.calibration.benchmarks.functions import default_loss
+from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, is_alike, watched
 from placer.calibration.measuring.step_timing import Ends
-from placer.calibration.measuring.timing import Clock
+from placer.calibration.measuring.timing import Clock, block_seconds, percentile
+from placer.errors import TimerError
 from placer.nest import map_nest, tensors
 from placer.placement import move
 from placer.workload import Workload, optimizer_classes
@@ -33,23 +40,28 @@ def make_optimizer(model: nn.Module, name: str, *, fused: bool = False) -> torch
 class Step:
     """Calling it runs one step: the batch to the device, forward, loss, backward and update; or forward and copy out.
 
-    The model must be on ``device`` already. ``optimizer`` is needed in train mode; steps of several batch sizes may
-    share one. ``prepare`` sets the model's mode, outside of what is timed.
-
-    Where the workload says so, forward and loss run in mixed precision.
+    The model must be on ``device`` already. In train mode ``optimizer`` may be None: then every gradient is cleared.
+    Steps of several batch sizes may share one. ``prepare`` sets the model's mode, outside of what is timed. Forward and
+    loss run in mixed precision where the workload says so. A training step returns the ``Ends`` of its phases by
+    ``clock``. Without ``copies_out`` the output stays on the device.
 
     ``placer.decision`` has a step of its own for ``measure="unsure"``: it copies the user's model with its optimizer,
     and waits for the device. Here every call that is not the workload's would count as its time.
     """
 
-    def __init__(self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def __init__(
+        self, workload: Workload, device: str, optimizer: torch.optim.Optimizer | None = None, *,
+        clock: Clock = time.perf_counter, copies_out: bool = True,
+    ) -> None:  # fmt: skip
         self.model = cast(nn.Module, workload.target)
         self.training = workload.mode == "train"
         self.device = torch.device(device)
         self.optimizer = optimizer
         self.loss = workload.loss or default_loss
         self.autocast = workload.autocast
-        self.pinned = workload.data == "pinned" and self.device.type != "cpu"
+        self.clock = clock
+        on_cpu = self.device.type == "cpu"
+        self.pinned = workload.data == "pinned" and not on_cpu
         batch: Any = (workload.args, workload.kwargs)
         if workload.data == "device":
             batch = move(batch, self.device)
@@ -58,30 +70,41 @@ class Step:
         self.batch = batch
         self._cpu = torch.device("cpu")
         # A batch that is there already is not searched for tensors every time: that would be the harness, not the step.
-        self._stays = self.device.type == "cpu" or workload.data == "device"
-        self._brings_back = self.device.type != "cpu"
+        self._stays = on_cpu or workload.data == "device"
+        self._brings_back = copies_out and not on_cpu
+        #: What no optimizer clears. A gradient left over would be added to, which is another op than the first write.
+        self._leaves: list[Tensor] = [tensor for tensor in tensors(batch) if tensor.requires_grad]
+        if optimizer is None:
+            self._leaves += self.model.parameters()
 
     def prepare(self) -> None:
         self.model.train(self.training)
 
-    def __call__(self) -> None:
+    def __call__(self) -> Ends | None:
         # Few calls of its own: each would be a hundredth of a step of five microseconds.
         args, kwargs = self.batch if self._stays else move(self.batch, self.device, non_blocking=self.pinned)
         if self.training:
-            self._train(args, kwargs)
-            return
+            return self._train(args, kwargs)
         with torch.no_grad():
             output = self.model(*args, **kwargs) if self.autocast is None else self._mixed(args, kwargs)
         if self._brings_back:
             for tensor in tensors(output):
                 tensor.to(self._cpu)
+        return None
 
-    def _train(self, args: Any, kwargs: Any) -> None:
-        assert self.optimizer is not None
-        self.optimizer.zero_grad()
+    def _train(self, args: Any, kwargs: Any) -> Ends:
+        for leaf in self._leaves:
+            leaf.grad = None
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        cleared = self.clock()
         loss = self.loss(self.model(*args, **kwargs)) if self.autocast is None else self._mixed(args, kwargs)
+        forward = self.clock()
         loss.backward()
-        self.optimizer.step()
+        backward = self.clock()
+        if self.optimizer is not None:
+            self.optimizer.step()
+        return Ends(cleared, forward, backward)
 
     def _mixed(self, args: Any, kwargs: Any) -> Any:
         """The loss in training, else the output, in mixed precision."""
@@ -90,34 +113,124 @@ class Step:
             return self.loss(output) if self.training else output
 
 
-def probe_step(module: nn.Module, args: tuple[Any, ...], probe: Probe, clock: Clock) -> Callable[[], object]:
-    """One step of a probe, as it was traced: its batch is on the device already, and nothing is copied out.
+#: Steps timed per round at most: more add nothing.
+MAX_STEPS_PER_ROUND = 200
+#: An accelerator is waited for once per block of at least this many seconds; a wait costs about 10 microseconds.
+BLOCK_SECONDS = 2e-3
+#: Steps longer than this (seconds) fill the caches themselves: no untimed step runs after another workload's.
+COLD_SECONDS = 0.3
+MIN_ROUNDS = 3
 
-    A training step returns the ``Ends`` of its phases.
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds per step: median, 10th and 90th percentile over all rounds; ``count`` steps were timed.
+
+    ``repeatability``: the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
+    at another speed than the machine's usual one are left out of these. ``anyhow`` is the median of all steps,
+    ``usual`` the share of steps at the usual speed. Where that is 0, or without a speed probe, nothing is left out.
     """
-    optimizer = make_optimizer(module, probe.optimizer, fused=probe.fused) if probe.optimizer else None
-    loss_of = probe.loss or default_loss
-    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
-    if optimizer is None:
-        leaves += module.parameters()
 
-    def train() -> Ends:
-        # A gradient left over would be added to, which is another op than the first write.
-        for leaf in leaves:
-            leaf.grad = None
-        if optimizer is not None:
-            optimizer.zero_grad()
-        cleared = clock()
-        loss = loss_of(module(*args))
-        forward = clock()
-        loss.backward()
-        backward = clock()
-        if optimizer is not None:
-            optimizer.step()
-        return Ends(cleared, forward, backward)
+    median: float
+    p10: float
+    p90: float
+    count: int
+    repeatability: float
+    anyhow: float
+    usual: float = 1.0
 
-    def infer() -> None:
-        with torch.no_grad():
-            module(*args)
 
-    return train if probe.mode == "train" else infer
+@dataclass
+class _Turn:
+    """A step with what is to be timed of it in each round, and what was: seconds of a step with their readings."""
+
+    step: Step
+    synchronize: Callable[[], object] | None
+    clock: Clock
+    speed_probe: SpeedProbe | None
+    rounds: int = 0
+    blocks: int = 1
+    block: int = 1
+    untimed: int = 0
+    resume: Step | None = None
+    times: list[list[tuple[float, float]]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Do it. A step that fails (no memory, a bug of its own) must not end the run: it has no more rounds."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001
+            self.failure, self.rounds = error, 0
+
+    def plan(self, rounds: int, seconds: float) -> None:
+        """Warm up (the first calls select kernels and grow allocators), and spread the time over the rounds."""
+        self.step.prepare()
+        self.step()
+        estimate = self.seconds()
+        for _ in range(4):
+            if estimate < BLOCK_SECONDS * 5:
+                estimate = min(estimate, self.seconds())
+        if estimate <= 0:
+            raise TimerError("a whole step took no time by the clock")
+        self.rounds = rounds if estimate * rounds <= seconds else MIN_ROUNDS
+        wanted = max(1, min(MAX_STEPS_PER_ROUND, int(seconds / self.rounds / estimate)))
+        if self.synchronize is not None:
+            self.block = min(math.ceil(BLOCK_SECONDS / estimate), MAX_STEPS_PER_ROUND)
+        self.blocks = math.ceil(wanted / self.block)
+        self.untimed = self.block if estimate < COLD_SECONDS else 0
+        # On a device a block of steps is long beside what a reading evicts.
+        self.resume = self.step if estimate < STRETCH and self.synchronize is None else None
+
+    def round(self) -> None:
+        self.step.prepare()
+        before = None if self.speed_probe is None else self.speed_probe.settle()
+        for _ in range(self.untimed):
+            self.step()
+        self.times.append(watched(self.speed_probe, self.seconds, self.blocks, before=before, resume=self.resume))
+
+    def seconds(self) -> float:
+        """Seconds per step over a block of steps, the device idle before and after."""
+        return block_seconds(self.step, self.block, self.synchronize, self.clock) / self.block
+
+    def summary(self) -> Measurement | Exception:
+        everything = list(chain.from_iterable(self.times))
+        ordered = sorted(seconds for seconds, _ in at_usual_speed(self.speed_probe, everything))
+        half = len(self.times) // 2
+        first, second = (
+            _median(at_usual_speed(self.speed_probe, list(chain.from_iterable(part))))
+            for part in (self.times[:half], self.times[half:])
+        )
+        if not min(first, second) > 0:
+            return TimerError("a timed step took no time by the clock")
+        usual = None if self.speed_probe is None else self.speed_probe.usual
+        kept = [usual is None or is_alike(reading, usual) for _, reading in everything]
+        return Measurement(
+            median=percentile(ordered, 0.5), p10=percentile(ordered, 0.1), p90=percentile(ordered, 0.9),
+            count=len(ordered) * self.block, repeatability=max(first, second) / min(first, second),
+            anyhow=_median(everything), usual=statistics.fmean(kept),
+        )  # fmt: skip
+
+
+def measure_interleaved(
+    steps: Sequence[Step], *, synchronize: Callable[[], object] | None = None, clock: Clock = time.perf_counter,
+    rounds: int = 5, seconds: float = 1.5, speed_probe: SpeedProbe | None = None,
+) -> list[Measurement | Exception]:  # fmt: skip
+    """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
+
+    A step too long for that is timed once in each of 3 rounds, which is the least. The results are in the order of
+    ``steps``; one that raised gives its exception instead, and does not disturb the others. With a ``speed_probe``, the
+    machine's usual speed is waited for, and up to twice as many steps are timed where it is not kept.
+    """
+    turns = [_Turn(step, synchronize, clock, speed_probe) for step in steps]
+    for turn in turns:
+        turn.attempt(partial(turn.plan, rounds, seconds))
+    for number in range(rounds):
+        for turn in turns:
+            if number < turn.rounds:
+                turn.attempt(turn.round)
+    return [turn.failure or turn.summary() for turn in turns]
+
+
+def _median(timed: Sequence[tuple[float, float]]) -> float:
+    return statistics.median(seconds for seconds, _ in timed)

@@ -5,11 +5,10 @@ Stands alone: ``placer explain calibration/suite/conv1d.py:Conv1dRegressor --bat
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import Entry
+from placer.calibration.suite.entry import QUICK, Entry, randn
 
 
 class Conv1dRegressor(nn.Module):
@@ -27,17 +26,9 @@ class Conv1dRegressor(nn.Module):
         x = F.mish(self.project(x)).view(-1, 1, 16)
         x = self.pool(F.mish(self.conv1(x)))
         x = F.mish(self.conv2(x)).amax(dim=-1)
-        out: Tensor = self.head(x)
-        return out
+        return self.head(x)
 
 
 ENTRIES = (
-    Entry(
-        "conv1d_regressor",
-        "conv1d",
-        Conv1dRegressor,
-        lambda n: torch.randn(n, 84),
-        (16, 512, 1024, 4096),
-        suites=frozenset({"quick", "full"}),
-    ),
+    Entry("conv1d_regressor", "conv1d", Conv1dRegressor, randn(84), (16, 512, 1024, 4096), suites=QUICK),
 )

@@ -1,4 +1,7 @@
-"""What one network of the validation suite is."""
+"""What one network of the validation suite is, and the losses that their steps end in.
+
+A loss makes its own target, so that a cell's input stays the model's input; ``Supervised`` takes targets among them.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from placer.workload import Data
 
 Suite = Literal["quick", "reference", "full"]
 Mode = Literal["train", "infer"]
+QUICK: frozenset[Suite] = frozenset({"quick", "full"})
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,59 @@ class Entry:
     def missing(self) -> tuple[str, ...]:
         """The packages this entry needs that are not installed. Imports nothing."""
         return tuple(name for name in self.needs if importlib.util.find_spec(name) is None)
+
+
+def randn(*shape: int) -> Callable[[int], Tensor]:
+    """Examples of shape (batch, *shape)."""
+    return lambda n: torch.randn(n, *shape)
+
+
+class Supervised(nn.Module):
+    """``model(inputs)`` compared with ``targets`` by ``criterion``: the output is the loss, a scalar.
+
+    With the target among the inputs its copy to the device is part of the step, as it is in a real training loop.
+    """
+
+    def __init__(self, model: nn.Module, criterion: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.criterion = criterion
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.criterion(self.model(inputs), targets)
+
+
+def own_loss(output: Tensor) -> Tensor:
+    """``loss=`` of a model that returns its loss."""
+    return output
+
+
+def loss_inside(output: Any) -> Tensor:
+    """``loss=`` of a model of transformers that was given labels."""
+    return output.loss
+
+
+def cross_entropy(logits: Tensor) -> Tensor:
+    """Classes on dimension 1."""
+    target = torch.zeros(logits.shape[:1] + logits.shape[2:], dtype=torch.int64, device=logits.device)
+    return F.cross_entropy(logits, target)
+
+
+def label_loss(output: Any) -> Tensor:
+    """Cross entropy of a classifier of transformers."""
+    return cross_entropy(output.logits)
+
+
+def negative_log_likelihood(output: Tensor) -> Tensor:
+    """Of log probabilities, as PyTorch's MNIST example trains."""
+    return F.nll_loss(output, torch.zeros(output.shape[0], dtype=torch.int64, device=output.device))
+
+
+def mean_squared(output: Tensor) -> Tensor:
+    """Against zeros."""
+    return F.mse_loss(output, torch.zeros_like(output))
+
+
+def binary(logits: Tensor) -> Tensor:
+    """Against zeros, from logits."""
+    return F.binary_cross_entropy_with_logits(logits, torch.zeros_like(logits))

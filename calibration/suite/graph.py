@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import Entry
-from placer.calibration.suite.losses import cross_entropy
+from placer.calibration.suite.entry import QUICK, Entry, cross_entropy
 
 _FEATURES = 32
 
@@ -38,7 +37,7 @@ def gnn(kind: str, **options: Any) -> nn.Module:
     """One of torch_geometric's ready-made networks: two layers over 32 features, 7 classes."""
     import torch_geometric.nn
 
-    model: nn.Module = getattr(torch_geometric.nn, kind)(_FEATURES, 64, 2, 7, **options)
+    model = getattr(torch_geometric.nn, kind)(_FEATURES, 64, 2, 7, **options)
     return model
 
 
@@ -60,8 +59,7 @@ def gin_classifier(*, size_from_batch: bool = False) -> nn.Module:
 
         def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, size: int) -> Tensor:
             h = self.gin(x, edge_index)
-            out: Tensor = self.head(global_add_pool(h, batch, None if size_from_batch else size))
-            return out
+            return self.head(global_add_pool(h, batch, None if size_from_batch else size))
 
     return Classifier()
 
@@ -70,7 +68,7 @@ _PYG = ("torch_geometric",)
 ENTRIES = (
     Entry(
         "gcn", "graph", lambda: gnn("GCN"), nodes, (100, 3000), loss=cross_entropy, needs=_PYG,
-        suites=frozenset({"quick", "full"}),
+        suites=QUICK,
     ),
     Entry(
         "gat", "graph", lambda: gnn("GAT", heads=4, add_self_loops=False), nodes, (100, 3000), loss=cross_entropy,

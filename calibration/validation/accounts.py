@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from placer.calibration.suite.accounts import Account, Host, Part, Point, Side, accounts
+from placer.calibration.suite.accounts import Account, Host, Point, Side, accounts, hosts
 from placer.calibration.validation import table
 from placer.calibration.validation.elsewhere import priced_elsewhere
 from placer.calibration.validation.grouping import group_by
@@ -24,7 +24,6 @@ from placer.errors import PlacerError
 from placer.pricing import Cost, Prediction, gpu_profile, on_other_cpu
 from placer.profile import Profile, find_gpu, load
 from placer.tracing import trace_here
-from placer.workload import make_workload
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
 CLEAR = 1.3
@@ -120,16 +119,22 @@ def judge(
 
 
 def price_point(account: Account, point: Point) -> PricedPoint:
-    """Trace and price every part of a point. Raises PlacerError where a part cannot be traced or priced."""
-    host = point.cpu or account.cpu
+    """Trace and price every step of a point. Raises PlacerError where one cannot be traced or priced."""
+    host = hosts()[point.cpu or account.cpu]
+    by_side = {"cpu": host, "gpu": hosts()[point.gpu_host] if point.gpu_host else host}
     sheet = find_gpu(point.gpu or account.gpu)
-    hosts: dict[Side, Host] = {"cpu": host, "gpu": point.gpu_host or host}
     times: dict[Side, list[tuple[float, Prediction]]] = {"cpu": [], "gpu": []}
-    for part in point.parts:
-        for side, prediction in _predictions(part, hosts, sheet.name).items():
-            times[side].append((part.count, prediction))
-    cpu = total("cpu", hosts["cpu"].cores, times["cpu"])
-    gpu = total("cuda", hosts["gpu"].cores, times["gpu"])
+    for step in point.steps:
+        part = step.part()
+        traced = trace_here(part.workload)
+        for side in step.counted:
+            profile = host_profile(by_side[side])
+            if side == "gpu" and not step.on_host:
+                profile = gpu_profile(sheet.name, profile)
+            found = priced_elsewhere(traced, profile, profile.devices()[0], by_side[side].cores, step.data)
+            times[side].append((part.count, found))
+    cpu = total("cpu", by_side["cpu"].cores, times["cpu"])
+    gpu = total("cuda", by_side["gpu"].cores, times["gpu"])
     spread = math.exp(0.5 * math.hypot(math.log(cpu.high / cpu.low), math.log(gpu.high / gpu.low)))
     ratio = cpu.step_seconds / gpu.step_seconds
     decision = decide({"cpu": cpu, "cuda": gpu}, None)
@@ -145,31 +150,11 @@ def host_profile(host: Host) -> Profile:
     return on_other_cpu(measured, speeds, threads=host.cores)
 
 
-@cache
-def _gpu_profile(name: str, host: Host) -> Profile:
-    return gpu_profile(name, host_profile(host))
-
-
-def _predictions(part: Part, hosts: Mapping[Side, Host], gpu: str) -> dict[Side, Prediction]:
-    """A prediction per side that counts this part; a part on the host is priced on the CPU of either side."""
-    workload = make_workload(
-        part.model(), example=part.example(), mode=part.mode, loss=part.loss,
-        optimizer=part.optimizer if part.mode == "train" else None, data=part.data,
-    )  # fmt: skip
-    traced = trace_here(workload)
-    found: dict[Side, Prediction] = {}
-    for side in part.counted:
-        host = hosts[side]
-        profile = _gpu_profile(gpu, host) if side == "gpu" and not part.on_host else host_profile(host)
-        found[side] = priced_elsewhere(traced, profile, profile.devices()[0], host.cores, part.data)
-    return found
-
-
 def row(judged: Judged) -> tuple[str, ...]:
     """A point under ``COLUMNS``. An asterisk marks hardware of which a part is a stand-in."""
     priced = judged.priced
     return (
-        priced.account.id, priced.point.at, priced.hardware + (" *" if priced.account.stand_in else ""),
+        priced.account.id, priced.point.at, priced.hardware + (" *" if priced.account.assumed else ""),
         _times(judged.reported), _times(priced.ratio), f"{_times(priced.low)} to {_times(priced.high)}",
         judged.won, judged.said, judged.verdict,
     )  # fmt: skip

@@ -1,15 +1,47 @@
-"""The cells of one network, and the model and workload of each."""
+"""The cells of one network: predicted from a profile, and measured. What fails keeps the reason, and hides no other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from placer.calibration.measuring.faults import release, synchronizer
+from placer.calibration.measuring.speed_probe import SpeedProbe
+from placer.calibration.measuring.step import Measurement, Step, make_optimizer, measure_interleaved
+from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry
 from placer.calibration.validation.record import Cell
+from placer.errors import PlacerError
+from placer.pricing import describe_step, predict, roofline_seconds
+from placer.profile import Profile
+from placer.tracing import Trace, trace
 from placer.workload import Data, Workload, make_workload
+
+#: A visit counts if its share of steps at the machine's usual speed is at least this much of the largest of any visit.
+LEAST_SHARE = 0.5
+#: Times an op is run in a row where each is timed alone, of which the fastest counts.
+REPEATS = 4
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How to measure: rounds, seconds per cell, clock and speed probe.
+
+    ``isolated``: the baseline of ops timed alone is measured on the CPU too.
+    """
+
+    rounds: int = 5
+    seconds: float = 1.5
+    clock: Clock = time.perf_counter
+    speed_probe: SpeedProbe | None = None
+    isolated: bool = True
 
 
 def cells_of(entry: Entry, places: Sequence[tuple[str, int]]) -> list[Cell]:
@@ -29,8 +61,7 @@ def build_model(entry: Entry) -> nn.Module:
     """The model of a network, its weights the same every time; the caller's random state is not disturbed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model: nn.Module = entry.build()
-        return model
+        return entry.build()
 
 
 def cell_workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Workload:
@@ -49,3 +80,165 @@ def one_line(error: Exception) -> str:
     """One printable line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return "".join(character if character.isprintable() else "?" for character in text)[:500]
+
+
+def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
+    """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
+    traces: dict[tuple[int, str], tuple[Trace | str, float]] = {}
+    data = entry.data or "host"
+    try:
+        model = build_model(entry)
+    except Exception as error:  # noqa: BLE001  third-party constructors raise anything; the cell shows it
+        return [unpredicted(cell, one_line(error)) for cell in cells]
+    result = []
+    for cell in cells:
+        case = cell.batch, cell.mode
+        if case not in traces:
+            traces[case] = _traced(cell_workload(entry, model, cell, data))
+        traced, seconds = traces[case]
+        if isinstance(traced, str):
+            result.append(unpredicted(cell, traced))
+        else:
+            result.append(_priced(cell, traced, seconds, profile, data))
+    return result
+
+
+def _traced(workload: Workload) -> tuple[Trace | str, float]:
+    started = time.perf_counter()
+    try:
+        return trace(workload), time.perf_counter() - started
+    except Exception as error:  # noqa: BLE001  a defect of the tracer is a finding: it must not hide others
+        return _reason(error), 0.0
+
+
+def _reason(error: Exception) -> str:
+    return one_line(error) if isinstance(error, PlacerError) else f"defect: {one_line(error)}"
+
+
+def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, data: Data) -> Cell:
+    """With the prediction, and what simpler models say: FLOPs over the peak rate, and a roofline per op."""
+    started = time.perf_counter()
+    try:
+        prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
+        seconds = time.perf_counter() - started
+        fit = profile.fit(cell.device, cell.threads)
+        work = describe_step(traced)
+        flops = sum(item.flops for item in work)
+        roofline = sum(roofline_seconds(item, fit) for item in work)
+        baselines = {**cell.baselines, "flops": flops / fit.rates["flops/float32"], "roofline": roofline}
+    except Exception as error:  # noqa: BLE001  as for the tracer: a defect in pricing is shown, cell by cell
+        return unpredicted(cell, _reason(error))
+    return replace(
+        cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
+        flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=trace_seconds + seconds,
+        prediction_error=None, baselines=baselines,
+    )  # fmt: skip
+
+
+def unpredicted(cell: Cell, reason: str) -> Cell:
+    """The cell without a prediction, and why."""
+    measured = {name: seconds for name, seconds in cell.baselines.items() if name == "isolated_sum"}
+    return replace(
+        cell, predicted=None, low=None, high=None, coverage=None, flops=None, one_time_seconds=None,
+        decision_seconds=None, baselines=measured, prediction_error=reason,
+    )  # fmt: skip
+
+
+def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Effort) -> list[Cell]:
+    """Measurements of the cells of one network on one device, in turns; the caller has set the number of threads.
+
+    What an earlier visit measured is kept and added to. A cell whose step raises keeps the error, and so do all when
+    the network cannot be built.
+    """
+    try:
+        model = build_model(entry).to(device)
+        optimizer = make_optimizer(model, entry.optimizer) if any(cell.mode == "train" for cell in cells) else None
+        steps = [Step(cell_workload(entry, model, cell, entry.data or "host"), device, optimizer) for cell in cells]
+        results = measure_interleaved(
+            steps, synchronize=synchronizer(device), clock=effort.clock, rounds=effort.rounds, seconds=effort.seconds,
+            speed_probe=effort.speed_probe,
+        )  # fmt: skip
+        done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
+        if device == "cpu" and effort.isolated:
+            done = [_with_isolated(cell, step, effort.speed_probe) for cell, step in zip(done, steps, strict=True)]
+        return done
+    except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
+        return [with_measurement(cell, error) for cell in cells]
+    finally:
+        if device != "cpu":
+            release(device)  # else the next network finds the memory of this one taken
+
+
+def with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
+    """With one more visit; a step that fails on a later one was measured all the same."""
+    if isinstance(result, Exception):
+        return cell if cell.visits else replace(cell, error=one_line(result))
+    visits, usual = (*cell.visits, result.median), (*cell.usual, result.usual)
+    cell = replace(cell, visits=visits, usual=usual, anyhow=(*cell.anyhow, result.anyhow), error=None)
+    # Few steps at the machine's usual speed, among many at another, are moments in between.
+    counts = [share >= LEAST_SHARE * max(usual) for share in usual]
+    if not counts[-1]:
+        return cell
+    counted = [median for median, good in zip(visits, counts, strict=True) if good]
+    first = len(counted) == 1
+    apart = counted[-1] / counted[0]
+    return replace(
+        cell,
+        measured=statistics.median(counted),
+        p10=result.p10 if first or cell.p10 is None else min(cell.p10, result.p10),
+        p90=result.p90 if first or cell.p90 is None else max(cell.p90, result.p90),
+        count=result.count if first else cell.count + result.count,
+        repeatability=result.repeatability if first else max(apart, 1.0 / apart),
+    )
+
+
+def _with_isolated(cell: Cell, step: Step, speed_probe: SpeedProbe | None) -> Cell:
+    """With the baseline that is measured: the sum of the ops' times, each alone."""
+    if cell.measured is None or "isolated_sum" in cell.baselines:
+        return cell
+    step.prepare()
+    if speed_probe is not None:
+        speed_probe.settle()
+    try:
+        seconds = isolated_seconds(step)
+    except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell
+        return cell
+    return replace(cell, baselines={**cell.baselines, "isolated_sum": seconds})
+
+
+class _EachOpHot(TorchDispatchMode):
+    """Runs every op several times in a row, with its real operands, and adds up the fastest times.
+
+    An op that writes into its operands is run once: a second time it would do other work.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seconds: float = 0.0
+        self._clock = clock
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # hiding the class from the compiler imports it, for seconds
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        times = []
+        for _ in range(1 if func._schema.is_mutable else REPEATS):
+            start = self._clock()
+            result = func(*args, **(kwargs or {}))
+            times.append(self._clock() - start)
+        self.seconds += min(times)
+        return result
+
+
+def isolated_seconds(step: Callable[[], object], *, clock: Clock = time.perf_counter) -> float:
+    """Seconds the ops of one (warm) ``step`` take on the CPU, each timed alone and hot; takes a few steps' time.
+
+    Nothing between the ops is counted, and no op finds its operands cold: what most cost models are built from.
+    """
+    mode = _EachOpHot(clock)
+    with mode:
+        step()
+    return mode.seconds

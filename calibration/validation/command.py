@@ -15,9 +15,8 @@ from placer import profile as profiles
 from placer.calibration.validation import record
 from placer.calibration.validation.held_out import networks_of
 from placer.calibration.validation.record import Report
-from placer.calibration.validation.replaying import profile_of_record, replay
 from placer.calibration.validation.report import render
-from placer.calibration.validation.run import SECONDS_PER_CELL, validate
+from placer.calibration.validation.run import SECONDS_PER_CELL, profile_of_record, replay, validate
 from placer.calibration.validation.what_if_rows import what_if_tables
 from placer.errors import CalibrationError
 from placer.machine import MeasuredSpeeds

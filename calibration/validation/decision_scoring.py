@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +23,7 @@ class DecisionScore:
     """How a rule chose devices over scenarios measured on two or more of them.
 
     ``wrong`` counts choices slower than the best device by more than the tie. Regret is time on the chosen device over
-    time on the best one, minus 1: its geometric mean, the worst, and where the worst was. ``confusion`` counts (best
-    device, chosen device).
+    time on the best one, minus 1: its geometric mean, the worst, and where the worst was.
     """
 
     rule: str
@@ -34,7 +32,6 @@ class DecisionScore:
     mean_regret: float
     worst_regret: float
     worst: str
-    confusion: Mapping[tuple[str, str], int]
 
 
 def decisions(cells: Iterable[Cell]) -> list[DecisionScore]:
@@ -82,19 +79,17 @@ def _devices(asked: Sequence[Scenario]) -> list[str]:
 def decide_by(name: str, rule: Rule, asked: Sequence[Scenario]) -> DecisionScore:
     """Score one rule over scenarios (at least one)."""
     logs, wrong, worst, where = 0.0, 0, -1.0, ""
-    confusion: Counter[tuple[str, str]] = Counter()
     for scenario in asked:
         best = min(scenario, key=lambda device: _measured(scenario[device]))
         chosen = rule(scenario)
         ratio = _measured(scenario[chosen]) / _measured(scenario[best])
-        confusion[best, chosen] += 1
         logs += math.log(ratio)
         wrong += ratio > 1.0 + TIE
         if ratio - 1.0 > worst:
             worst = ratio - 1.0
             cell = scenario[chosen]
             where = f"{cell.network}, batch {cell.batch}, {cell.mode}: {chosen} instead of {best}" if worst else ""
-    return DecisionScore(name, len(asked), wrong, math.exp(logs / len(asked)) - 1.0, worst, where, confusion)
+    return DecisionScore(name, len(asked), wrong, math.exp(logs / len(asked)) - 1.0, worst, where)
 
 
 def flop_threshold(asked: Sequence[Scenario]) -> float | None:

@@ -46,7 +46,7 @@ class JobRow:
 
 def validate_jobs(
     *, profile: Profile | None = None, output: Path | None = None, say: Callable[[str], Any] = lambda _: None,
-    names: Sequence[str] = JOBS, runs: int = RUNS,
+    names: Sequence[str] = tuple(JOBS), runs: int = RUNS,
 ) -> int:  # fmt: skip
     """Predict and run every job whose library is installed, print the table; returns the exit code.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from placer.calibration.validation.json_fields import JsonFields
+import msgspec
+
 from placer.errors import CalibrationError
-from placer.profile import json_values, replace_file
+from placer.profile import replace_file
 
 #: The format. Earlier ones were never in a release, and are not read.
 SCHEMA = 4
@@ -18,6 +19,11 @@ _MAX_BYTES = 64 * 2**20
 
 #: What makes a cell: network, batch, mode, device, threads.
 Key = tuple[str, int, str, str, int]
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[float, msgspec.Meta(ge=0.0)]
+#: A step takes time.
+Seconds = Annotated[float, msgspec.Meta(gt=0.0)]
 
 
 def thread_count(threads: int) -> str:
@@ -41,32 +47,32 @@ class Cell:
     the same step.
     """
 
-    network: str
-    family: str
-    batch: int
-    mode: str
-    device: str
-    threads: int
-    optimizer: str = ""
+    network: Text
+    family: Text
+    batch: Count
+    mode: Text
+    device: Text
+    threads: Annotated[int, msgspec.Meta(ge=1)]
+    optimizer: Text = ""
     traceable: bool = True
-    predicted: float | None = None
-    low: float | None = None
-    high: float | None = None
-    coverage: float | None = None
-    flops: float | None = None
-    decision_seconds: float | None = None
-    one_time_seconds: float | None = None
-    prediction_error: str | None = None
-    measured: float | None = None
-    p10: float | None = None
-    p90: float | None = None
-    count: int = 0
-    repeatability: float | None = None
-    error: str | None = None
-    baselines: Mapping[str, float] = field(default_factory=dict)
-    visits: tuple[float, ...] = ()
-    usual: tuple[float, ...] = ()
-    anyhow: tuple[float, ...] = ()
+    predicted: Seconds | None = None
+    low: Number | None = None
+    high: Number | None = None
+    coverage: Number | None = None
+    flops: Number | None = None
+    decision_seconds: Number | None = None
+    one_time_seconds: Number | None = None
+    prediction_error: Text | None = None
+    measured: Seconds | None = None
+    p10: Number | None = None
+    p90: Number | None = None
+    count: Count = 0
+    repeatability: Number | None = None
+    error: Text | None = None
+    baselines: Mapping[str, Number] = field(default_factory=dict)
+    visits: tuple[Number, ...] = ()
+    usual: tuple[Number, ...] = ()
+    anyhow: tuple[Number, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -82,11 +88,11 @@ class Cell:
 class Report:
     """All cells of a run. ``profile`` says which profile predicted; ``skipped`` maps networks not run to the reason."""
 
-    created: str
+    created: Text
     fingerprint: Mapping[str, Any]
-    profile: str
+    profile: Text
     cells: tuple[Cell, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[Text, Text] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def with_cells(self, new: tuple[Cell, ...]) -> Report:
@@ -109,53 +115,17 @@ def load(path: Path) -> Report:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise CalibrationError(f"{path} is larger than {_MAX_BYTES} bytes: not a validation record")
-        document = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        schema = msgspec.json.decode(data, type=_Schema).schema
+        if schema != SCHEMA:
+            what = "upgrade placer" if schema > SCHEMA else "measure again"
+            raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
+        return msgspec.json.decode(data, type=Report)
     except OSError as error:
         raise CalibrationError(f"cannot read the record {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CalibrationError(f"{path} is not a validation record (not JSON)") from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if type(schema) is int and schema != SCHEMA:
-        what = "upgrade placer" if schema > SCHEMA else "measure again"
-        raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
-    try:
-        return _report(document)
-    except json_values.UnfitError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
 
 
-def _report(document: Any) -> Report:
-    top = JsonFields(document, "record", tuple(f.name for f in fields(Report)), outermost=True)
-    top.integer("schema", 1)
-    fingerprint = json_values.json_object(top["fingerprint"], "fingerprint", None)
-    json_values.check_tree(fingerprint, "fingerprint")
-    skipped = top.texts_by_name("skipped")
-    cells = [_cell(item, f"cells[{i}]") for i, item in enumerate(json_values.json_list(top["cells"], "cells"))]
-    return Report(
-        created=top.text("created"),
-        fingerprint=fingerprint,
-        profile=top.text("profile"),
-        cells=tuple(cells),
-        skipped=skipped,
-    )
-
-
-_TEXTS = ("network", "family", "mode", "device", "optimizer")
-_COUNTS = {"batch": 0, "threads": 1, "count": 0}
-_NUMBERS = (
-    "predicted", "low", "high", "coverage", "flops", "decision_seconds", "one_time_seconds", "measured", "p10", "p90",
-    "repeatability",
-)  # fmt: skip
-
-
-def _cell(item: Any, where: str) -> Cell:
-    values = JsonFields(item, where, tuple(f.name for f in fields(Cell)))
-    read: dict[str, Any] = {name: values.text(name) for name in _TEXTS}
-    read |= {name: values.integer(name, least) for name, least in _COUNTS.items()}
-    read |= {name: values.optional_number(name) for name in _NUMBERS}
-    read |= {name: values.optional_text(name) for name in ("prediction_error", "error")}
-    read |= {name: values.numbers(name) for name in ("visits", "usual", "anyhow")}
-    for name in ("predicted", "measured"):
-        if read[name] == 0.0:
-            raise json_values.UnfitError(f"{values.place(name)}: a step takes time")
-    return Cell(**read, traceable=values.boolean("traceable"), baselines=values.numbers_by_name("baselines"))
+class _Schema(msgspec.Struct):
+    schema: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from placer.calibration.suite.reference import ENTRIES
-from placer.calibration.suite.reference.account import Case, Reference
+from placer.calibration.suite.reference import ENTRIES, Case, Reference
 from placer.calibration.validation.record import Cell, thread_count
 from placer.decision import TIE
 from placer.units import format_seconds

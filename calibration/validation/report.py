@@ -9,15 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from placer.calibration.validation.decision_scoring import decisions, thread_decisions
-from placer.calibration.validation.grouping import batch_band, group_by, time_band
+from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference_rows import COLUMNS, reference_rows
-from placer.calibration.validation.scoring import Score, all_steps_score, baseline_scores, repeatability_score, score
+from placer.calibration.validation.scoring import Score, baseline_scores, repeatability_score, score
 from placer.calibration.validation.table import Table, show
-from placer.units import format_seconds
-
-#: How many of the worst predictions are listed.
-WORST = 10
 
 
 def render(report: Report, stream: TextIO, what_if: Sequence[Table | str] = ()) -> None:
@@ -37,14 +33,8 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     for device, cells in devices.items():
         yield _beside(device, cells)
         yield from _left_out_steps(cells)
-        # Bands in ascending order, the rest in the suite's own.
-        by_batch = sorted(cells, key=lambda cell: cell.batch)
-        by_time = sorted(cells, key=lambda cell: cell.measured or math.inf)
         yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
         yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
-        yield _scores(f"{device}, by batch", "batch", group_by(by_batch, batch_band))
-        yield _scores(f"{device}, by measured step", "measured step", group_by(by_time, time_band))
-    yield _worst(report.cells)
     yield from _decision_tables(report.cells)
     yield from _left_out(report)
 
@@ -69,7 +59,6 @@ def _beside(device: str, cells: Sequence[Cell]) -> Table:
     rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
     rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
     rows.append(("the measurement itself, last against first", repeatability_score(cells)))
-    rows.append(("placer, by all steps at whatever speed", all_steps_score(cells)))
     return Table(
         f"{device}, beside simpler models",
         ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
@@ -96,21 +85,6 @@ def _score_row(found: Score) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _worst(cells: Sequence[Cell]) -> Table:
-    pairs = [(cell.predicted, cell.measured, cell) for cell in cells if cell.predicted and cell.measured]
-    # By factor, so that half and double are equally bad.
-    ranked = sorted(pairs, key=lambda pair: -abs(math.log(pair[0] / pair[1])))
-    rows = tuple(
-        (
-            cell.title, format_seconds(predicted), format_seconds(measured), f"{predicted / measured:.2f}",
-            _percent(cell.coverage or 0.0), f"{cell.repeatability or 1.0:.2f}",
-        )
-        for predicted, measured, cell in ranked[:WORST]
-    )  # fmt: skip
-    columns = ("cell", "predicted", "measured", "ratio", "coverage", "repeatability")
-    return Table(f"The {len(rows)} worst predictions", columns, rows)
-
-
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
     for question, table in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
         if not table:
@@ -126,13 +100,6 @@ def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
                 for row in table
             ),
         )  # fmt: skip
-        confusion = table[0].confusion
-        places = sorted({place for pair in confusion for place in pair})
-        yield Table(
-            f"What placer chose, by the {question} that was best",
-            ("best", *(f"chose {place}" for place in places)),
-            tuple((best, *(str(confusion.get((best, chosen), 0)) for chosen in places)) for best in places),
-        )
 
 
 def _left_out(report: Report) -> Iterator[Table]:

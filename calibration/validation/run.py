@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
 
+from placer import machine
+from placer import profile as profiles
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.suite import Entry
+from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation import record
-from placer.calibration.validation.cells import cells_of
-from placer.calibration.validation.measurements import Effort, measured_cells
-from placer.calibration.validation.predictions import predicted_cells
+from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
+from placer.calibration.validation.grouping import group_by
+from placer.calibration.validation.held_out import held_out_entries
 from placer.calibration.validation.record import Cell, Key, Report
-from placer.calibration.validation.replaying import Progress, resumed
+from placer.errors import CalibrationError, ProfileMissing
+from placer.pricing import nearest_profile
 from placer.profile import Profile
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
+#: Takes a line on what is being done.
+Progress = Callable[[str], None]
 #: Visits more, for cells that on no visit had the machine at its usual speed for this share of their steps: what was
 #: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
 MORE_VISITS, MOSTLY = 3, 0.5
@@ -146,3 +152,65 @@ def _progress_line(cell: Cell) -> str:
         "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}",
     ]
     return f"{cell.title}: {', '.join(shown)}"
+
+
+def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
+    """The same measurements beside the predictions of ``profile``; nothing is run."""
+    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
+    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
+        known |= {entry.name: entry for entry in held_out_entries()}
+    fresh: list[Cell] = []
+    for network, cells in group_by(report.cells, lambda cell: cell.network).items():
+        progress(f"{network}: {len(cells)} cells")
+        entry = known.get(network)
+        if entry is None:
+            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
+        elif missing := entry.missing():
+            fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
+        else:
+            fresh += predicted_cells(entry, cells, profile)
+    return replace(report, cells=tuple(fresh), profile=profile_title(profile))
+
+
+def profile_of_record(report: Report, path: Path) -> Profile:
+    """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
+
+    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
+    ProfileError where a profile cannot be read.
+    """
+    beside = path.parent / report.profile.rpartition(" of ")[0]
+    if beside.is_file():
+        found = profiles.load(beside)
+        if profile_title(found) == report.profile:
+            return found
+    try:
+        return profiles.load(None)
+    except ProfileMissing:
+        return nearest_profile(report.fingerprint)
+
+
+def profile_title(profile: Profile) -> str:
+    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
+    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
+
+
+def resumed(output: Path | None, profile: Profile) -> Report:
+    """What an earlier run left at ``output``, beside predictions of this profile; an empty report where there is none.
+
+    Raises CalibrationError if that was measured on another machine, or cannot be read.
+    """
+    here = machine.fingerprint()
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    fresh = Report(created=now, fingerprint=here, profile=profile_title(profile))
+    if output is None or not output.exists():
+        return fresh
+    found = record.load(output)
+    # How many threads the process has does not matter: every cell says its own.
+    changed = machine.differences({**found.fingerprint, "threads": here["threads"]}, here, ())
+    if changed:
+        raise CalibrationError(
+            f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
+        )
+    # A network may have been skipped for a package that is installed by now.
+    found = replace(found, skipped={})
+    return found if found.profile == fresh.profile else replay(found, profile)

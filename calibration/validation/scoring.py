@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -78,13 +77,6 @@ def repeatability_score(cells: Iterable[Cell]) -> Score | None:
         if cell.repeatability is not None
     ]
     return score(halves)
-
-
-def all_steps_score(cells: Iterable[Cell]) -> Score | None:
-    """The score against the medians of all steps, those at another speed than the usual one included."""
-    return score(
-        replace(cell, measured=statistics.median(cell.anyhow), low=None, high=None) for cell in cells if cell.anyhow
-    )
 
 
 def _mean(values: Iterable[float]) -> float:

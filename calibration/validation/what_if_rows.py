@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from placer.calibration.suite.accounts import hosts
 from placer.calibration.suite.reference import ENTRIES, Case, Reference
 from placer.calibration.validation.accounts import host_profile
 from placer.calibration.validation.cells import build_model, cell_workload
@@ -174,7 +175,8 @@ def ahead_from(sweep: Sweep) -> str:
 
 
 def _own_hardware(entry: Reference) -> Hardware:
-    return Hardware(host_profile(entry.cpu), entry.cpu.cores, find_gpu(entry.gpu).name, of_account=True)
+    host = hosts()[entry.cpu]
+    return Hardware(host_profile(host), host.cores, find_gpu(entry.gpu).name, of_account=True)
 
 
 def _decided(

@@ -21,9 +21,9 @@ def command(
 
     Nothing in the script changes. The report goes to stderr when the script has ended.
     """
-    from placer.adoption import Question, Session, prepare_module, prepare_script
+    from placer.run import Question, Session, prepare
 
-    run = (prepare_module if module else prepare_script)(script, arguments)
+    run = prepare(script, arguments, module=module)
     session = Session(Question(profile=profile, what_if=what_if, explain=explain))
 
     def watched() -> None:

@@ -2,23 +2,33 @@
 
 >>> job = generation(model, prompt_length=64, new_tokens=128, batch=8)
 >>> print(placer.explain(job))
+
+Prefill and decode steps run the library's own code around the model: preparing inputs, processing logits, choosing the
+token, asking whether to stop. Tokens have no values in a trace, so none of them ends a text.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import operator
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import GenerationMixin
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StoppingCriteria, StoppingCriteriaList
+from transformers.generation import MaxLengthCriteria
+from transformers.modeling_outputs import BaseModelOutput
 
 import placer
-from placer.integrations.decode_steps import decode_steps, prompt
-from placer.integrations.decoding import Prefill
+from placer.tracing import meta_model, trace_here
+from placer.workload import make_workload
 
+#: Where a cache holds a tensor: a list or an object, and an index or the name of an attribute.
+Place = tuple[Any, Any]
 #: Settings of ``generate`` that ``generation`` makes itself.
 _OWN = frozenset({"max_new_tokens", "min_new_tokens", "max_length", "min_length", "return_dict_in_generate"})
 #: Settings with the values that are priced, and what the others mean.
@@ -103,3 +113,246 @@ def _count(what: str, number: Any) -> int:
     if count < 1:
         raise ValueError(f"{what} must be at least 1, not {count}")
     return count
+
+
+def prompt(batch: int, length: int) -> tuple[Tensor, Tensor]:
+    """Token ids and a mask that hides none of them, as a tokenizer gives them."""
+    ids = torch.zeros(batch, length, dtype=torch.int64, device="cpu")
+    return ids, torch.ones_like(ids)
+
+
+def decode_steps(
+    model: Any, ids: Tensor, steps: int, options: dict[str, Any], autocast: torch.dtype | bool | None
+) -> Iterator[tuple[int, int, DecodeStep, tuple[Any, ...]]]:
+    """Length of the cache, how often such a step runs, the step, and its example; nothing for no ``steps``.
+
+    ``ids`` are the prompt's, or those of the encoder's input. Raises ValueError for a model without a cache.
+    """
+    if not steps:
+        return
+    cache = _cache_after_prefill(model, ids, options, autocast)
+    without = meta_model(model)
+    decoder_only = not model.config.is_encoder_decoder
+    first = ids.shape[1] if decoder_only else 1
+    for length, count in cache_lengths(first, steps).items():
+        settings = {**options, "past_key_values": grown(cache, length - first)}
+        if decoder_only:
+            read, mask = prompt(len(ids), length + 1)
+        else:
+            read, mask = prompt(*ids.shape)
+            settings |= _encoded(model, ids, length + 1)
+        tokens, arguments = loop_arguments(without, read, {**settings, "attention_mask": mask})
+        given = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, BaseModelOutput))}
+        others = {name: value for name, value in arguments.items() if name not in given}
+        where = places(others["past_key_values"])
+        cached = tensors(where)
+        fill(where, [None] * len(cached))
+        yield length, count, DecodeStep(model, options, others, where), (tokens, cached, given)
+
+
+def cache_lengths(first: int, steps: int) -> dict[int, int]:
+    """Lengths of the cache that stand for ``steps`` of them from ``first`` on, and how many steps each counts for.
+
+    Exact for what grows linearly. The ends' counts are those that give lengths their variance, (steps² - 1) / 12, in
+    whole steps: Simpson's rule for a sum.
+    """
+    last = first + steps - 1
+    if steps <= 3:
+        return dict.fromkeys(range(first, last + 1), 1)
+    ends = round(steps * (steps + 1) / (6 * (steps - 1)))
+    return {first: ends, (first + last) // 2: steps - 2 * ends, last: ends}
+
+
+def _cache_after_prefill(
+    model: Any, ids: Tensor, options: dict[str, Any], autocast: torch.dtype | bool | None
+) -> Any:
+    """The cache that ``generate`` builds of the prompt, without values."""
+    found: list[Any] = []
+    example = ids, torch.ones_like(ids)
+    trace_here(make_workload(Prefill(model, options, found.append), example=example, mode="infer", autocast=autocast))
+    cache = getattr(found[-1], "past_key_values", None)
+    if isinstance(cache, tuple):  # transformers 4
+        kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache
+        cache = kind.from_legacy_cache(cache)
+    if cache is None or not holds_keys(cache):
+        raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
+    return without_values(cache)
+
+
+def _encoded(model: Any, ids: Tensor, decoded: int) -> dict[str, Any]:
+    """What a decoder reads: the encoder's output, and the tokens so far."""
+    states = torch.empty(*ids.shape, model.config.hidden_size, dtype=model.dtype, device="meta")
+    config = model.generation_config
+    start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+    tokens = torch.full((len(ids), decoded), start, dtype=torch.int64, device="cpu")
+    return {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "decoder_input_ids": tokens}
+
+
+class Prefill(nn.Module):
+    """``generate`` of one token: its preparations, the forward pass of the prompt, and the choice of the token.
+
+    ``options`` are those of ``generate``. ``keep`` is called with what ``generate`` returns.
+    """
+
+    def __init__(self, model: Any, options: dict[str, Any], keep: Callable[[Any], None] | None = None) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.options, self.keep = options, keep
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The texts with one more token."""
+        settings = {"max_new_tokens": 1, "return_dict_in_generate": True, **self.options}
+        with _mixed_in(self.model, _Endless):
+            made = self.model.generate(input_ids, attention_mask=attention_mask, **settings)
+        if self.keep is not None:
+            self.keep(made)
+        result: Tensor = made.sequences
+        return result
+
+
+class DecodeStep(nn.Module):
+    """One turn of the loop in ``generate``: each text gets a token, with a cache of all tokens before it.
+
+    ``options`` and ``arguments`` are those of ``generate``, and of its loop (see ``loop_arguments``). The cache among
+    them is empty: its tensors are inputs of the step, and belong in these ``places``.
+    """
+
+    def __init__(
+        self, model: Any, options: dict[str, Any], arguments: dict[str, Any], places: Sequence[Place]
+    ) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.options = options
+        self.arguments, self._places = arguments, places
+
+    def forward(self, input_ids: Tensor, cached: tuple[Tensor, ...], given: dict[str, Any]) -> Tensor:
+        """The texts with one more token. ``cached``: the cache's tensors. ``given``: other tensors of the arguments."""
+        fill(self._places, cached)
+        result: Tensor = type(self.model)._sample(self.model, input_ids, **self.arguments, **given)
+        return result
+
+
+def loop_arguments(model: Any, input_ids: Tensor, options: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """The tokens and other arguments with which ``generate`` enters its loop for one more token. Nothing is computed.
+
+    ``options`` hold the cache of all tokens but the last.
+    """
+    found: dict[str, Any] = {}
+
+    class Entered(_Endless):
+        def _sample(self, input_ids: Tensor, **arguments: Any) -> Tensor:
+            found.update(arguments, input_ids=input_ids)
+            return input_ids
+
+    with _mixed_in(model, Entered):
+        model.generate(input_ids, max_new_tokens=1, **options)
+    tokens: Tensor = found.pop("input_ids")
+    # transformers 5 compares this number with the tokens' to see that the cache holds all but the last of them.
+    found["generation_config"]._mask_length = tokens.shape[1]
+    return tokens, found
+
+
+class _Endless:
+    """Mixed into a model's class: stopping criteria that look at tokens do their work, and never stop."""
+
+    def _get_stopping_criteria(self, *args: Any, **kwargs: Any) -> StoppingCriteriaList:
+        criteria = super()._get_stopping_criteria(*args, **kwargs)  # type: ignore[misc]
+        return StoppingCriteriaList(c if isinstance(c, MaxLengthCriteria) else _NeverMet(c) for c in criteria)
+
+
+class _NeverMet(StoppingCriteria):  # type: ignore[misc]
+    def __init__(self, criterion: Any) -> None:
+        self.criterion = criterion
+        if hasattr(criterion, "eos_token_id"):  # then the loop pads the texts that are done
+            self.eos_token_id = criterion.eos_token_id
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        self.criterion(input_ids, scores, **kwargs)
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+@contextlib.contextmanager
+def _mixed_in(model: Any, mixin: type) -> Iterator[None]:
+    """Replace methods of one model, by a class of the same name."""
+    before: Any = type(model)
+    model.__class__ = _with_mixin(before, mixin)
+    try:
+        yield
+    finally:
+        model.__class__ = before
+
+
+@functools.lru_cache(maxsize=16)
+def _with_mixin(kind: type, mixin: type) -> type:
+    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
+
+
+def places(cache: Any) -> list[Place]:
+    """Where ``cache`` holds its tensors, in a fixed order."""
+    return list(_places(cache, set()))
+
+
+def _places(value: Any, seen: set[int]) -> Iterator[Place]:
+    if isinstance(value, type) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict):
+        items: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    else:
+        items = getattr(value, "__dict__", {}).items()
+    for name, item in items:
+        if isinstance(item, Tensor):
+            yield value, name
+        else:
+            yield from _places(item, seen)
+
+
+def tensors(where: Sequence[Place]) -> tuple[Tensor, ...]:
+    """The tensors in these places."""
+    return tuple(holder[name] if isinstance(holder, (list, dict)) else getattr(holder, name) for holder, name in where)
+
+
+def fill(where: Sequence[Place], values: Sequence[Tensor | None]) -> None:
+    """Put tensors, or nothing, into these places."""
+    for (holder, name), value in zip(where, values, strict=True):
+        if isinstance(holder, (list, dict)):
+            holder[name] = value
+        else:
+            setattr(holder, name, value)
+
+
+def without_values(cache: Any) -> Any:
+    """A copy of ``cache`` on the meta device."""
+    result = copy.deepcopy(cache)
+    where = places(result)
+    fill(where, [torch.empty_like(tensor, device="meta") for tensor in tensors(where)])
+    return result
+
+
+def grown(cache: Any, tokens: int) -> Any:
+    """A copy of a cache on the meta device, with so many more ``tokens``. Layers with a window keep what they keep."""
+    result = copy.deepcopy(cache)
+    own = _growing(result)
+    for number, (keys, values) in enumerate(_keys_and_values(own)):
+        if tokens and isinstance(keys, Tensor):
+            more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (keys, values)]
+            own.update(*more, number)
+    return result
+
+
+def holds_keys(cache: Any) -> bool:
+    """Whether ``cache`` holds keys and values of tokens; that of a state-space model does not."""
+    return any(isinstance(keys, Tensor) for keys, _ in _keys_and_values(_growing(cache)))
+
+
+def _growing(cache: Any) -> Any:
+    """What grows of a cache: not what a decoder reads of its encoder."""
+    return getattr(cache, "self_attention_cache", cache)
+
+
+def _keys_and_values(cache: Any) -> list[tuple[Any, Any]]:
+    if hasattr(cache, "layers"):
+        return [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in cache.layers]
+    return list(zip(cache.key_cache, cache.value_cache, strict=True))  # transformers before 4.54

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
-import traceback
 import warnings
 from typing import Any
 
@@ -18,19 +18,7 @@ from torch import nn
 import placer
 from placer.answer import Placement
 from placer.errors import PlacerWarning, first_line
-from placer.integrations.hooks import StepHooks
-from placer.integrations.lightning_arguments import autocast_of, batches_of, check_priced, fit_of, validations
-from placer.integrations.training_loops import (
-    Clipping,
-    Loop,
-    check_names,
-    enter_functions,
-    first_batch,
-    loading_of,
-    loss_of,
-    training_parts,
-    whole,
-)
+from placer.integrations import loops
 from placer.workload import strict
 
 # Two packages hold the same library, and a trainer takes callbacks of its own one: the one that the script imported.
@@ -45,10 +33,14 @@ else:
 
 #: What Lightning calls the accelerators of torch.
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "mps": "mps", "xla": "tpu"}
-#: Lightning's loops around a step with an update, one without, and one of validation; counted in version 2.6.
-UPDATE, MICRO, VALIDATION = Loop(770, 650), Loop(600, 430), Loop(450, 280)
-#: The worth of each ``log`` in a step, and of the progress bar's turn, in the same unit.
-LOG, BAR = 500, 160
+#: What Lightning's loops cost around a step with an update, one without and one of validation, each ``log`` in a step,
+#: and the progress bar's turn, in Python functions of average length. The loops of version 2.6 enter 770, 600 and 450.
+UPDATE, MICRO, VALIDATION, LOG, BAR = 650, 430, 280, 500, 160
+#: The precisions that do not convert the module, and their dtype of autocast.
+_PRECISIONS = {
+    None: None, 32: None, "32": None, "32-true": None, 16: torch.float16, "16": torch.float16,
+    "16-mixed": torch.float16, "bf16": torch.bfloat16, "bf16-mixed": torch.bfloat16,
+}  # fmt: skip
 
 
 class _Step(nn.Module):
@@ -70,10 +62,20 @@ class _Step(nn.Module):
 
 def _log(name: str, value: Any, *args: Any, **kwargs: Any) -> None:
     """In place of ``LightningModule.log``, which needs a trainer: as many functions, and its ops on the value."""
-    enter_functions(LOG)
+    for _ in range(LOG):
+        _function()
     if isinstance(value, torch.Tensor):
         kept = value.detach().clone().squeeze()
         kept + kept * 1.0  # a sum over the batches, each weighted by its size
+
+
+def _function() -> None: ...
+
+
+def _loss_of(output: Any) -> torch.Tensor:
+    """The loss in what a training step returns: a tensor, or a mapping with the entry ``loss``."""
+    loss: torch.Tensor = output if isinstance(output, torch.Tensor) else output["loss"]
+    return loss
 
 
 def choose(
@@ -92,7 +94,7 @@ def choose(
         _Step(module),
         example=(batch,),
         mode="train",
-        loss=loss_of,
+        loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
         move=False,
         **workload,
@@ -128,31 +130,33 @@ def job(
         ValueError, TypeError: a wrong argument.
     """
     _check(module)
-    check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
-    check_priced(trainer)
+    loops.check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
+    for name in ("fast_dev_run", "overfit_batches"):
+        if trainer.get(name):
+            raise ValueError(f"{name}={trainer[name]!r} tries a fit out and is not priced: leave it out of a job")
+    precision, clip = trainer.get("precision"), trainer.get("gradient_clip_val")
+    if precision not in _PRECISIONS:
+        accepted = ", ".join(sorted({str(name) for name in _PRECISIONS if isinstance(name, str)}))
+        raise ValueError(f"precision must be one of {accepted} for a job, not {precision!r}: others convert the module")
     bar = BAR if trainer.get("enable_progress_bar") is not False else 0
-    autocast = autocast_of(trainer.get("precision"))
-    clip = trainer.get("gradient_clip_val")
-    accumulate = whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
-    batches = batches_of("train", train_dataloader, trainer.get("limit_train_batches"))
-    trained, repeats = fit_of(trainer, batches, accumulate)
-    parts = training_parts(
+    accumulate = loops.whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
+    batches = _batches("train", train_dataloader, trainer.get("limit_train_batches"))
+    trained, repeats = _fit(trainer, batches, accumulate)
+    parts = loops.training_parts(
         _Step(module, logs=True), trained, accumulate=accumulate,
-        clips=Clipping(clip, trainer.get("gradient_clip_algorithm") == "value") if clip else None,
-        update=UPDATE.worth + bar, micro=MICRO.worth + bar, example=(first_batch(train_dataloader),), loss=loss_of,
+        clips=loops.Clipping(clip, trainer.get("gradient_clip_algorithm") == "value") if clip else None,
+        update=UPDATE + bar, micro=MICRO + bar, example=(loops.first_batch(train_dataloader),), loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
-        loading=loading_of(loading, train_dataloader), autocast=autocast,
+        loading=loops.loading_of(loading, train_dataloader), autocast=_PRECISIONS[precision],
     )  # fmt: skip
     if val_dataloader is not None and _has_own(module, "validation_step"):
-        validated = batches_of("val", val_dataloader, trainer.get("limit_val_batches"))
-        times = validations(
-            batches, trainer.get("val_check_interval"), trainer.get("check_val_every_n_epoch", 1), trained=trained
-        )
+        validated = _batches("val", val_dataloader, trainer.get("limit_val_batches"))
+        times = _validations(trainer, batches, trained)
         if validated and times:
             parts.append(placer.Part(
                 "validation", _Step(module, "validation_step", logs=True), count=validated * times, mode="infer",
-                example=(first_batch(val_dataloader),), loading=loading_of(loading, val_dataloader),
-                loop_calls=VALIDATION.worth + bar, autocast=autocast,
+                example=(loops.first_batch(val_dataloader),), loading=loops.loading_of(loading, val_dataloader),
+                loop_calls=VALIDATION + bar, autocast=_PRECISIONS[precision],
             ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
 
@@ -176,7 +180,7 @@ class WatchSteps(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, placement: Placement) -> None:
-        self._hooks = StepHooks(placement)
+        self._hooks = loops.StepHooks(placement)
 
     def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
         self._hooks.begin()
@@ -193,7 +197,7 @@ def _configured(module: Any) -> torch.optim.Optimizer | None:
     try:
         found = module.configure_optimizers()
     except Exception as error:
-        if _asked_for_a_trainer(module, error):
+        if "is not attached to a `Trainer`" in str(error):  # what Lightning says where ``self.trainer`` is read
             return None
         if strict():
             raise
@@ -201,13 +205,6 @@ def _configured(module: Any) -> torch.optim.Optimizer | None:
         warnings.warn(PlacerWarning(said), stacklevel=3)
         return None
     return _first_optimizer(found)
-
-
-def _asked_for_a_trainer(module: Any, error: Exception) -> bool:
-    """Whether Lightning itself raised the error where the module was asked for the trainer that is yet to come."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    getter = getattr(type(module), "trainer", None)
-    return isinstance(getter, property) and frame.f_code is getattr(getter.fget, "__code__", None)
 
 
 def _first_optimizer(found: Any) -> torch.optim.Optimizer | None:
@@ -229,3 +226,47 @@ def _check(module: Any) -> None:
 def _has_own(module: Any, method: str) -> bool:
     """Whether the user's class defines ``method``: Lightning's own one is empty."""
     return getattr(type(module), method, None) is not getattr(_LightningModule, method)
+
+
+def _batches(which: str, loader: Any, limit: Any) -> int:
+    """Batches of ``loader`` in an epoch. ``limit``: at most so many, or this share of them, as ``Trainer`` takes it."""
+    if isinstance(limit, int):
+        limit = loops.whole(f"limit_{which}_batches", limit, least=int(which == "train"))
+    elif limit is not None and not isinstance(limit, float):
+        raise TypeError(f"limit_{which}_batches must be a number of batches or a share of them, not {limit!r}")
+    try:
+        length = len(loader)
+    except TypeError:
+        if isinstance(limit, int):
+            return limit
+        raise TypeError(f"the {which} loader has no length: give limit_{which}_batches a number of batches") from None
+    found = length if limit is None else min(limit, length) if isinstance(limit, int) else int(length * limit)
+    if found < 1 and which == "train":
+        raise ValueError("the train loader gives no batch, so there is no step to price")
+    return found
+
+
+def _fit(trainer: dict[str, Any], batches: int, accumulate: int) -> tuple[int, int | None]:
+    """Batches that ``fit`` trains on in an epoch, fewer where ``max_steps`` ends it in the first, and its epochs.
+
+    The epochs are None where nothing limits them.
+    """
+    epochs, steps = trainer.get("max_epochs"), loops.whole("max_steps", trainer.get("max_steps", -1), least=-1)
+    updates = math.ceil(batches / accumulate)
+    if 0 < steps < updates:
+        return steps * accumulate, 1
+    limits = [epochs] if epochs and epochs > 0 else []
+    limits += [math.ceil(steps / updates)] if steps > 0 else []
+    return batches, min(limits, default=None)
+
+
+def _validations(trainer: dict[str, Any], batches: int, trained: int) -> float:
+    """Validation runs in an epoch of so many batches, of which only the first ``trained`` ones may be trained on."""
+    interval, every = trainer.get("val_check_interval"), trainer.get("check_val_every_n_epoch", 1)
+    if interval is not None and (isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0):
+        raise ValueError(f"val_check_interval must be a number above 0 for a job, not {interval!r}")
+    if trained < batches:
+        between = interval if isinstance(interval, int) else max(int(batches * (interval or 1.0)), 1)
+        return trained // between if every in (None, 1) else 0.0
+    times = 1.0 if interval is None else batches / interval if isinstance(interval, int) else float(int(1.0 / interval))
+    return times / (every or 1)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import time
@@ -18,8 +19,7 @@ import torch
 from torch import Tensor
 
 import placer
-from placer.integrations.loaders import loading_between
-from placer.integrations.modes import quick_switch
+from placer.integrations.loops import loading_between, switch
 from placer.workload import same_randomness
 
 #: Batches of each data set that the loaders are measured with.
@@ -74,15 +74,23 @@ def job(
     Raises:
         ValueError, TypeError: a wrong argument.
     """
-    if not hasattr(estimator, "_set_network"):
+    if not hasattr(estimator, "_train_batch"):
         raise TypeError(f"estimator must be a TabNetClassifier or TabNetRegressor, not {type(estimator).__name__}")
-    rows = _rows("X", X)
+    rows, labels = _rows("X", X), np.asarray(y)
     sets = [(_rows("X of eval_set", x), np.asarray(target)) for x, target in eval_set or ()]
-    with same_randomness():  # building the network seeds torch
-        own = _prepared(estimator, rows, np.asarray(y), sets, batch_size, virtual_batch_size)
+    own = copy.deepcopy(estimator)
+    own.device, own.verbose = torch.device("cpu"), 0
+    with same_randomness(), warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")  # fit says the same
+        own.fit(  # prepares all, and trains for no epoch
+            rows, labels, eval_set=list(sets), max_epochs=0, patience=1, batch_size=batch_size,
+            virtual_batch_size=virtual_batch_size, drop_last=len(rows) >= batch_size, compute_importance=False,
+        )  # fmt: skip
+        own._callback_container.on_train_begin()
+        own._callback_container.on_epoch_begin(0)
         few = slice(_BATCHES * batch_size)
         heads = [(x[few], target[few]) for x, target in sets]
-        training, evaluations = own._construct_loaders(rows[few], np.asarray(y)[few], heads)
+        training, evaluations = own._construct_loaders(rows[few], labels[few], heads)
         parts = [_training(own, training, count=len(rows) // batch_size or 1)]
         for number, (loader, (x, _)) in enumerate(zip(evaluations, sets, strict=True)):
             parts.append(_evaluation(own, f"val_{number}", loader, count=math.ceil(len(x) / batch_size)))
@@ -92,8 +100,10 @@ def job(
 
 
 def _training(own: Any, loader: Any, count: int) -> placer.Part:
+    modules = list(own.network.modules())
+
     def step(given: Tensor, target: Tensor) -> None:
-        own.switch_mode(True)
+        switch(modules, training=True)
         own._callback_container.on_batch_begin(0)
         own._callback_container.on_batch_end(0, own._train_batch(given, target))
 
@@ -104,8 +114,10 @@ def _training(own: Any, loader: Any, count: int) -> placer.Part:
 
 
 def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
+    modules = list(own.network.modules())
+
     def step(given: Tensor) -> None:
-        own.switch_mode(False)
+        switch(modules, training=False)
         own._predict_batch(given)
 
     return placer.Part(
@@ -136,31 +148,6 @@ def _scores(own: Any, targets: Sequence[Any]) -> placer.Part:
         own._callback_container.on_epoch_end(0, logs=own.history.epoch_metrics)
 
     return placer.Part("scores", step, example=(torch.empty(0),), modules=own.network, loading=min(seconds))
-
-
-def _prepared(
-    estimator: Any, rows: Any, y: Any, sets: Sequence[tuple[Any, Any]], batch_size: int, virtual_batch_size: int
-) -> Any:
-    """A copy with all that ``fit`` makes before its first epoch, on the CPU."""
-    own = copy.deepcopy(estimator)
-    own.device = torch.device("cpu")
-    own.input_dim = rows.shape[1]
-    own.batch_size, own.virtual_batch_size, own.max_epochs, own.patience = batch_size, virtual_batch_size, 1, 1
-    own.num_workers, own.pin_memory, own.augmentations = 0, False, None
-    own.drop_last = len(rows) >= batch_size  # fit drops the last, shorter batch
-    own.verbose = 0
-    own.loss_fn = own._default_loss
-    own.update_fit_params(rows, y, sets, 0)
-    own._set_network()
-    own.switch_mode = quick_switch(own.network, own.network.train)
-    own._set_metrics(None, [f"val_{number}" for number in range(len(sets))])
-    own._set_optimizer()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fit says the same
-        own._set_callbacks(None)
-    own._callback_container.on_train_begin()
-    own._callback_container.on_epoch_begin(0)
-    return own
 
 
 def _rows(what: str, given: Any) -> Any:

@@ -15,10 +15,7 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import placer
-from placer.integrations.failing import or_failing
-from placer.integrations.hooks import StepHooks
-from placer.integrations.loaders import loading_between
-from placer.integrations.training_loops import first_batch
+from placer.integrations.loops import StepHooks, failing, first_batch, loading_between
 from placer.placement import move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -33,8 +30,10 @@ def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlaceme
         ValueError, TypeError: a wrong argument.
     """
     _check(net)
-    modules = [net.module_, net.criterion_] if getattr(net, "initialized_", False) else []
-    found = or_failing(lambda: job(net, X, y), modules)
+    try:
+        found = job(net, X, y)
+    except Exception as error:  # noqa: BLE001 - boundary: skorch runs the user's own code, which may raise anything
+        found = failing(error, [net.module_, net.criterion_] if getattr(net, "initialized_", False) else [])
     return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
 
 

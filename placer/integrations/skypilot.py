@@ -5,20 +5,25 @@
 >>> task.set_time_estimator(estimate)
 >>> optimize(task, minimize="cost")
 
-SkyPilot is imported by ``optimize`` alone.
+SkyPilot is imported by ``optimize`` alone. Of its catalog only the CSV files on this disk are read: nothing is fetched.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+import os
 import re
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from placer.errors import PlacerError, PlacerWarning, ProfileError
-from placer.fleets import Machine, Traced, cpu_class, traced
-from placer.integrations.skypilot_catalog import cheapest_of_kinds, gpu_called, offers
+from placer.errors import PlacerError, PlacerWarning, UnknownGPU
+from placer.fleets import Machine, Traced, compare, cpu_class, traced
 from placer.profile import Profile, find_gpu
 from placer.workload import Job, Workload, check_choice, make_workload
 
@@ -26,6 +31,27 @@ from placer.workload import Job, Workload, check_choice, make_workload
 NEVER = 1e9
 #: vCPUs that SkyPilot picks where nobody says how many.
 DEFAULT_VCPUS = 8
+#: Families of CPU instances that SkyPilot picks from where a cloud sells many: no burstable ones, which run at a part
+#: of their speed, and no Arm.
+_FAMILIES = {
+    "aws": re.compile(r"[mrc][67]i\."),
+    "azure": re.compile(r"Standard_([DE]\d+s_v5|F\d+s_v2)$"),
+    "gcp": re.compile(r"n2-(standard|highmem|highcpu)-"),
+}
+#: Google Cloud prices a GPU apart from its host. These are the hosts that one of them is sold with.
+_N1 = ("n1-standard-4", "n1-standard-8")
+_GOOGLE_HOSTS = {
+    "A100": ("a2-highgpu-1g",), "A100-80GB": ("a2-ultragpu-1g",), "H100": ("a3-highgpu-1g",),
+    "L4": ("g2-standard-4", "g2-standard-8", "g2-standard-16", "g2-standard-32"),
+    "K80": _N1, "P4": _N1, "P100": _N1, "T4": _N1, "V100": _N1,
+}  # fmt: skip
+#: Names of SkyPilot that nobody else uses.
+_SAME = {
+    "GTX1660S": "GTX 1660 SUPER", "H100-MEGA": "H100", "H100-NVLINK": "H100",
+    "RTX PRO Server 6000": "RTX PRO 6000 Blackwell Server Edition",
+    "RTXPRO6000S": "RTX PRO 6000 Blackwell Server Edition",
+    "RTXPRO6000WS": "RTX PRO 6000 Blackwell Workstation Edition",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,11 +85,10 @@ def estimator(
         ValueError, TypeError: a wrong argument, or no number of steps.
         TraceError: the step cannot be traced.
     """
-    if isinstance(what, (Job, Workload)):
-        if batch_shape is not None or workload:
-            raise ValueError(f"a {type(what).__name__} says what to run: give no batch_shape, mode, steps and the like")
-    else:
+    if not isinstance(what, (Job, Workload)):
         what = make_workload(what, batch_shape, **workload)
+    elif batch_shape is not None or workload:
+        raise ValueError(f"a {type(what).__name__} says what to run: give no batch_shape, mode, steps and the like")
     if isinstance(what, Job) and what.repeats is None:
         raise ValueError("how long will it take? Say how often the job runs: placer.Job(parts, repeats=10)")
     if isinstance(what, Workload) and what.steps is None:
@@ -104,44 +129,6 @@ def optimize(task: Any, *, minimize: str = "cost") -> Any:
     return best
 
 
-def machines(
-    cloud: str | None = None, gpus: Iterable[str] | None = None, region: str | None = None
-) -> list[Machine]:
-    """The instance types of SkyPilot's catalog, for ``placer.fleet``; the cheapest first.
-
-    One for each GPU and number of vCPUs: the cheapest of all clouds and regions, or of those that are named. Instances
-    have one GPU that placer knows, or none. ``gpus`` keeps only those with one of these, and those without any.
-
-    Raises:
-        PlacerError: no catalog on this disk, or no such cloud or region in it.
-        UnknownGPU: placer's catalog has no GPU of that name.
-    """
-    wanted = None if gpus is None else {find_gpu(name).name for name in gpus}
-    found: list[Machine] = []
-    for offer in cheapest_of_kinds(offer for offer in offers(cloud, region) if offer.count in (0, 1)):
-        gpu = gpu_called(offer.gpu) if offer.gpu else ""
-        if gpu is None or (gpu and wanted is not None and gpu not in wanted) or not (gpu or offer.vcpus):
-            continue
-        found.append(Machine(
-            offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
-            note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
-        ))  # fmt: skip
-    return found
-
-
-def prices(cloud: str | None = None, region: str | None = None) -> Prices:
-    """What the cheapest instances of SkyPilot's catalog cost per hour. Raises PlacerError where there is no catalog."""
-    by_gpu: dict[str, float] = {}
-    by_vcpus: dict[float, float] = {}
-    for offer in cheapest_of_kinds(offer for offer in offers(cloud, region) if offer.count in (0, 1)):
-        gpu = gpu_called(offer.gpu) if offer.gpu else ""
-        if gpu:
-            by_gpu.setdefault(gpu, offer.price)
-        elif gpu == "" and offer.vcpus:
-            by_vcpus.setdefault(offer.vcpus, offer.price)
-    return Prices(dict(sorted(by_gpu.items())), dict(sorted(by_vcpus.items())))
-
-
 class _Estimator:
     """Seconds of traced work on the resources that SkyPilot asks for, each kind priced once."""
 
@@ -158,26 +145,24 @@ class _Estimator:
             return NEVER
         if gpu and count != 1:
             self._tell(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
-        return self._on(gpu, _number(resources.cpus) or DEFAULT_VCPUS)
-
-    def _on(self, gpu: str, vcpus: float) -> float:
-        if (gpu, vcpus) not in self._seconds:
-            self._seconds[gpu, vcpus] = self._priced(gpu, vcpus)
-        return self._seconds[gpu, vcpus]
+        asked = re.match(r"\d+(\.\d+)?", str(resources.cpus or ""))  # "8", or "8+"
+        key = gpu, float(asked[0]) if asked else DEFAULT_VCPUS
+        if key not in self._seconds:
+            self._seconds[key] = self._priced(*key)
+        return self._seconds[key]
 
     def _priced(self, gpu: str, vcpus: float) -> float:
         name = gpu or f"{vcpus:g} vCPUs"
-        machine = Machine(name, self._hosts(vcpus), gpu=gpu)
         try:
-            totals = self._work.totals(machine)
-        except ProfileError as error:
+            (priced,) = compare(self._work, [Machine(name, self._hosts(vcpus), gpu=gpu)]).rows
+        except PlacerError as error:
             self._tell(f"{name} takes NEVER: {error}")
             return NEVER
-        total = next((each for device, each in totals.items() if (device == "cpu") != bool(gpu)), None)
-        if total is None or total.total_seconds is None or not total.fits:
-            self._tell(f"{name} takes NEVER: the work does not {'run there' if total is None else 'fit its memory'}")
+        row = next((each for device, each in priced.devices.items() if (device == "cpu") != bool(gpu)), None)
+        if row is None or row.total_seconds is None or not row.fits:
+            self._tell(f"{name} takes NEVER: the work does not {'run there' if row is None else 'fit its memory'}")
             return NEVER
-        return total.total_seconds
+        return row.total_seconds
 
     def _tell(self, message: str) -> None:
         if message not in self._told:
@@ -185,7 +170,165 @@ class _Estimator:
             warnings.warn(PlacerWarning(message), stacklevel=3)
 
 
-def _number(asked: str | None) -> float | None:
-    """vCPUs from SkyPilot's ``"8"`` or ``"8+"``; None where nobody said."""
-    found = re.match(r"\d+(\.\d+)?", str(asked or ""))
-    return float(found[0]) if found else None
+def machines(
+    cloud: str | None = None, gpus: Iterable[str] | None = None, region: str | None = None
+) -> list[Machine]:
+    """The instance types of SkyPilot's catalog, for ``placer.fleet``; the cheapest first.
+
+    One for each GPU and number of vCPUs: the cheapest of all clouds and regions, or of those that are named. Instances
+    have one GPU that placer knows, or none. ``gpus`` keeps only those with one of these, and those without any.
+
+    Raises:
+        PlacerError: no catalog on this disk, or no such cloud or region in it.
+        UnknownGPU: placer's catalog has no GPU of that name.
+    """
+    wanted = None if gpus is None else {find_gpu(name).name for name in gpus}
+    return [
+        Machine(
+            offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
+            note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
+        )
+        for gpu, offer in _cheapest_of_kinds(cloud, region)
+        if not gpu or wanted is None or gpu in wanted
+    ]  # fmt: skip
+
+
+def prices(cloud: str | None = None, region: str | None = None) -> Prices:
+    """What the cheapest instances of SkyPilot's catalog cost per hour. Raises PlacerError where there is no catalog."""
+    by_gpu: dict[str, float] = {}
+    by_vcpus: dict[float, float] = {}
+    for gpu, offer in _cheapest_of_kinds(cloud, region):
+        if gpu:
+            by_gpu.setdefault(gpu, offer.price)
+        elif offer.vcpus:
+            by_vcpus.setdefault(offer.vcpus, offer.price)
+    return Prices(dict(sorted(by_gpu.items())), dict(sorted(by_vcpus.items())))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An instance type in one region, with one GPU or none.
+
+    ``gpu`` is SkyPilot's name of the accelerator, "" for none. ``vcpus`` and ``memory_gb`` (GiB) are None where the
+    catalog has none. ``price`` is in dollars per hour on demand, ``date`` the day on which the catalog was downloaded.
+    """
+
+    cloud: str
+    instance: str
+    region: str
+    zone: str
+    gpu: str
+    vcpus: float | None
+    memory_gb: float | None
+    price: float
+    date: str
+
+
+@cache
+def gpu_called(accelerator: str) -> str | None:
+    """The name in placer's catalog of what SkyPilot calls ``accelerator``; None for what is not there, as for TPUs."""
+    try:
+        return find_gpu(_SAME.get(accelerator, accelerator)).name
+    except UnknownGPU:
+        return None
+
+
+def _cheapest_of_kinds(cloud: str | None, region: str | None) -> list[tuple[str, Offer]]:
+    """The cheapest offer for each GPU and number of vCPUs, by price, and placer's name of the GPU ("" for none)."""
+    best: dict[tuple[str, float | None], Offer] = {}
+    for offer in offers(cloud, region):
+        gpu = gpu_called(offer.gpu) if offer.gpu else ""
+        if gpu is None or not (gpu or offer.vcpus):
+            continue
+        kind = gpu, offer.vcpus
+        if kind not in best or offer.price < best[kind].price:
+            best[kind] = offer
+    found = [(gpu, offer) for (gpu, _), offer in best.items()]
+    return sorted(found, key=lambda each: each[1].price)
+
+
+def offers(cloud: str | None = None, region: str | None = None) -> list[Offer]:
+    """What the clouds of the catalog sell, or one of them, or in one region.
+
+    CPU instances are those of the families that SkyPilot picks from. Raises PlacerError where there is no catalog, no
+    such cloud in it, or no such region.
+    """
+    files = _files()
+    if cloud is not None and cloud.lower() not in files:
+        raise PlacerError(
+            f"SkyPilot's catalog has no cloud {cloud!r}; it has: {', '.join(files)}; others are downloaded by: "
+            f"sky show-gpus --cloud {cloud.lower()}"
+        )
+    wanted = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
+    found = [offer for name, path in wanted.items() for offer in _rows(name, path, path.stat().st_mtime_ns)]
+    if region is not None:
+        found = [offer for offer in found if offer.region.lower() == region.lower()]
+        if not found:
+            raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(wanted)}")
+    return found
+
+
+def _files() -> dict[str, Path]:
+    """The newest file of each cloud, by the cloud's name; those in SKY_RUNTIME_DIR before those in the home folder."""
+    own = os.environ.get("SKY_RUNTIME_DIR")
+    folders = [root / ".sky" / "catalogs" for root in (Path.home(), *([Path(own)] if own else []))]
+    found: dict[str, Path] = {}
+    for folder in folders:
+        # The version of the format is the name of a folder: 8 of v8/aws/vms.csv.
+        versions = {path: path.parts[-3][1:] for path in folder.glob("v*/*/vms.csv")}
+        numbered = {path: int(number) for path, number in versions.items() if number.isdigit()}
+        found |= {path.parts[-2]: path for path in sorted(numbered, key=numbered.__getitem__)}
+    if not found:
+        raise PlacerError(
+            f"SkyPilot has no catalog in {folders[-1]}: install it (pip install skypilot) and download one with "
+            "sky show-gpus --all, while there is a network"
+        )
+    return dict(sorted(found.items()))
+
+
+@cache
+def _rows(cloud: str, path: Path, changed: int) -> tuple[Offer, ...]:
+    """Every priced row of a file that changed last at this time (in nanoseconds). Raises PlacerError."""
+    date = time.strftime("%Y-%m-%d", time.localtime(changed / 1e9))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [offer for row in csv.DictReader(file) if (offer := _offer(cloud, row, date)) is not None]
+    except (OSError, KeyError, ValueError, csv.Error) as error:
+        raise PlacerError(
+            f"SkyPilot's catalog {path} cannot be read ({error}): delete it, and download it again with "
+            f"sky show-gpus --cloud {cloud}"
+        ) from None
+    if cloud == "gcp":
+        rows += _with_google_hosts(rows)
+    family = _FAMILIES.get(cloud)
+    sold = (offer for offer in rows if offer.instance)
+    return tuple(offer for offer in sold if offer.gpu or family is None or family.match(offer.instance))
+
+
+def _offer(cloud: str, row: Mapping[str, str], date: str) -> Offer | None:
+    """One row; None for one without a price, or with several accelerators."""
+    price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
+    if price is None or count not in (None, 1.0):
+        return None
+    return Offer(
+        cloud=cloud, instance=row["InstanceType"], region=row["Region"], zone=row.get("AvailabilityZone") or "",
+        gpu=row["AcceleratorName"] if count else "", vcpus=_number(row["vCPUs"]), memory_gb=_number(row["MemoryGiB"]),
+        price=price, date=date,
+    )  # fmt: skip
+
+
+def _number(text: str) -> float | None:
+    """None for what is not said: an empty field, zero, or ``nan``. Raises ValueError for what is no number."""
+    number = float(text or 0.0)
+    return number if 0.0 < number < math.inf else None
+
+
+def _with_google_hosts(rows: Sequence[Offer]) -> list[Offer]:
+    """Google's GPUs, each with the hosts of its zone."""
+    hosts = {(offer.instance, offer.zone): offer for offer in rows if offer.instance}
+    found = []
+    for gpu in rows:
+        if not gpu.instance and gpu.gpu:
+            sold_with = (hosts.get((name, gpu.zone)) for name in _GOOGLE_HOSTS.get(gpu.gpu, ()))
+            found += [replace(host, gpu=gpu.gpu, price=host.price + gpu.price) for host in sold_with if host]
+    return found

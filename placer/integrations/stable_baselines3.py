@@ -6,17 +6,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+import torch
+from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import ConvertCallback
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
+from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecEnv
 
 import placer
-from placer.integrations import sb3_steps
 from placer.workload import same_randomness
 
 #: What ``job`` can take apart; their subclasses (DDPG is one) too.
 _ALGORITHMS = (PPO, A2C, DQN, SAC, TD3)
+#: Set for the copy that is priced: it is silent, seeds nothing and stays on the CPU.
+_QUIET = {"device": "cpu", "verbose": 0, "seed": None, "tensorboard_log": None}
+#: A replay buffer of one row. Buffers that look for episodes give batches of the same shapes as the default one.
+_ONE_ROW = {
+    "buffer_size": 1, "replay_buffer_class": None, "replay_buffer_kwargs": None, "optimize_memory_usage": False,
+}  # fmt: skip
 
 
 def choose(
@@ -52,22 +73,24 @@ def job(
 ) -> placer.Job:
     """What ``learn`` repeats: the policy acts in the environments, then the networks are updated.
 
-    Each step is the library's own code, with its callbacks and buffers. ``env`` is neither reset nor stepped.
+    Each step is the library's own code, with its callbacks and buffers: ``collect_rollouts`` for one step, and
+    ``train`` for one update. ``env`` is neither reset nor stepped.
 
     Args:
         algorithm: the class PPO, A2C, DQN, SAC or TD3, or a subclass.
         policy: as the algorithm takes it, ``"MlpPolicy"`` for one.
         env: as the algorithm takes it.
         total_timesteps: that of ``learn``; the time to start a GPU is spread over them. None: a long run.
-        env_seconds: seconds that a step of all environments adds to a policy step; ``"measure"`` times a copy of them,
-            in about 0.3 s. None: their time, which is the same on every device, is left out.
+        env_seconds: seconds that a step of all environments takes; ``"measure"`` times a copy of them, in about 0.3 s.
+            None: their time, which is the same on every device, is left out.
         kwargs: the algorithm's other arguments; ``device`` is the answer and not among them.
 
     Raises:
         ValueError, TypeError: a wrong argument, or environments that cannot be copied.
     """
     if not (isinstance(algorithm, type) and issubclass(algorithm, _ALGORITHMS)):
-        raise TypeError(f"algorithm must be the class PPO, A2C, DQN, SAC or TD3, not {_named(algorithm)}")
+        named = algorithm.__name__ if isinstance(algorithm, type) else f"an object of {type(algorithm).__name__}"
+        raise TypeError(f"algorithm must be the class PPO, A2C, DQN, SAC or TD3, not {named}")
     if "device" in kwargs:
         raise TypeError("device is what choose answers: leave it out, and give placement.device to the algorithm")
     if "what_if" in kwargs:
@@ -79,23 +102,216 @@ def job(
     if isinstance(env_seconds, str) and env_seconds != "measure":
         raise ValueError(f"env_seconds must be seconds, 'measure' or None, not {env_seconds!r}")
     with same_randomness():  # the weights that the algorithm will draw stay the same
-        own = sb3_steps.built(algorithm, policy, env, kwargs)
-        steps, parts = sb3_steps.steps_of(own)
+        own, environments = _built(algorithm, policy, env, kwargs)
+        frequency, steps = (_on_policy if isinstance(own, OnPolicyAlgorithm) else _off_policy)(own)
         if isinstance(env_seconds, str):
-            env_seconds = sb3_steps.environment_seconds(own, parts[0], ours=isinstance(env, str))
+            if not isinstance(env, str):
+                environments = _copied(environments)
+            env_seconds = _environment_seconds(own, environments, steps[0])
     loading = None if env_seconds is None else placer.Loading(env_seconds)
-    repeats = None if total_timesteps is None else math.ceil(total_timesteps / (steps * own.n_envs))
-    return placer.Job(
-        [
-            placer.Part(
-                part.name, part.run, count=part.count, example=(part.example,), modules=own.policy,
-                loading=loading if part.acts else None,
+    parts = [
+        placer.Part(
+            step.name, step.run, count=step.count, example=(step.example,), modules=own.policy,
+            loading=loading if step is steps[0] else None,
+        )
+        for step in steps if step.count
+    ]  # fmt: skip
+    repeats = None if total_timesteps is None else math.ceil(total_timesteps / (frequency * own.n_envs))
+    return placer.Job(parts, repeats=repeats)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step function, the tensors it takes, and how often it runs in an iteration."""
+
+    name: str
+    count: float
+    run: Callable[[Any], None]
+    example: Any
+
+
+def _built(algorithm: type[Any], policy: Any, env: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """The real algorithm on the CPU among environments that answer zeros, ready to learn; and the real environments."""
+    # Algorithms write into policy_kwargs.
+    arguments = {**kwargs, **_QUIET, "policy_kwargs": dict(kwargs.get("policy_kwargs") or {})}
+    if not issubclass(algorithm, OnPolicyAlgorithm):
+        arguments |= _ONE_ROW
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the algorithm that is trained warns of the same
+        own = algorithm(policy, env, **arguments)
+    own.set_logger(Logger(None, []))
+    environments = own.env
+    own.set_env(_Zeros(own.n_envs, own.observation_space, own.action_space))
+    own.learn(-1)  # prepares for learning, and takes no step
+    return own, environments
+
+
+def _on_policy(own: Any) -> tuple[int, list[_Step]]:
+    """The steps in each environment in an iteration of PPO or A2C, and what it is made of; acting comes first."""
+    collected = own.n_steps * own.n_envs
+    several = isinstance(own, PPO)  # A2C updates once
+    rows = min(own.batch_size, collected) if several else collected
+    updates = own.n_epochs * math.ceil(collected / rows) if several else 1
+    rollout, callback = own.rollout_buffer, _callback(own)
+    # An update trains on a buffer of one batch, in one epoch.
+    own.rollout_buffer = batch = own.rollout_buffer_class(
+        rows, own.observation_space, own.action_space, device="cpu", n_envs=1, **own.rollout_buffer_kwargs
+    )
+    batch.full = True
+    if several:
+        own.n_epochs, own.target_kl = 1, None
+    own.policy.set_training_mode = _without_walk(own.policy)
+    add = rollout.add
+
+    def add_and_end(*given: Any) -> None:  # before what comes once a rollout
+        add(*given)
+        raise _StepIsOver
+
+    rollout.add = add_and_end
+
+    def act(observation: Any) -> None:
+        with contextlib.suppress(_StepIsOver):
+            own.collect_rollouts(own.env, callback, rollout, n_rollout_steps=1)
+
+    def value(observation: Any) -> None:
+        observed = own.env.reset()
+        with torch.no_grad():
+            values = own.policy.predict_values(obs_as_tensor(observed, own.device))
+        rollout.compute_returns_and_advantage(last_values=values, dones=np.zeros(own.n_envs, bool))
+
+    def update(given: Any) -> None:
+        own.train()
+
+    seen = _tensors(own.env.reset())
+    return own.n_steps, [
+        _Step("policy step", own.n_steps, act, seen),
+        _Step("last value", 1, value, seen),
+        _Step("update", updates, update, next(iter(batch.get(rows)))),
+    ]
+
+
+def _off_policy(own: Any) -> tuple[int, list[_Step]]:
+    """The same of DQN, SAC or TD3, once it learns."""
+    steps, updates = own.train_freq.frequency, own.gradient_steps
+    if own.train_freq.unit == TrainFrequencyUnit.EPISODE:
+        if updates >= 0:
+            raise ValueError(
+                "how long an episode is cannot be known, so train_freq in episodes needs gradient_steps=-1; "
+                "or give train_freq in steps"
             )
-            for part in parts if part.count
-        ],
-        repeats=repeats,
-    )  # fmt: skip
+        steps = 1  # as many updates as steps, however long the episode is
+    updates = steps * own.n_envs if updates < 0 else updates
+    noise, callback, one_step = copy.deepcopy(own.action_noise), _callback(own), TrainFreq(1, TrainFrequencyUnit.STEP)
+    own.replay_buffer.full = True
+    walk, without_walk = own.policy.set_training_mode, _without_walk(own.policy)
+
+    def once_a_rollout(mode: bool) -> None:  # after the rollout's own, each prediction has a walk
+        without_walk(mode)
+        own.policy.set_training_mode = walk
+
+    def act(observation: Any) -> None:
+        own.policy.set_training_mode = walk if steps == 1 else once_a_rollout
+        if isinstance(own, DQN):
+            own.exploration_rate = 0.0  # else the action is drawn, not asked of the policy
+        own.collect_rollouts(own.env, callback, one_step, own.replay_buffer, action_noise=noise)
+
+    def update(number: int) -> Callable[[Any], None]:
+        def step(given: Any) -> None:
+            own.policy.set_training_mode = walk if updates == 1 else without_walk
+            own._n_updates = number
+            own.train(gradient_steps=1, batch_size=own.batch_size)
+
+        return step
+
+    given = tuple(part for part in own.replay_buffer.sample(own.batch_size) if part is not None)
+    parts = [_Step("policy step", steps, act, _tensors(own.env.reset()))]
+    delay = own.policy_delay if isinstance(own, TD3) else 1
+    if delay > 1:  # most updates leave the actor alone
+        parts.append(_Step("update of the critics", updates * (delay - 1) / delay, update(0), given))
+    parts.append(_Step("update", updates / delay, update(delay - 1), given))
+    return steps, parts
 
 
-def _named(algorithm: Any) -> str:
-    return algorithm.__name__ if isinstance(algorithm, type) else f"an object of {type(algorithm).__name__}"
+def _callback(own: Any) -> Any:
+    """The callback that ``learn`` calls where it was given none."""
+    callback = ConvertCallback(None)
+    callback.init_callback(own)
+    return callback
+
+
+def _without_walk(policy: Any) -> Callable[[bool], None]:
+    """``policy.set_training_mode`` without its walk through the modules, which comes once for many steps."""
+    flags = [vars(module) for module in policy.modules()]
+
+    def set_training_mode(mode: bool) -> None:
+        for each in flags:
+            each["training"] = mode
+
+    return set_training_mode
+
+
+def _copied(environments: Any) -> Any:
+    try:
+        return copy.deepcopy(environments)
+    except Exception as error:  # whatever an environment of the user holds may refuse
+        raise ValueError(
+            f"the environment cannot be copied to measure it ({type(error).__name__}: {error}); "
+            "give env_seconds as the seconds of one step of all environments"
+        ) from error
+
+
+def _environment_seconds(own: Any, environments: Any, act: _Step, limit_seconds: float = 0.3) -> float:
+    """Seconds of one step of all environments, with random actions, between policy steps.
+
+    Their code and the policy's push each other out of the caches: alone, a small environment takes much less.
+    """
+    space = copy.deepcopy(own.action_space)
+    environments.reset()
+    seconds: list[float] = []
+    began = time.perf_counter()
+    while not seconds or time.perf_counter() - began < limit_seconds:
+        actions = np.array([space.sample() for _ in range(own.n_envs)])
+        act.run(act.example)
+        start = time.perf_counter()
+        environments.step(actions)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+class _StepIsOver(Exception):
+    """Ends ``collect_rollouts`` after one step."""
+
+
+class _Zeros(VecEnv):
+    """Environments that show zeros, whatever is done."""
+
+    def reset(self) -> Any:
+        return _zeros(self.observation_space, self.num_envs)
+
+    def step(self, actions: Any) -> Any:
+        number = self.num_envs
+        return self.reset(), np.zeros(number, np.float32), np.zeros(number, bool), [{} for _ in range(number)]
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [None] * self.num_envs
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * self.num_envs
+
+    def step_async(self, actions: Any) -> None: ...
+    def step_wait(self) -> Any: ...
+    def close(self) -> None: ...
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None: ...
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        return []
+
+
+def _zeros(space: Any, number: int) -> Any:
+    """An array of zeros for each of ``number`` environments, or a dictionary of them."""
+    if isinstance(space, spaces.Dict):
+        return {name: _zeros(part, number) for name, part in space.items()}
+    return np.zeros((number, *space.shape), space.dtype)
+
+
+def _tensors(arrays: Any) -> Any:
+    return {k: torch.as_tensor(v) for k, v in arrays.items()} if isinstance(arrays, dict) else torch.as_tensor(arrays)

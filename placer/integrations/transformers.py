@@ -19,19 +19,11 @@ from transformers import TrainerCallback, TrainingArguments, default_data_collat
 
 import placer
 from placer.answer import Placement
-from placer.integrations.hooks import StepHooks
-from placer.integrations.training_loops import (
-    Clipping,
-    Loop,
-    check_names,
-    first_batch,
-    loading_of,
-    training_parts,
-    whole,
-)
+from placer.integrations import loops
 
-#: The Trainer's loops around a step with an update, one without, and one of evaluation; counted in version 5.23.
-UPDATE, MICRO, EVALUATION = Loop(630, 500), Loop(80, 230), Loop(105, 200)
+#: What the Trainer's loops cost around a step with an update, one without, and one of evaluation, in Python functions
+#: of average length. Version 5.23 enters 630, 80 and 105, and the last two run small ops of their own.
+UPDATE, MICRO, EVALUATION = 500, 230, 200
 #: The optimizers of torch among the names that ``TrainingArguments(optim=...)`` takes.
 _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw_torch": torch.optim.AdamW,
@@ -105,7 +97,7 @@ def job(
         ValueError, TypeError: a wrong argument.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
-    check_names(arguments, fields, "TrainingArguments")
+    loops.check_names(arguments, fields, "TrainingArguments")
 
     def given(name: str) -> Any:
         return arguments.get(name, fields[name].default)
@@ -115,13 +107,13 @@ def job(
     def loader(which: str, dataset: Any) -> DataLoader[Any]:
         if not hasattr(dataset, "__len__"):
             raise TypeError(f"the {which} data set has no length, so how many steps an epoch has cannot be known")
-        rows = whole(f"per_device_{which}_batch_size", given(f"per_device_{which}_batch_size"))
+        rows = loops.whole(f"per_device_{which}_batch_size", given(f"per_device_{which}_batch_size"))
         return DataLoader(
             dataset, rows, collate_fn=collate, drop_last=given("dataloader_drop_last"),
             num_workers=given("dataloader_num_workers"),
         )  # fmt: skip
 
-    accumulate = whole("gradient_accumulation_steps", given("gradient_accumulation_steps"))
+    accumulate = loops.whole("gradient_accumulation_steps", given("gradient_accumulation_steps"))
     autocast = torch.bfloat16 if given("bf16") else torch.float16 if given("fp16") else None
     training = loader("train", train_dataset)
     updates = math.ceil(len(training) / accumulate)
@@ -129,11 +121,12 @@ def job(
     repeats = math.ceil(total / updates)
     batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
     # Also where nothing is clipped, the norm of the gradients is computed, by clipping to infinity.
-    clips = Clipping(given("max_grad_norm") or math.inf)
-    parts = training_parts(
-        _Checked(model), batches, accumulate=accumulate, clips=clips, update=UPDATE.worth, micro=MICRO.worth,
-        example=first_batch(training), optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
-        loading=loading_of(loading, training), autocast=autocast,
+    clips = loops.Clipping(given("max_grad_norm") or math.inf)
+    parts = loops.training_parts(
+        _Checked(model), batches, accumulate=accumulate, clips=clips, update=UPDATE, micro=MICRO,
+        example=loops.first_batch(training), autocast=autocast,
+        optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
+        loading=loops.loading_of(loading, training),
     )  # fmt: skip
     times = _evaluations(given, total, repeats) / repeats
     several = isinstance(eval_dataset, dict)
@@ -143,8 +136,8 @@ def job(
         evaluation = loader("eval", held_out)
         parts.append(placer.Part(
             f"evaluation of {name}" if several else "evaluation", model, count=len(evaluation) * times, mode="infer",
-            example=first_batch(evaluation), loading=loading_of(loading, evaluation),
-            loop_calls=EVALUATION.worth, autocast=autocast,
+            example=loops.first_batch(evaluation), loading=loops.loading_of(loading, evaluation),
+            loop_calls=EVALUATION, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
 
@@ -161,7 +154,7 @@ class WatchSteps(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, placement: Placement) -> None:
-        self._hooks = StepHooks(placement)
+        self._hooks = loops.StepHooks(placement)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._hooks.begin()

@@ -1,9 +1,18 @@
 """Workload -> Trace: the op calls of one step, found in a child process, on tensors without values or in a real run."""
 
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
-from placer.tracing.layout import broadcast_strides
 from placer.tracing.operators import CHECKS, COUNTS, READS
-from placer.tracing.trace_data import MemoryEvent, OpCall, Phase, TensorSpec, Trace, once_per_trace
+from placer.tracing.trace_data import (
+    MemoryEvent,
+    OpCall,
+    Phase,
+    TensorSpec,
+    Trace,
+    broadcast_strides,
+    dense,
+    once_per_trace,
+    spec_of,
+)
 from placer.tracing.tracer import trace, trace_here
 
 __all__ = [
@@ -16,10 +25,12 @@ __all__ = [
     "TensorSpec",
     "Trace",
     "broadcast_strides",
+    "dense",
     "meta_inputs",
     "meta_model",
     "meta_optimizer",
     "once_per_trace",
+    "spec_of",
     "trace",
     "trace_here",
 ]

@@ -1,27 +1,114 @@
-"""Deep copies of workloads, with every tensor converted on the way. The originals are only read."""
+"""The objects that a step can reach; and deep copies of workloads and models, for where no child can be forked."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+import functools
+import sysconfig
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from placer.errors import TraceError, first_line
 from placer.tracing import values
 from placer.tracing.isolation import isolated
-from placer.tracing.reachable import Reachable
-from placer.tracing.values import may_steer
 from placer.workload import Workload, unwrap
 
 T = TypeVar("T")
-Convert = Callable[[Tensor], Tensor]
+
+_ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.dtype, torch.device)
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple, set, deque)
+#: A longer container is not searched (a replay buffer, not a list of modules).
+_LONGEST = 10_000
+#: The walk ends after this many objects.
+_OBJECTS = 100_000
+#: Functions in these folders do not know the user's globals.
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+class Reachable:
+    """Walks from a function through closures, globals it names, what it is bound to, containers and objects.
+
+    ``modules`` maps names to modules, without those that are part of another. ``tensors`` are all others than the
+    modules' parameters and buffers.
+    """
+
+    def __init__(self, **roots: Any) -> None:
+        self.modules: dict[str, nn.Module] = {}
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.tensors: list[Tensor] = []
+        self._seen: dict[int, Any] = {}
+        stack: list[tuple[Any, str]] = [(value, name) for name, value in reversed(roots.items())]
+        while stack and len(self._seen) < _OBJECTS:
+            value, name = stack.pop()
+            if not isinstance(value, _ATOMS) and id(value) not in self._seen:
+                self._seen[id(value)] = value
+                stack.extend(reversed(list(self._inside(value, name))))
+        parts = {id(m) for root in self.modules.values() for m in root.modules() if m is not root}
+        self.modules = {name: root for name, root in self.modules.items() if id(root) not in parts}
+
+    def _inside(self, value: Any, name: str) -> Iterable[tuple[Any, str]]:
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            return ()
+        if isinstance(value, nn.Module):
+            return self._module(value, name)
+        if isinstance(value, torch.optim.Optimizer):
+            self.optimizers.append(value)
+        if isinstance(value, _CONTAINERS):
+            items = value.values() if isinstance(value, dict) else value
+            return [(item, name) for item in items] if len(value) <= _LONGEST else ()
+        if isinstance(value, functools.partial):
+            return [(v, name) for v in (value.func, *value.args, *value.keywords.values())]
+        if isinstance(value, types.MethodType):
+            return [(value.__self__, name), (value.__func__, name)]
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if not isinstance(getattr(value, "__dict__", None), dict):
+            return ()
+        held = [(item, key) for key, item in value.__dict__.items()]
+        call = getattr(type(value), "__call__", None)  # noqa: B004 - the function itself is wanted
+        return [*held, (call, name)] if isinstance(call, types.FunctionType) else held
+
+    def _module(self, module: nn.Module, name: str) -> Iterator[tuple[Any, str]]:
+        taken = self.modules
+        self.modules[next(n for n in (name, *(f"{name}_{i}" for i in range(2, 1000))) if n not in taken)] = module
+        for part in module.modules():
+            self._seen[id(part)] = part
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                self._seen[id(tensor)] = tensor
+            if not isinstance(part, torch.jit.ScriptModule):
+                yield from ((item, key) for key, item in part.__dict__.items())
+
+    def _function(self, function: types.FunctionType) -> Iterator[tuple[Any, str]]:
+        code = function.__code__
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                yield cell.cell_contents, name
+            except ValueError:  # not bound yet
+                continue
+        if not code.co_filename.startswith(_LIBRARIES):
+            names = function.__globals__
+            yield from ((names[name], name) for name in dict.fromkeys(_names(code)) if name in names)
+        yield function.__defaults__, function.__name__
+        yield function.__kwdefaults__, function.__name__
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Names that a function, and the functions inside it, may look up among their globals."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+# --- deep copies ------------------------------------------------------------------------------------------------------
 
 _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
@@ -42,8 +129,8 @@ def copied(workload: Workload, real: bool) -> Workload:
     if real and workload.draw is not None:
         workload.draw()
     parts = (unwrap(workload.target), workload.args, workload.kwargs, workload.loss, workload.optimizer)
-    target, args, kwargs, loss, optimizer = deep_copy(parts, _with_values if real else without_values)
-    without_hooks(target)
+    target, args, kwargs, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
+    _remove_hooks(target)
     return dataclasses.replace(
         workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, optimizer=optimizer, draw=None
     )
@@ -54,14 +141,14 @@ def meta_model(model: nn.Module) -> nn.Module:
 
     Small integer tensors keep their values, as they may steer the step. Raises TraceError where it cannot be copied.
     """
-    result: nn.Module = deep_copy(unwrap(model), without_values)
-    without_hooks(result)
+    result: nn.Module = _deep_copy(unwrap(model), _without_values)
+    _remove_hooks(result)
     return result
 
 
 def meta_inputs(nest: T) -> T:
     """A copy of a nest of inputs without values."""
-    return deep_copy(nest, without_values)
+    return _deep_copy(nest, _without_values)
 
 
 def meta_optimizer(
@@ -89,18 +176,41 @@ def meta_optimizer(
     return clone
 
 
-def deep_copy(original: T, convert: Convert) -> T:
+def _deep_copy(original: T, convert: Callable[[Tensor], Tensor]) -> T:
     """A deep copy with converted tensors. TraceError where something refuses to be copied."""
     try:
-        with isolated(), torch.no_grad(), _CopyTensors(convert) as tensors:
+        with isolated(), torch.no_grad():
             found = Reachable(original=original)
             held = [*values.of_modules(found.modules.values()), *found.tensors]
-            return copy.deepcopy(original, {id(tensor): tensors.copy(tensor) for tensor in held})
+            return copy.deepcopy(original, {id(tensor): _converted(tensor, convert) for tensor in held})
     except Exception as error:  # the boundary to the copying of any object
         raise TraceError(f"the workload could not be copied: {type(error).__name__}: {first_line(error)}") from error
 
 
-def without_hooks(model: nn.Module) -> None:
+def _converted(tensor: Tensor, convert: Callable[[Tensor], Tensor]) -> Tensor:
+    """A converted tensor of the same class, with the same attributes."""
+    with torch._C.DisableTorchFunction():
+        found = convert(tensor)
+        if isinstance(tensor, nn.Parameter) and not isinstance(found, nn.Parameter):
+            found = nn.Parameter(found, requires_grad=tensor.requires_grad)
+        elif tensor.requires_grad:
+            found.requires_grad_()
+        found.__dict__.update(tensor.__dict__)
+        return found
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    """A meta tensor like it; one that may steer the step is cloned with its values, to the CPU."""
+    if not is_lazy(tensor) and values.may_steer(tensor):
+        return tensor.detach().to("cpu", copy=True)
+    return values.meta_like(tensor)
+
+
+def _with_values(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone() if tensor.is_meta or is_lazy(tensor) else tensor.detach().to("cpu", copy=True)
+
+
+def _remove_hooks(model: nn.Module) -> None:
     """Take every hook away that is not torch's own, such as those of spectral_norm, which are part of the model."""
     for module in model.modules():
         for name in _HOOKS:
@@ -114,43 +224,3 @@ def _is_torchs_own(hook: Any) -> bool:
     hook = getattr(hook, "__self__", hook)
     name = getattr(hook, "__module__", None) or type(hook).__module__
     return name == "torch" or name.startswith("torch.")
-
-
-def without_values(tensor: Tensor) -> Tensor:
-    """A meta tensor like it; one that may steer the step is cloned with its values, to the CPU."""
-    if not is_lazy(tensor) and may_steer(tensor):
-        return tensor.detach().to("cpu", copy=True)
-    return values.meta_like(tensor)
-
-
-def _with_values(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone() if tensor.is_meta or is_lazy(tensor) else tensor.detach().to("cpu", copy=True)
-
-
-class _CopyTensors(TorchFunctionMode):
-    """Makes ``copy.deepcopy`` convert tensors: they offer their ``__deepcopy__`` to function modes first."""
-
-    def __init__(self, convert: Convert) -> None:
-        super().__init__()
-        self.convert = convert
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is not Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        if id(tensor) not in memo:
-            memo[id(tensor)] = self.copy(tensor)
-        return memo[id(tensor)]
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        """A converted tensor of the same class, with the same attributes."""
-        with torch._C.DisableTorchFunction():
-            found = self.convert(tensor)
-            if isinstance(tensor, nn.Parameter) and not isinstance(found, nn.Parameter):
-                found = nn.Parameter(found, requires_grad=tensor.requires_grad)
-            elif tensor.requires_grad:
-                found.requires_grad_()
-            found.__dict__.update(tensor.__dict__)
-            return found

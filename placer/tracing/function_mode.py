@@ -91,7 +91,7 @@ class FunctionMode(TorchFunctionMode):
         elif "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": self.recorder.argument_device}
         elif func is Tensor.tolist:
-            self.recorder.syncs += self.recorder.on_device(args[0])
+            self.recorder.log.syncs += self.recorder.on_device(args[0])
         return func(*args, **kwargs)
 
 
@@ -103,7 +103,7 @@ def _move(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     tensor, *rest = args
     kwargs = dict(kwargs)
     if func is not Tensor.to:
-        recorder.syncs += func is Tensor.cpu and recorder.on_device(tensor)
+        recorder.log.syncs += func is Tensor.cpu and recorder.on_device(tensor)
         return tensor
     device = kwargs.pop("device", None)
     kwargs.pop("non_blocking", None)
@@ -112,7 +112,7 @@ def _move(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     elif rest and (rest[0] is None or isinstance(rest[0], (str, int, torch.device))):
         device = rest.pop(0)
     if device == "cpu" and isinstance(device, str):  # ``y.device`` is the device being priced
-        recorder.syncs += recorder.on_device(tensor)
+        recorder.log.syncs += recorder.on_device(tensor)
     rest = [r for r in rest if isinstance(r, torch.dtype)]
     if isinstance(kwargs.get("other"), Tensor):
         kwargs = {"dtype": kwargs["other"].dtype}

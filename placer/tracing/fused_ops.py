@@ -13,13 +13,24 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from placer.tracing import layout
-from placer.tracing.attempt import DifferentiatedTwice
-from placer.tracing.layout import dtype_name
+from placer.errors import TraceError
 from placer.tracing.recorder import Recorder
-from placer.tracing.trace_data import TensorSpec
+from placer.tracing.trace_data import (
+    TensorSpec,
+    dense,
+    dtype_name,
+    elementwise_layout,
+    is_channels_last,
+    like,
+    make_spec,
+    spec_of,
+)
+
+
+class DifferentiatedTwice(TraceError):
+    """The step differentiates through a fused op twice, as PyTorch can through the ops that it stands for."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +70,13 @@ class FusedCall:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: FusedCall, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        inputs = tuple(layout.spec_of(t) for t in tensors if t is not None)
+        inputs = tuple(spec_of(t) for t in tensors if t is not None)
         call.recorder.log.record(call.op, inputs, call.outputs, call.args)
         outputs, held = call.recorder.evaluate(call.outputs, tensors, ctx.needs_input_grad[1:])
         call.recorder.log.connect(tensors, outputs)
         ctx.set_materialize_grads(False)
         ctx.call, ctx.inputs, ctx.computed = call, inputs, held is not None
-        ctx.shapes = tuple(None if t is None else layout.spec_of(t) for t in tensors)
+        ctx.shapes = tuple(None if t is None else spec_of(t) for t in tensors)
         if any(ctx.needs_input_grad):
             kept = (*tensors, *outputs) if call.keeps_inputs else ()
             workspace = (call.recorder.fresh(spec) for spec in call.workspace)
@@ -84,8 +95,8 @@ class _Fused(torch.autograd.Function):
             _gradient_spec(call, spec) if spec is not None and needed else None
             for spec, needed in zip(ctx.shapes, ctx.needs_input_grad[1:], strict=True)
         ]
-        given = tuple(layout.spec_of(g) for g in grads if g is not None)
-        reads = ctx.inputs if call.keeps_inputs else tuple(layout.spec_of(t) for t in kept)
+        given = tuple(spec_of(g) for g in grads if g is not None)
+        reads = ctx.inputs if call.keeps_inputs else tuple(spec_of(t) for t in kept)
         made = tuple(spec for spec in wanted if spec is not None)
         call.recorder.log.record(call.op + "_backward", (*reads, *given), made, call.args)
         gradients = call.recorder.gradients(wanted, grads, held)
@@ -95,18 +106,18 @@ class _Fused(torch.autograd.Function):
 
 def _gradient_spec(call: FusedCall, spec: TensorSpec) -> TensorSpec:
     if call.op == "aten::scaled_dot_product_attention" and len(spec.shape) == 4 and spec.dtype == call.outputs[0].dtype:
-        # Flash kernels write gradients as (batch, length, heads, width), whatever the operands' layout.
+        # Flash kernels write gradients as (batch, length, heads, width), whatever the operands'
         _, heads, length, width = spec.shape
-        return layout.make_spec(spec.shape, (length * heads * width, width, heads * width, 1), spec.dtype)
+        return make_spec(spec.shape, (length * heads * width, width, heads * width, 1), spec.dtype)
     # The gradient of an expanded tensor is stored in full.
-    return layout.like(spec) if 0 not in spec.stride else layout.dense(spec.shape, spec.dtype)
+    return like(spec) if 0 not in spec.stride else dense(spec.shape, spec.dtype)
 
 
 def inference_call(recorder: Recorder, op: str, args: tuple[Hashable, ...], outputs: Sequence[TensorSpec],
                    tensors: Sequence[Tensor | None], compute: Callable[[], Any] | None = None,
                    ) -> tuple[Tensor, ...]:  # fmt: skip
     """A fused op that has no gradient. ``compute`` gives its outputs; with None, the caught function does."""
-    recorder.log.record(op, tuple(layout.spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
+    recorder.log.record(op, tuple(spec_of(t) for t in tensors if t is not None), tuple(outputs), args)
     results = recorder.results(outputs, compute)
     recorder.log.connect(tensors, results)
     return results
@@ -130,12 +141,9 @@ def attention(
     shape = (*query.shape[:-1], value.shape[-1])
     dtype = dtype_name(query.dtype)
     # Flash kernels lay the result out like the query, so that heads split by a view merge by a view.
-    source = layout.spec_of(query)
-    if len(shape) == 4:
-        output = layout.like(layout.make_spec(tuple(shape), source.stride, dtype))
-    else:
-        output = layout.dense(shape, dtype)
-    statistics = layout.dense(shape[:-1], "float32")
+    source = spec_of(query)
+    output = like(make_spec(tuple(shape), source.stride, dtype)) if len(shape) == 4 else dense(shape, dtype)
+    statistics = dense(shape[:-1], "float32")
     args = (bool(is_causal), attn_mask is not None, float(dropout_p), bool(enable_gqa))
     call = FusedCall(recorder, "aten::scaled_dot_product_attention", args, (output,), (statistics,))
     result: Tensor = call(query, key, value, attn_mask)
@@ -171,13 +179,13 @@ def recurrent(name: str) -> Callable[..., Any]:
         directions = 2 if bidirectional else 1
         width = states[0].shape[-1]
         dtype = dtype_name(data.dtype)
-        output = layout.dense((*data.shape[:-1], directions * width), dtype)
+        output = dense((*data.shape[:-1], directions * width), dtype)
         flags = (bool(train), bool(bidirectional), batch_first)
         args = (bool(has_biases), int(layers), float(dropout), *flags, int(steps))
         rows = data.numel() // max(data.shape[-1], 1)
         cell_width = states[-1].shape[-1]
-        gates = layout.dense((rows * layers * directions * (_GATES[name] + 1) * cell_width,), dtype)
-        outputs = (output, *(layout.dense(s.shape, dtype) for s in states))
+        gates = dense((rows * layers * directions * (_GATES[name] + 1) * cell_width,), dtype)
+        outputs = (output, *(dense(s.shape, dtype) for s in states))
         call = FusedCall(recorder, f"aten::{name}", args, outputs, (gates,))
         return call(data, *states, *weights, *((batch_sizes,) if packed else ()))
 
@@ -189,8 +197,8 @@ def cell(name: str) -> Callable[..., Any]:
 
     def handler(recorder: Recorder, data: Tensor, hidden: Any, *weights: Tensor | None, **kwargs: Tensor | None) -> Any:
         states: tuple[Tensor, ...] = (hidden,) if isinstance(hidden, Tensor) else tuple(hidden)
-        outputs = tuple(layout.dense(s.shape, dtype_name(data.dtype)) for s in states)
-        gates = layout.dense((*states[0].shape[:-1], _GATES[name] * states[0].shape[-1]), outputs[0].dtype)
+        outputs = tuple(dense(s.shape, dtype_name(data.dtype)) for s in states)
+        gates = dense((*states[0].shape[:-1], _GATES[name] * states[0].shape[-1]), outputs[0].dtype)
         call = FusedCall(recorder, f"aten::{name}_cell", (), outputs, (gates,))
         return call(data, *states, *weights, *kwargs.values())
 
@@ -213,17 +221,17 @@ def dropout(
     inplace: bool = False,
 ) -> Tensor:
     """``F.dropout``; args: p. A boolean mask is what backward needs."""
-    spec = layout.spec_of(input)
-    mask = layout.make_spec(*layout.elementwise_layout([spec]), "bool")
-    call = FusedCall(recorder, "aten::dropout", (float(p),), (layout.like(spec),), (mask,), keeps_inputs=False)
+    spec = spec_of(input)
+    mask = make_spec(*elementwise_layout([spec]), "bool")
+    call = FusedCall(recorder, "aten::dropout", (float(p),), (like(spec),), (mask,), keeps_inputs=False)
     result: Tensor = call(input)
     return result
 
 
 def mish(recorder: Recorder, input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """``F.mish``, whose gradient is one kernel on real devices and eight ops on meta tensors."""
-    spec = layout.spec_of(input)
-    result: Tensor = FusedCall(recorder, "aten::mish", (), (layout.like(spec),))(input)
+    spec = spec_of(input)
+    result: Tensor = FusedCall(recorder, "aten::mish", (), (like(spec),))(input)
     return result
 
 
@@ -248,7 +256,7 @@ def max_pool1d(
     step = int(given) if given else kernel
     span = input.shape[-1] + 2 * pad - gap * (kernel - 1) - 1
     length = (-(-span // step) if ceil_mode else span // step) + 1
-    spec = layout.dense((*input.shape[:-1], length), layout.spec_of(input).dtype)
+    spec = dense((*input.shape[:-1], length), spec_of(input).dtype)
     return inference_call(recorder, "aten::max_pool1d", (kernel, step, pad, gap, ceil_mode), (spec,), (input,))[0]
 
 
@@ -299,10 +307,10 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """``F.rms_norm`` on CUDA; args: normalized_shape. Backward needs the reciprocal of each row's root mean square."""
-    spec = layout.spec_of(input)
+    spec = spec_of(input)
     shape = tuple(int(n) for n in normalized_shape)
-    rows = layout.dense((*spec.shape[: len(spec.shape) - len(shape)], *(1,) * len(shape)), "float32")
-    output = layout.dense(spec.shape, spec.dtype)
+    rows = dense((*spec.shape[: len(spec.shape) - len(shape)], *(1,) * len(shape)), "float32")
+    output = dense(spec.shape, spec.dtype)
     result: Tensor = FusedCall(recorder, "aten::_fused_rms_norm", (shape,), (output,), (rows,))(input, weight)
     return result
 
@@ -322,6 +330,130 @@ def _is_one_kernel(
     return (
         hasattr(torch.ops.aten, "_fused_rms_norm_backward")
         and not input.is_complex()
-        and not layout.is_channels_last(layout.spec_of(input))
+        and not is_channels_last(spec_of(input))
         and (autocast or weight is None or weight.dtype == input.dtype)
     )
+
+
+# --- the fast path of transformers ------------------------------------------------------------------------------------
+
+#: Python functions a layer enters to check that it may take the fast path (torch 2.13; most check a tensor's type).
+_CHECKS = 100
+
+
+class _EncoderLayer(nn.TransformerEncoderLayer):
+    placer_recorder: Recorder
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        def slow() -> Tensor:
+            return super(_EncoderLayer, self).forward(src, src_mask, src_key_padding_mask, is_causal)
+
+        attn = self.self_attn
+        weights = (
+            attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight, attn.out_proj.bias,
+            self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias,
+            self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
+        )  # fmt: skip
+        if (
+            not self.placer_recorder.paused
+            and torch.backends.mha.get_fastpath_enabled()
+            and not torch.is_autocast_enabled()
+            and src.dim() == 3
+            and not self.training
+            and attn.batch_first
+            and attn.in_proj_bias is not None
+            and attn._qkv_same_embed_dim
+            and self.activation_relu_or_gelu
+            and self.norm1.eps == self.norm2.eps
+            and attn.num_heads % 2 == 0
+            and not _needs_grad((src, *weights))
+        ):
+            args = (attn.embed_dim, attn.num_heads, self.activation_relu_or_gelu == 2, self.norm_first, self.norm1.eps)
+            output = dense(src.shape, dtype_name(src.dtype))
+            tensors = (src, *weights, src_mask, src_key_padding_mask)
+            op = "aten::_transformer_encoder_layer_fwd"
+            if not self.placer_recorder.real:
+                self.placer_recorder.python_calls.count += _CHECKS
+            return inference_call(self.placer_recorder, op, args, (output,), tensors, slow)[0]
+        return slow()
+
+
+class _Attention(nn.MultiheadAttention):
+    placer_recorder: Recorder
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        def slow() -> tuple[Tensor, Tensor | None]:
+            return super(_Attention, self).forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+
+        weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
+        masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
+        if (
+            not self.placer_recorder.paused
+            and torch.backends.mha.get_fastpath_enabled()
+            and not torch.is_autocast_enabled()
+            and query is key is value
+            and query.dim() == 3
+            and not self.training
+            and self.batch_first
+            and self._qkv_same_embed_dim
+            and self.in_proj_bias is not None
+            and self.bias_k is None
+            and self.bias_v is None
+            and not self.add_zero_attn
+            and self.num_heads % 2 == 0
+            and query.dtype == self.in_proj_weight.dtype
+            and not any(m.is_floating_point() for m in masks)
+            and not _needs_grad((query, *weights))
+        ):
+            batch, length, _ = query.shape
+            dtype = dtype_name(query.dtype)
+            outputs = [dense(query.shape, dtype)]
+            if need_weights:
+                heads = () if average_attn_weights else (self.num_heads,)
+                outputs.append(dense((batch, *heads, length, length), dtype))
+            args = (self.embed_dim, self.num_heads, need_weights, average_attn_weights)
+            tensors = (query, *weights, *masks)
+            op = "aten::_native_multi_head_attention"
+            results = inference_call(self.placer_recorder, op, args, outputs, tensors, slow)
+            return results[0], results[1] if need_weights else None
+        return slow()
+
+
+def _needs_grad(tensors: tuple[Any, ...]) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def record_fast_paths(model: nn.Module, recorder: Recorder, autocast: bool) -> None:
+    """Give the layers that would take a fast path the class that records it.
+
+    Hooks of the user anywhere in an encoder layer, and autocast, switch the fast path off in real runs.
+    """
+    if autocast:
+        return
+    for module in model.modules():
+        if type(module) is nn.TransformerEncoderLayer and not any(m._forward_hooks or m._forward_pre_hooks
+                                                                  for m in module.modules()):  # fmt: skip
+            module.__class__ = _EncoderLayer
+        elif type(module) is nn.MultiheadAttention:
+            module.__class__ = _Attention
+        else:
+            continue
+        module.__dict__["placer_recorder"] = recorder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,11 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from placer.errors import TraceError
 from placer.nest import distinct
-from placer.tracing import layout
-from placer.tracing.layers import Layers
-from placer.tracing.real_recorder import RealRecorder
 from placer.tracing.recorder import Recorder
-from placer.tracing.trace_data import MemoryEvent, OpCall, Trace
+from placer.tracing.trace_data import MemoryEvent, OpCall, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -66,7 +64,7 @@ def _class_named(name: str) -> Any:
     return classes[name.lower()]
 
 
-def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
+def run(plan: Plan, recorder: Recorder) -> None:
     """Record the update of every parameter that has a gradient, and fill in ``plan.state_bytes``."""
     if plan.custom is not None and _step(plan, plan.custom, recorder):
         return
@@ -75,12 +73,12 @@ def run(plan: Plan, recorder: Recorder, layers: Layers) -> None:
         args = _settings(settings)
         copies = _state_tensors(name, settings)
         for parameter in parameters:
-            spec = layout.spec_of(parameter)
+            spec = spec_of(parameter)
             if parameter.grad is None:
                 continue
             plan.state_bytes += _state_bytes(name, spec.stored_bytes, spec.shape, spec.item_bytes, copies)
-            layer = layers.owner(parameter)
-            updated = spec if parameter.grad.layout is torch.strided else layout.spec_of(parameter.grad)
+            layer = recorder.layers.owner(parameter)
+            updated = spec if parameter.grad.layout is torch.strided else spec_of(parameter.grad)
             recorder.log.record(f"optimizer::{plan.name}", (updated,), (), args, in_place=True, layer=layer)
 
 
@@ -94,7 +92,7 @@ def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> b
         recorder.log.rewind(start)
         plan.notes.append(f"{plan.name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam")
         return False
-    plan.state_bytes = sum(layout.spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
+    plan.state_bytes = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
     return True
 
 
@@ -121,28 +119,30 @@ def _state_bytes(name: str, nbytes: int, shape: Sequence[int], item: int, copies
 
 
 class OptimizerSteps:
-    """A context. Optimizers of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
+    """Follows optimizers: those of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
 
-    def __init__(self, recorder: RealRecorder, layers: Layers) -> None:
-        self.recorder, self.layers = recorder, layers
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
         self.names: list[str] = []
         self.stepped: list[torch.optim.Optimizer] = []
         self._state_bytes: dict[int, int] = {}
         self._running: list[torch.optim.Optimizer] = []
-        self._handles: list[Any] = []
 
     @property
     def state_bytes(self) -> int:
         """Bytes of state of all optimizers that stepped."""
         return sum(self._state_bytes.values())
 
-    def __enter__(self) -> None:
-        self._handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        if error is None and self._running:
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow the steps of all optimizers. Raises TraceError where the body goes on after one that failed."""
+        handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        if self._running:
             raise TraceError(f"the step function goes on after {type(self._running[-1]).__name__}.step() failed")
 
     def _before(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
@@ -185,12 +185,12 @@ class OptimizerSteps:
             groups = [
                 (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
             ]
-            plan = Plan(name, groups)
-            run(plan, self.recorder, self.layers)
-            self._state_bytes[id(optimizer)] = plan.state_bytes
+            update = Plan(name, groups)
+            run(update, self.recorder)
+            self._state_bytes[id(optimizer)] = update.state_bytes
         else:
             held = distinct(dict(optimizer.state))
-            self._state_bytes[id(optimizer)] = sum(layout.spec_of(t).stored_bytes for t in held)
+            self._state_bytes[id(optimizer)] = sum(spec_of(t).stored_bytes for t in held)
         if not self._running:
             self.recorder.log.end_phase("forward")
 
@@ -230,7 +230,7 @@ def repeated(trace: Trace, settings: Mapping[str, Any]) -> Trace:
 
 def _direction(weights: int, dtype: str, history: int) -> Iterator[OpCall]:
     """The vector ops of one iteration: a gradient gathered, two loops over the history, a step taken."""
-    vector, scalar = layout.dense((weights,), dtype), layout.dense((), dtype)
+    vector, scalar = dense((weights,), dtype), dense((), dtype)
 
     def call(op: str, *inputs: Any, in_place: bool = False, syncs: int = 0) -> OpCall:
         output = scalar if op == "aten::dot" else inputs[0]

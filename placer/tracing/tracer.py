@@ -12,20 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from placer import machine
 from placer.errors import TraceError, first_line
 from placer.tracing import child, copies, values
-from placer.tracing.attempt import Attempt
-from placer.tracing.fused_ops import DeviceKind
+from placer.tracing.copies import Reachable
+from placer.tracing.fused_ops import DifferentiatedTwice
 from placer.tracing.isolation import isolated, same_state, without_compiler
-from placer.tracing.model_step import ModelStep
-from placer.tracing.reachable import Reachable
-from placer.tracing.step_function import FunctionStep
+from placer.tracing.step import Attempt, FailedOnMeta, NothingTrains, run_step
 from placer.tracing.trace_data import Trace
+from placer.tracing.values import NeedsRealRun, ValueUnknown
 from placer.workload import Workload, compiled_inside, compiled_mode, spread_over_processes, unwrap
 
 #: A trace, and the kinds of devices that run other ops, each with a note or "".
@@ -72,36 +71,59 @@ def trace_here(workload: Workload) -> Trace:
 
 def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trace:
     """The trace for the CPU, with those for the kinds of devices that run other ops."""
-    found, differing = _first_success(workload, "cpu", run)
+    first = Attempt(real=workload.is_step_function)
+    found, differing = _first_success(workload, first, run)
     others: dict[str, Trace] = {}
     notes = [*found.notes, *_eager_all_the_same(workload, found)]
     for name, note in sorted(differing.items()):
         try:
-            other, _ = _first_success(workload, name, run)
+            others[name], _ = _first_success(workload, dataclasses.replace(first, kind=name, note=note), run)
         except TraceError as error:
             notes.append(f"what {name} runs instead of some ops could not be traced: {first_line(error)}")
-        else:
-            others[name] = dataclasses.replace(other, notes=(*other.notes, *filter(None, (note,))))
     return dataclasses.replace(found, others=others, notes=tuple(notes))
 
 
-def _first_success(workload: Workload, kind: str, run: Callable[[Attempt], _Found]) -> _Found:
+def _first_success(workload: Workload, attempt: Attempt, run: Callable[[Attempt], _Found]) -> _Found:
     """What the first attempt that succeeds finds. Raises the error of the last one."""
-    attempt = Attempt(kind, real=workload.is_step_function)
     while True:
         try:
             return run(attempt)
         except TraceError as error:
-            following = attempt.after(error, workload.may_infer)
+            following = _attempt_after(attempt, error, workload.may_infer)
             if following is None:
                 raise
             attempt = following
 
 
+def _attempt_after(attempt: Attempt, error: TraceError, may_infer: bool) -> Attempt | None:
+    """The attempt that may succeed where one raised ``error``; None where none does.
+
+    ``may_infer``: nobody said that the step trains.
+    """
+    if isinstance(error, DifferentiatedTwice) and attempt.fused:
+        return dataclasses.replace(attempt, fused=False)
+    if isinstance(error, NothingTrains):
+        return dataclasses.replace(attempt, trains=False) if attempt.trains and may_infer else None
+    if attempt.real:
+        return None
+    if isinstance(error, ValueUnknown) and not attempt.floats:
+        # It may be a constant, such as a solver's points in time, or drawn to drop layers: let those keep values.
+        return dataclasses.replace(attempt, floats=True, why=str(error))
+    if isinstance(error, (NeedsRealRun, child.Ended)):
+        said = f"on tensors without values {error}" if isinstance(error, FailedOnMeta) else str(error)
+        return dataclasses.replace(attempt, real=True, why=attempt.why or said)
+    return None
+
+
 def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: Attempt) -> _Found:
-    """Trace the step in a child; on copies where there can be none."""
-    hosted = values.on_host(_held(workload, attempt.real), attempt.real) if machine.accelerators() else {}
-    step = partial(_step, workload, attempt, hosted, in_child=True)
+    """Trace the step in a child, on its own objects; on copies where there can be no child."""
+    hosted = _on_host(workload, attempt) if machine.accelerators() else {}
+
+    def step() -> _Found:
+        with isolated():
+            without_compiler()
+            return run_step(workload, attempt, hosted)
+
     try:
         return child.call(step, limit_seconds=limit_seconds, began=began)
     except child.NoChild:
@@ -111,29 +133,19 @@ def _in_child(workload: Workload, limit_seconds: float, began: float, attempt: A
 def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
     """Trace the step in this process."""
     try:
-        with _one_at_a_time, same_state():
-            return _step(copies.copied(workload, attempt.real), attempt, {})
+        with _one_at_a_time, same_state(), isolated():
+            return run_step(copies.copied(workload, attempt.real), attempt, {})
     except SystemExit as error:
         raise TraceError(f"the step ends the process that it runs in, by SystemExit: {error}") from error
 
 
-def _step(workload: Workload, attempt: Attempt, hosted: dict[int, Tensor], *, in_child: bool = False) -> _Found:
-    """Run one step on the workload's own objects, which change."""
-    kind = DeviceKind(attempt.kind)
-    step = FunctionStep if workload.is_step_function else ModelStep
-    with isolated():
-        if in_child:
-            without_compiler()
-        return step(workload, attempt, kind, hosted).run(), kind.others
-
-
-def _held(workload: Workload, real: bool) -> list[Tensor]:
-    """The tensors that a step reads, as far as a child may need their values."""
-    found = Reachable(inputs=(workload.args, workload.kwargs), modules=list(workload.modules))
-    if real:
-        found = Reachable(step=workload.target, inputs=(workload.args, workload.kwargs), loss=workload.loss,
-                          modules=list(workload.modules), optimizer=workload.optimizer)  # fmt: skip
-    return [*values.of_modules(found.modules.values()), *found.tensors]
+def _on_host(workload: Workload, attempt: Attempt) -> dict[int, Tensor]:
+    """The values, by id, of the tensors on accelerators that a step reads in a child, which cannot ask for them."""
+    roots: dict[str, Any] = {"inputs": (workload.args, workload.kwargs), "modules": list(workload.modules)}
+    if attempt.real:
+        roots |= {"step": workload.target, "loss": workload.loss, "optimizer": workload.optimizer}
+    found = Reachable(**roots)
+    return values.on_host([*values.of_modules(found.modules.values()), *found.tensors], attempt.real)
 
 
 def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:

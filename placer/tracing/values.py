@@ -8,6 +8,7 @@ that a trace may change: those of a forked child, or copies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,10 +17,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from placer.tracing import layout
-from placer.tracing.attempt import Unfollowed
+from placer.errors import TraceError
 from placer.tracing.operators import Operator
-from placer.tracing.trace_data import TensorSpec
+from placer.tracing.trace_data import TensorSpec, broadcast_shape
+
+
+class NeedsRealRun(TraceError):
+    """Tensors without values cannot follow the step; a real run may."""
+
+
+class ValueUnknown(NeedsRealRun):
+    """The step reads a tensor's value, which only a real run knows."""
+
 
 #: Integer and boolean tensors up to this many elements keep their values.
 CONCRETE_ELEMENTS = 262_144
@@ -95,7 +104,8 @@ class KnownValues:
             return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors)
         if not all(map(self.keeps, tensors)):
             return False
-        return not (info.pointwise and layout.numel_broadcast(inputs) > CONCRETE_ELEMENTS) and info.base not in _GROWING
+        large = info.pointwise and math.prod(broadcast_shape(inputs)) > CONCRETE_ELEMENTS
+        return not large and info.base not in _GROWING
 
 
 #: What was in the tensors before. Freeing memory of an accelerator is not for a child.
@@ -121,10 +131,19 @@ def with_values(tensors: Iterable[Tensor], hosted: Mapping[int, Tensor]) -> None
 
 
 def draw(tensors: Iterable[Tensor]) -> None:
-    """Give values to those that are only shapes."""
+    """Give values to those that are only shapes: random numbers, as zeros make some ops too fast.
+
+    Integers get zeros, which are valid indices. The same numbers each time: how many steps an adaptive solver takes
+    depends on them, and two explanations of one workload should agree.
+    """
     for tensor in tensors:
         if tensor.is_meta:
-            put(tensor, drawn(tensor))
+            drawn = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
+            if tensor.is_floating_point() or tensor.is_complex():
+                drawn.normal_(generator=torch.Generator().manual_seed(0))
+            else:
+                drawn.zero_()
+            put(tensor, drawn)
 
 
 def put(tensor: Tensor, contents: Tensor) -> None:
@@ -158,23 +177,11 @@ def meta_like(tensor: Tensor) -> Tensor:
                 return tensor.to(device="meta")
             return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
         except RuntimeError as error:
-            raise Unfollowed(f"a tensor with layout {tensor.layout} has no form without values: {error}") from error
+            raise NeedsRealRun(f"a tensor with layout {tensor.layout} has no form without values: {error}") from error
 
 
 def _is_made_of_others(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and (tensor.is_nested or is_traceable_wrapper_subclass(tensor))
-
-
-def drawn(tensor: Tensor) -> Tensor:
-    """Random numbers of its shape, as zeros make some ops too fast; for integers zeros, which are valid indices.
-
-    The same numbers each time: how many steps an adaptive solver takes depends on them, and two explanations of one
-    workload should agree.
-    """
-    result = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
-    if tensor.is_floating_point() or tensor.is_complex():
-        return result.normal_(generator=torch.Generator().manual_seed(0))
-    return result.zero_()
 
 
 def on_host(tensors: Iterable[Tensor], real: bool) -> dict[int, Tensor]:

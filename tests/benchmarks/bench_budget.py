@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_budget.py RECORD [--budgets 10,30,60,120] [--output FILE]
 
 RECORD is what ``placer validate --output RECORD`` wrote on this machine: it is measured once, and priced from every
-calibration, with and without what the shipped profiles know. ``docs/accuracy.md`` shows the table.
+calibration, with and without what the shipped profiles know. ``docs/dev/accuracy-details.md`` shows the table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from placer import machine
 from placer.calibration.build import build
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.probing import measure, targets
 from placer.calibration.progress import silent
 from placer.calibration.runner import FIT_SHARE
-from placer.calibration.target import measure, targets
 from placer.calibration.validation import record
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
 
 

@@ -39,16 +39,16 @@ class Network:
 
 
 def network(name: str) -> Network:
-    from placer.calibration.suite import cnn, transformer
+    from placer.calibration.suite import entry, images, sequences
 
     if name == "resnet50":
-        build: Callable[[], nn.Module] = lambda: cnn.resnet((3, 4, 6, 3), (256, 512, 1024, 2048), "bottleneck")  # noqa: E731
-        return Network(build, cnn.pixel_values(224)(8), cnn.label_loss)
+        build: Callable[[], nn.Module] = lambda: images.resnet((3, 4, 6, 3), (256, 512, 1024, 2048), "bottleneck")  # noqa: E731
+        return Network(build, images.pixel_values(224)(8), entry.label_loss)
     if name == "gpt2":
-        example = transformer.labelled_tokens(128, 50257)(2)
-        return Network(lambda: transformer.gpt2(12, 768, 12, 50257), example, transformer.own_loss)
+        example = sequences.labelled_tokens(128, 50257)(2)
+        return Network(lambda: sequences.gpt2(12, 768, 12, 50257), example, entry.loss_inside)
     if name == "bert":
-        return Network(lambda: transformer.bert(12, 768, 12, 30522), transformer.tokens(128, 30522)(4))
+        return Network(lambda: sequences.bert(12, 768, 12, 30522), sequences.tokens(128, 30522)(4))
     if name == "lstm":
         return Network(lambda: nn.LSTM(64, 256, num_layers=2, batch_first=True), torch.randn(32, 50, 64))
     raise ValueError(f"unknown network {name!r}: one of {', '.join(NAMES)} is accepted")

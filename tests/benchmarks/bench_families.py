@@ -5,7 +5,7 @@
 Every op is timed where it stands, as in calibration, and priced from PROFILE (this machine's by default). In each step
 the prices of a family are added up, and so are its times, which gives an error of that step, |priced - measured| over
 measured. The error of a family is their median, each step counting by the family's share of it: where products are a
-thousandth of a step, nobody asks how far they are off. ``docs/op-families.md`` shows it.
+thousandth of a step, nobody asks how far they are off. ``docs/dev/op-families.md`` shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from placer import load_profile
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.recording_cost import recorder_cost
+from placer.calibration.measuring.recording import recorder_cost
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries

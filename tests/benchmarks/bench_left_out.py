@@ -23,13 +23,12 @@ import torch
 from placer import machine
 from placer.calibration.build import at_one_speed, build
 from placer.calibration.fitting.device import fit_device
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import usual_reading
+from placer.calibration.probing import Target, measure
 from placer.calibration.progress import silent
-from placer.calibration.target import Target, measure
 from placer.calibration.validation import record
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
 
 #: Kinds of generated networks, and the families of the suite that are made like them.

@@ -10,7 +10,7 @@ import torch
 import placer
 from placer import profile
 from placer.calibration.build import at_one_speed, noise_warnings
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import StepObservation
 
 
 def test_noise_has_two_degrees() -> None:

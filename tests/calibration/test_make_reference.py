@@ -11,8 +11,7 @@ import torch
 from placer import machine, profile
 from placer.calibration import make_reference
 from placer.calibration.make_reference import LEAST_OF_LENGTH, MOST_LONGER
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.errors import CalibrationError
 from placer.profile import store

@@ -12,7 +12,7 @@ from torch import nn
 from placer.calibration import plan
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Limit, Probe
-from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.plan import Planner, too_few
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 5e10, "bytes_per_second": 1e10}

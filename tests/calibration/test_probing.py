@@ -13,12 +13,9 @@ from torch import nn
 from placer.calibration import probing
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import RECORDER, Bench
-from placer.calibration.measuring.clocks import ClockWatch
-from placer.calibration.measuring.failures import KERNELS_LOST, KernelsLostError
-from placer.calibration.measuring.interference import Load
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.kernel_recorder import KernelRecorder
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.clocks import ClockWatch, Load
+from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsLostError, StepObservation
+from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
 from placer.calibration.probing import MOST_LOST, Probing
 from placer.calibration.progress import silent
@@ -45,8 +42,8 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> Callable[..., Bench]:
     """Measures for some seconds on a bench whose ``n``-th probe loses its kernels where ``lost(n)`` says so."""
-    monkeypatch.setattr("placer.calibration.measuring.attempts.check", lambda device: None)
-    monkeypatch.setattr("placer.calibration.measuring.attempts.release", lambda device: None)
+    monkeypatch.setattr("placer.calibration.measuring.bench.check", lambda device: None)
+    monkeypatch.setattr("placer.calibration.measuring.bench.release", lambda device: None)
 
     def measured(lost: Callable[[int], bool], seconds: float = 8.0) -> Bench:
         count = 0

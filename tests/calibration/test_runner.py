@@ -16,13 +16,12 @@ from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import noise_warnings
 from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.health import BrokenDeviceError
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.kernel_recorder import KernelRecorder
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.faults import BrokenDeviceError
+from placer.calibration.measuring.journal import Journal, StepObservation
+from placer.calibration.measuring.recording import KernelRecorder
+from placer.calibration.probing import Target, one_of_each, targets
 from placer.calibration.progress import Progress, silent
 from placer.calibration.runner import calibrate
-from placer.calibration.target import Target, one_of_each, targets
 
 #: Counts what this process computes, in seconds: a busy machine takes no time from a budget.
 CLOCK = time.process_time

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 import transformers  # noqa: E402
 
 import placer  # noqa: E402
-from placer.integrations.decode_steps import cache_lengths  # noqa: E402
-from placer.integrations.generation import generation  # noqa: E402
+from placer.integrations.generation import cache_lengths, generation  # noqa: E402
 from placer.pricing import gpu_profile, predict  # noqa: E402
 from placer.tracing import Trace, trace  # noqa: E402
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from placer.integrations.loaders import loading_between
+from placer.integrations.loops import loading_between
 
 
 class Clock:

@@ -17,7 +17,7 @@ import placer
 from placer import fleets
 from placer.errors import PlacerError, UnknownGPU
 from placer.integrations import skypilot
-from placer.integrations.skypilot_catalog import gpu_called, offers
+from placer.integrations.skypilot import gpu_called, offers
 
 HEADER = (
     "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone\n"

@@ -21,8 +21,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import placer
 from placer import tracing
-from placer.integrations import sb3_steps
-from placer.integrations.stable_baselines3 import choose, job
+from placer.integrations.stable_baselines3 import _Zeros, choose, job
 
 #: A calibrated CPU that ships with placer: winners do not depend on the machine that runs the tests.
 HOST = "amd-epyc-avx512-2-core"
@@ -125,7 +124,7 @@ def test_the_library_s_own_python_is_counted(algorithm: Any, env: str) -> None:
     act = job(algorithm, "MlpPolicy", env, **small(), **options).part("policy step")
     model = algorithm("MlpPolicy", env, device="cpu", **small(), **options)
     _, callback = model._setup_learn(1000)
-    still = sb3_steps._Zeros(model)
+    still = _Zeros(model.n_envs, model.observation_space, model.action_space)
     given: tuple[Any, ...] = (model.rollout_buffer, 16) if algorithm is PPO else (model.train_freq, model.replay_buffer)
     model.collect_rollouts(still, callback, *given)  # imports are over
     entered = functions_entered(lambda: model.collect_rollouts(still, callback, *given)) / 16

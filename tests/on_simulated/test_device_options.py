@@ -16,8 +16,7 @@ from torch import nn
 
 from placer import machine
 from placer.calibration.measuring import recording
-from placer.calibration.measuring.kernel_recorder import try_recorder
-from placer.calibration.measuring.recording import Recorded
+from placer.calibration.measuring.recording import Recorded, try_recorder
 
 Assemble = Callable[..., Sequence[Device]]
 

@@ -18,10 +18,8 @@ from torch import nn
 import placer
 from placer import PlacerWarning, machine, profile
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.failures import TOO_LARGE
-from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.bench import Bench, attempt
+from placer.calibration.measuring.journal import TOO_LARGE, Journal
 from placer.profile.profile import Profile
 
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel
 
-from placer.calibration.fitting.kernel import OpMatern
+from placer.calibration.fitting.gaussian import OpMatern
 from placer.pricing.gaussian_process import (
     UNKNOWN_OP,
     Array,

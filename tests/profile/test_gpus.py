@@ -192,7 +192,7 @@ def test_only_variants_of_one_product_share_a_name() -> None:
 
 
 def test_shared_names_are_those_of_the_documents() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "gpus.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "dev" / "published.md").read_text(encoding="utf-8")
     shown = dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", page, re.MULTILINE))
     assert shown
     for names, meant in shown.items():

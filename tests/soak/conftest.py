@@ -1,4 +1,4 @@
-"""What takes minutes, or the machine to itself. Each line leaves a figure for docs/reliability.md.
+"""What takes minutes, or the machine to itself. Each line leaves a figure for docs/dev/reliability.md.
 
 ``PLACER_SOAK_SHARE=0.01`` runs a hundredth of everything, to see that it works; figures are written for all of it only.
 """
@@ -17,7 +17,7 @@ import torch
 from placer import machine
 from placer.profile.store import replace_file
 
-FIGURES = Path(__file__).resolve().parents[2] / "docs" / "reliability.json"
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "dev" / "reliability.json"
 SHARE = float(os.environ.get("PLACER_SOAK_SHARE", "1"))
 
 Note = Callable[[str, str], None]

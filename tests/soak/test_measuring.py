@@ -17,11 +17,10 @@ from torch import nn
 
 from placer import profile as profiles
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import Bench
+from placer.calibration.measuring.bench import Bench, attempt
+from placer.calibration.measuring.faults import HungError, run_limited
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.calibration.measuring.watchdog import HungError, run_limited
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import entries
 from placer.calibration.suite.entry import Suite

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from placer.tracing import Trace, trace
-from placer.tracing.layout import spec_of
+from placer.tracing.trace_data import spec_of
 from placer.workload import make_workload
 
 

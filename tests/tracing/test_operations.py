@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.calibration.benchmarks.networks.solver import Iterated
+from placer.calibration.benchmarks.kinds import Iterated
 from placer.tracing import OpCall, Trace, trace
-from placer.tracing.layout import spec_of
-from placer.tracing.trace_data import CACHE_LINE, TensorSpec
+from placer.tracing.trace_data import CACHE_LINE, TensorSpec, spec_of
 from placer.workload import make_workload
 
 

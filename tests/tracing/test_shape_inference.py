@@ -9,21 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.tracing import shape_inference
-from placer.tracing.layout import elementwise_layout, spec_of
-from placer.tracing.operators import flatten, operator
-from placer.tracing.shape_inference import FORMULAS
+from placer.tracing.operators import FORMULAS, known_outputs, read_call
+from placer.tracing.trace_data import elementwise_layout, spec_of
 
 A = torch.ops.aten
 
 
 def predicted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-    info = operator(func)
-    slots, plain, _, _ = flatten(info, args, kwargs or {})
+    call = read_call(func, args, kwargs or {})
+    info = call.info
     assert info.pointwise or info.base in FORMULAS
     if info.pointwise:
-        return shape_inference.look_up(func, info, slots, plain, args, kwargs or {})
-    specs = FORMULAS[info.base](slots, dict(zip(info.plain_names, plain, strict=True)))
+        return known_outputs(call)
+    specs = FORMULAS[info.base](call.slots, dict(zip(info.plain_names, call.plain, strict=True)))
     return None if specs is None else (specs, info.bare)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from placer.calibration.benchmarks import convolution
+from placer.calibration.benchmarks.layers import draw_convolution
+from placer.calibration.benchmarks.probe import Limit
 
 
 def test_convolutions_are_drawn_as_networks_of_images_have_them() -> None:
     random = Random(0)
     with torch.device("meta"):
-        layers: list[Any] = [convolution._draw(random).build() for _ in range(500)]
+        layers: list[Any] = [draw_convolution(random, Limit(1e9, 1e8)).build() for _ in range(500)]
     assert {layer.kernel_size[0] for layer in layers} == {1, 2, 3, 4, 5, 7, 8, 16}
     patches = [layer for layer in layers if layer.stride == layer.kernel_size != (1,) * len(layer.stride)]
     assert {layer.transposed for layer in patches if set(layer.padding) == {0}} == {False, True}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from placer.calibration.benchmarks.losses import LOSSES, loss_named
+from placer.calibration.benchmarks.functions import LOSSES, loss_named
 from placer.tracing import trace
 from placer.workload import make_workload
 

@@ -15,7 +15,7 @@ from torch.utils import _device
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Branch, Limit, Probe, block, tensor
-from placer.calibration.measuring.step import make_optimizer, probe_step
+from placer.calibration.measuring.step import Step, make_optimizer
 from placer.pricing import describe_step
 from placer.tracing import trace
 from placer.workload import Workload
@@ -71,13 +71,13 @@ def test_a_device_without_a_dtype_is_not_asked_for_it() -> None:
 def test_a_flop_counts_as_much_as_the_device_takes_for_it() -> None:
     drawn: list[tuple[torch.dtype, bool]] = []
 
-    def draw(_: Random) -> Branch:
+    def draw(_: Random, limit: Limit) -> Branch:
         return Branch("product", torch.nn.Identity, lambda grad: tensor(4, grad=grad), 1e9, 4e6)
 
     random = Random(0)
     limit = Limit(4e9, 1e9, accelerator=Accelerator({"float16": 0.1}))
     for _ in range(20):  # too much arithmetic in float32, not in float16
-        probe = block("matmul", random, limit, draw, most=1, training=1.0)
+        probe = block(random, limit, family="matmul", draw=draw, most=1, training=1.0)
         (made,) = probe.example()
         drawn.append((made.dtype, made.requires_grad))
     assert (torch.float16, True) in drawn
@@ -139,7 +139,10 @@ def test_no_step_makes_a_tensor_on_a_device_that_its_operands_are_not_on(family:
     torch.set_num_threads(1)
     for probe in probes(family, Limit(1e6, 1e5), 40):
         module, args = probe.build(), probe.example()
-        step = probe_step(module.train(probe.mode == "train"), args, probe, lambda: 0.0)
+        workload = Workload(
+            module.train(probe.mode == "train"), (module,), args, mode=probe.mode, loss=probe.loss, data="device"
+        )
+        step = Step(workload, "cpu", make_optimizer(module, probe.optimizer) if probe.optimizer else None)
         with OnNoDevice() as mode:
             try:
                 step()

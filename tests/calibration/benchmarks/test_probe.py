@@ -19,25 +19,27 @@ def _branch(flops: float) -> Branch:
 
 def test_a_block_keeps_within_its_limit() -> None:
     for seed in range(30):
-        drawn = block("x", Random(seed), Limit(1000.0, 1.0), lambda r: _branch(log_uniform(r, 1, 1e5)), most=4)
+        drawn = block(
+            Random(seed), Limit(1000.0, 1.0), family="x", draw=lambda r, _: _branch(log_uniform(r, 1, 1e5)), most=4
+        )
         total = sum(float(name) for name in drawn.name.split(", "))
         assert total <= 2000.0, drawn.name
 
 
 def test_a_block_takes_the_smallest_where_nothing_is_small_enough() -> None:
-    drawn = block("x", Random(0), Limit(1.0, 1.0), lambda r: _branch(r.choice([7.0, 70.0])))
+    drawn = block(Random(0), Limit(1.0, 1.0), family="x", draw=lambda r, _limit: _branch(r.choice([7.0, 70.0])))
     assert drawn.name == "7"
 
 
 def test_what_has_no_gradient_is_not_trained() -> None:
     for seed in range(20):
         still = Branch("still", nn.Identity, lambda grad: tensor(2, grad=grad), 1.0, 1.0, trains=False)
-        assert block("x", Random(seed), Limit(1e6, 1e6), lambda r, b=still: b).mode == "infer"  # type: ignore[misc]
+        assert block(Random(seed), Limit(1e6, 1e6), family="x", draw=lambda _random, _limit, b=still: b).mode == "infer"  # type: ignore[misc]
 
 
 def test_a_training_block_has_a_gradient_to_compute() -> None:
     for seed in range(20):
-        drawn = block("x", Random(seed), Limit(1e6, 1e6), lambda r: _branch(1.0), training=1.0)
+        drawn = block(Random(seed), Limit(1e6, 1e6), family="x", draw=lambda r, _limit: _branch(1.0), training=1.0)
         assert drawn.mode == "train"
         assert any(isinstance(x, Tensor) and x.requires_grad for x in drawn.example())
 
@@ -47,7 +49,7 @@ def test_most_layers_are_trained_as_inside_a_network_and_some_as_the_last_one() 
     layer = Branch("linear", lambda: nn.Linear(8, 8), lambda grad: tensor(4, 8, grad=grad), 1.0, 1.0)
     expanded = []
     for seed in range(30):
-        drawn = block("x", Random(seed), Limit(1e6, 1e6), lambda _: layer, training=1.0)
+        drawn = block(Random(seed), Limit(1e6, 1e6), family="x", draw=lambda _random, _limit: layer, training=1.0)
         traced = trace(make_workload(drawn.build(), example=drawn.example(), mode="train", data="device"))
         works = zip(traced.calls, describe_step(traced), strict=True)
         products = [work for call, work in works if call.phase == "backward" and work.family == "matmul"]
@@ -94,7 +96,7 @@ def test_arithmetic_and_traffic_share_one_limit() -> None:
 def test_one_branch_keeps_within_its_own_limit() -> None:
     limit = Limit(1e6, 1e6, branch=50.0)
     for seed in range(20):
-        drawn = block("x", Random(seed), limit, lambda r: _moving(r.choice([7.0, 70.0])))
+        drawn = block(Random(seed), limit, family="x", draw=lambda r, _limit: _moving(r.choice([7.0, 70.0])))
         assert set(drawn.name.split(", ")) == {"7"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from random import Random
 
@@ -11,7 +10,7 @@ import torch
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit
-from placer.calibration.measuring.step import probe_step
+from placer.calibration.measuring.step import Step, make_optimizer
 from placer.pricing.describe import Context, describe
 from placer.tracing import trace_here
 from placer.workload import make_workload
@@ -40,17 +39,15 @@ def test_probes_build_trace_and_run(family: str) -> None:
         assert probe.family == family
         module, args = probe.build(), probe.example()
         module.train(probe.mode == "train")
-        optimizer = probe.optimizer or "sgd"
-        traced = trace_here(
-            make_workload(
-                module, example=args, mode=probe.mode, optimizer=optimizer, loss=probe.loss, data="device"
-            )
+        workload = make_workload(
+            module, example=args, mode=probe.mode, optimizer=probe.optimizer or "sgd", loss=probe.loss, data="device"
         )
+        traced = trace_here(workload)
         forward = [describe(c, Context.of(traced)) for c in traced.calls if c.phase == "forward"]
         assert forward, probe.name
         # The proposals' own counts are rough, and a step whose smallest draw is over the limit is still measured.
         too_large += sum(work.flops for work in forward) > 3 * SMALL.flops
-        step = probe_step(module, args, probe, time.perf_counter)
+        step = Step(workload, "cpu", make_optimizer(module, probe.optimizer) if probe.optimizer else None)
         step()
         step()
     assert too_large <= PROBES // 5

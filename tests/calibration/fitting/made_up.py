@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing.describe import feature_names
 from placer.pricing.framework import BACKWARD, FORWARD
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.accelerator import fit_accelerator
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import StepObservation
 from placer.pricing.framework import framework_seconds
 
 from .made_up import RATES, steps

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.accelerator import fit_accelerator
-from placer.calibration.fitting.catalog import catalog_gpu, contradictions
-from placer.calibration.fitting.family import fit_op_times
-from placer.calibration.fitting.measured_ops import OpTimes
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.fitting.accelerator import catalog_gpu, contradictions, fit_accelerator
+from placer.calibration.fitting.family import OpTimes, fit_op_times
+from placer.calibration.measuring.journal import StepObservation
 from placer.calibration.published.ops import read_ops
 from placer.calibration.published.samples import fold
 from placer.errors import ProfileError

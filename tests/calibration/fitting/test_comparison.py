@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.fitting.comparison import PER_READING, Comparison, compare
-from placer.calibration.fitting.difference import OTHER_CLASS
-from placer.calibration.fitting.expectation import Expectation
+from placer.calibration.fitting.transfer import OTHER_CLASS, PER_READING, Comparison, Expectation, compare
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.profile.profile import DeviceFit
 

@@ -10,11 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.families import LEAST_POINTS
+from placer.calibration.fitting.device import LEAST_POINTS, fit_device, predict_step
 from placer.calibration.fitting.family import most_points
-from placer.calibration.fitting.interval import predict_step
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring.journal import StepObservation
 from placer.pricing.cost_model import CostModel
 from placer.pricing.predict import Z90
 from placer.profile.profile import DeviceFit

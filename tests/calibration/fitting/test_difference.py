@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.difference import OTHER_CLASS, SAME_CLASS, ComparedOps, Difference
+from placer.calibration.fitting.transfer import OTHER_CLASS, SAME_CLASS, ComparedOps, Difference
 from placer.profile.profile import FamilyFit
 
 KNOWN = FamilyFit(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from placer import profile
-from placer.calibration.fitting.expectation import Expectation, work_at
+from placer.calibration.fitting.transfer import Expectation, work_at
 from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES, inputs_of, op_label
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import ARITHMETIC_BY_FLOOR

@@ -10,8 +10,8 @@ import torch
 
 from placer.calibration.fitting import device as device_fitting
 from placer.calibration.fitting.accelerator import fit_accelerator
+from placer.calibration.fitting.family import ops_by_family
 from placer.calibration.fitting.floors import fit_floor
-from placer.calibration.fitting.measured_ops import ops_by_family
 from placer.pricing.describe import PLACE, feature_names, op_label
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import floor_seconds

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.fitting.host import LEAST_UPDATES, issue_seconds, kernel_counts
-from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.fitting.accelerator import LEAST_UPDATES, issue_seconds, kernel_counts
+from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing.describe import feature_names
 
 

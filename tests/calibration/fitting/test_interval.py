@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.expectation import Expectation
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.measuring.journal import StepObservation
 from placer.profile.profile import DeviceFit
 
 from .made_up import RATES, steps

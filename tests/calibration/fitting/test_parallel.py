@@ -9,11 +9,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from placer.calibration.fitting import device, parallel
-from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.expectation import Expectation
-from placer.calibration.fitting.families import ChosenHyperparameters
-from placer.calibration.fitting.parallel import SECONDS_PER_OP, SECONDS_TO_START, run_all, worth_workers
+from placer.calibration.fitting import device
+from placer.calibration.fitting.device import (
+    SECONDS_PER_OP,
+    SECONDS_TO_START,
+    ChosenHyperparameters,
+    fit_device,
+    run_all,
+    worth_workers,
+)
+from placer.calibration.fitting.transfer import Expectation
 from placer.profile.profile import DeviceFit
 
 from .made_up import RATES, slower, steps
@@ -49,12 +54,12 @@ def test_what_processes_choose_is_used_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_processes_are_started_where_they_save_more_than_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     enough = 2.0 * SECONDS_TO_START / SECONDS_PER_OP
     for cores, ops, workers in ((1, 1e9, 1), (2, 0.9 * enough, 1), (2, 1.1 * enough, 2), (8, 0.9 * enough, 8)):
-        monkeypatch.setattr(parallel, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(device, "usable_cores", lambda cores=cores: cores)
         assert worth_workers(int(ops)) == workers
 
 
 def test_a_process_that_may_have_no_children_fits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "usable_cores", lambda: 8)
+    monkeypatch.setattr(device, "usable_cores", lambda: 8)
     assert worth_workers(10**9) == 8
     monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
     assert worth_workers(10**9) == 1

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting import points as fitted_points
-from placer.calibration.fitting.kernel import Hyperparameters
-from placer.calibration.fitting.points import Points, condensed, without_outliers
+from placer.calibration.fitting import gaussian as fitted_points
+from placer.calibration.fitting.gaussian import Hyperparameters, Points, condensed, without_outliers
 from placer.pricing.gaussian_process import Array, Residual
 from placer.profile.profile import FamilyFit
 

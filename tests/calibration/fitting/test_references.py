@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placer import profile
-from placer.calibration.fitting.references import expectation, pace_of_class, shipped_references
+from placer.calibration.fitting.transfer import expectation, pace_of_class, shipped_references
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing.describe import foreign_family
 from placer.pricing.families import FAMILIES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placer.calibration.fitting.sampling import samples, spread_out
+from placer.calibration.fitting.family import samples, spread_out
 
 from .made_up import steps
 

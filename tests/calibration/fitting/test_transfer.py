@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placer.calibration.fitting.device import fit_device
-from placer.calibration.fitting.expectation import Expectation
-from placer.calibration.fitting.interval import predict_step
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.fitting.device import fit_device, predict_step
+from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.measuring.journal import StepObservation
 from placer.pricing.cost_model import CostModel
 from placer.pricing.framework import framework_seconds
 from placer.profile.profile import DeviceFit

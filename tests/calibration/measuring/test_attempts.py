@@ -13,13 +13,19 @@ import torch
 from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.measuring import attempts
-from placer.calibration.measuring.attempts import attempt
-from placer.calibration.measuring.bench import Bench
-from placer.calibration.measuring.failures import HUNG, KERNELS_LOST, NOT_MATCHED, TOO_LARGE, Failure, infeasible
-from placer.calibration.measuring.health import BrokenDeviceError
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import StepObservation
+from placer.calibration.measuring import bench as attempts
+from placer.calibration.measuring.bench import Bench, attempt
+from placer.calibration.measuring.faults import BrokenDeviceError
+from placer.calibration.measuring.journal import (
+    HUNG,
+    KERNELS_LOST,
+    NOT_MATCHED,
+    TOO_LARGE,
+    Failure,
+    Journal,
+    StepObservation,
+    infeasible,
+)
 from placer.errors import TimerError, TraceError
 
 pytestmark = pytest.mark.usefixtures("one_round")

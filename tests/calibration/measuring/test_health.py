@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from placer.calibration.measuring import health
-from placer.calibration.measuring.health import BrokenDeviceError, cause, check
+from placer.calibration.measuring import faults as health
+from placer.calibration.measuring.faults import BrokenDeviceError, cause, check
 from placer.errors import CalibrationError
 
 

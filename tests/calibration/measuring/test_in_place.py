@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from placer.calibration.measuring import stopwatch as stopwatches
+from placer.calibration.measuring import recording as stopwatches
 from placer.calibration.measuring.events import Event
 from placer.calibration.measuring.in_place import time_step
-from placer.calibration.measuring.recording import Recorded
-from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.speed_probe.readings import binned
+from placer.calibration.measuring.recording import Recorded, Stopwatch, Whole
+from placer.calibration.measuring.speed_probe import SpeedProbe, binned
 from placer.calibration.measuring.step_timing import Ends
-from placer.calibration.measuring.stopwatch import Stopwatch, Whole
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 from placer.workload import make_workload

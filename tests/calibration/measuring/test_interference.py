@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.calibration.measuring.interference import Load
+from placer.calibration.measuring.clocks import Load
 
 
 def test_idle_cores_and_our_own_work_disturb_nothing() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
+from placer.calibration.measuring.step import Measurement, measure_interleaved
 from placer.errors import TimerError
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.measuring.failures import Failure
-from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.observation import OpObservation, StepObservation
+from placer.calibration.measuring.journal import Failure, Journal, OpObservation, StepObservation
 from placer.errors import CalibrationError
 from placer.pricing.describe import feature_names
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from placer.calibration.measuring import kernel_recorder
+from placer.calibration.measuring import recording as kernel_recorder
 from placer.calibration.measuring.events import Event
-from placer.calibration.measuring.kernel_recorder import CHAIN, KernelRecorder, try_recorder
-from placer.calibration.measuring.recording import Recorded
+from placer.calibration.measuring.recording import CHAIN, KernelRecorder, Recorded, try_recorder
 
 
 class Host:
@@ -30,7 +29,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host, int], KernelRecord
     """Tries the recorder on a host; the number is that of the chain's kernels that it reports."""
     monkeypatch.setattr(kernel_recorder, "kind_shown", lambda: "cpu")
     monkeypatch.setattr(kernel_recorder, "synchronizer", lambda device: lambda: None)
-    monkeypatch.setattr(kernel_recorder, "_added", {})
+    monkeypatch.setattr(kernel_recorder, "_per_launch_by_kind", {})
 
     def attempt(host: Host, reported: int) -> KernelRecorder:
         def record(timed: Callable[[], float], rounds: int, *, accelerated: bool) -> list[tuple[Recorded, float]]:
@@ -55,7 +54,7 @@ def test_what_the_first_session_adds_to_a_launch_is_known(tried: Callable[[Host,
 
 def test_a_launch_never_takes_less_for_it_nor_twice_as_much(tried: Callable[[Host, int], KernelRecorder]) -> None:
     assert tried(Host(5e-6, 4e-6), CHAIN).per_launch == 0.0
-    kernel_recorder._added.clear()
+    kernel_recorder._per_launch_by_kind.clear()
     assert tried(Host(4e-6, 40e-6), CHAIN).per_launch == pytest.approx(4e-6)
 
 

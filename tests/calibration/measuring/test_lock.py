@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from placer.calibration.measuring.lock import locked
+from placer.calibration.measuring.faults import locked
 from placer.calibration.runner import calibrate
 from placer.errors import CalibrationError
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from placer.calibration.measuring.lock import locked
+from placer.calibration.measuring.faults import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(1000)

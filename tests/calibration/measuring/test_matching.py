@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from placer.calibration.measuring.events import Event
-from placer.calibration.measuring.matching import BACKWARD_NODE, match
+from placer.calibration.measuring.in_place import BACKWARD_NODE, match
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((4,), (1,), "float32")

@@ -1,4 +1,4 @@
-"""What is observed of a timed step: ops without page faults, and phases without their ops."""
+"""What is observed of a timed step: ops, and phases without their ops."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from placer.calibration.measuring.observation import StepObservation
-from placer.calibration.measuring.observe import LEAST_OWN, observe
-from placer.calibration.measuring.step_timing import OpTiming, Phases, RecorderCost, StepTiming
+from placer.calibration.measuring.journal import StepObservation
+from placer.calibration.measuring.step_timing import LEAST_OWN, OpTiming, Phases, RecorderCost, StepTiming, observe
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from placer.calibration.measuring.rates import first_use, queueing
-from placer.calibration.measuring.rates.peaks import flops_per_second, products_in_tf32
+from placer.calibration.measuring import rates as queueing
+from placer.calibration.measuring.rates import flops_per_second, products_in_tf32
 from placer.pricing.floors import allows_tf32
 
 ISSUE, KERNEL, LAUNCH, SYNC = 4e-6, 1.5e-6, 6e-6, 8e-6
@@ -118,17 +118,17 @@ def test_libraries_are_loaded_once_and_shapes_of_convolutions_are_looked_up(monk
 
         return called
 
-    monkeypatch.setattr(first_use.F, "conv2d", slow("cudnn", True, 1.0, torch.conv2d))
-    monkeypatch.setattr(first_use.torch, "addmm", slow("cublas", False, 0.2, torch.addmm))
-    monkeypatch.setattr(first_use.torch.fft, "rfft", slow("cufft", False, 0.3, torch.fft.rfft))
+    monkeypatch.setattr(queueing.F, "conv2d", slow("cudnn", True, 1.0, torch.conv2d))
+    monkeypatch.setattr(queueing.torch, "addmm", slow("cublas", False, 0.2, torch.addmm))
+    monkeypatch.setattr(queueing.torch.fft, "rfft", slow("cufft", False, 0.3, torch.fft.rfft))
 
     def no_solver(*_: object) -> None:
         raise NotImplementedError("no solver on this device")
 
-    monkeypatch.setattr(first_use.torch.linalg, "solve", no_solver)
-    monkeypatch.setattr(first_use.machine, "has_context", lambda device: False)
-    monkeypatch.setattr(first_use.machine, "memory", lambda device: (1, 2))
-    found = first_use.first_use("cpu", lambda: None, lambda: now[0])
+    monkeypatch.setattr(queueing.torch.linalg, "solve", no_solver)
+    monkeypatch.setattr(queueing.machine, "has_context", lambda device: False)
+    monkeypatch.setattr(queueing.machine, "memory", lambda device: (1, 2))
+    found = queueing.first_use("cpu", lambda: None, lambda: now[0])
     assert {name: cost for name, cost in found.items() if name.startswith("first_use/")} == {
         "first_use/convolution": pytest.approx(1.01), "first_use/product": pytest.approx(0.2),
         "first_use/fourier": pytest.approx(0.3), "first_use/shape": pytest.approx(0.01),

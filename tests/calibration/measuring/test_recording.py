@@ -11,7 +11,7 @@ from torch._C._autograd import DeviceType
 
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.events import Event
-from placer.calibration.measuring.failures import KernelsLostError
+from placer.calibration.measuring.journal import KernelsLostError
 from placer.calibration.measuring.recording import STEP_MARK, Recorded, Sessions, give_away_kernels, read_steps, whole
 
 

@@ -9,27 +9,27 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from placer.calibration.measuring import recording_cost
+from placer.calibration.measuring import recording
+from placer.calibration.measuring.recording import Stopwatch
 from placer.calibration.measuring.step_timing import RecorderCost
-from placer.calibration.measuring.stopwatch import Stopwatch
 
 
 def test_what_recording_costs_is_found_from_chains_of_several_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the clock of the thread's own time, which other programs on the machine take nothing of."""
-    monkeypatch.setattr(recording_cost, "COST_ROUNDS", 2)
-    found = recording_cost.recorder_cost("cpu", clock=time.thread_time)
+    monkeypatch.setattr(recording, "COST_ROUNDS", 2)
+    found = recording.recorder_cost("cpu", clock=time.thread_time)
     assert found.per_step >= 0.0
-    assert 0.0 < found.per_event <= recording_cost.MOST_PER_EVENT
+    assert 0.0 < found.per_event <= recording.MOST_PER_EVENT
 
 
 def test_one_disturbed_moment_does_not_decide_what_recording_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = itertools.cycle((20.0, 80.0, 240.0))
     disturbed = iter([0.0, 3e-3, 0.0, 0.0, 0.0, -1e-3, *[0.0] * 100])
-    monkeypatch.setattr(recording_cost, "record", lambda *_, **__: [])
+    monkeypatch.setattr(recording, "record", lambda *_, **__: [])
     monkeypatch.setattr(
-        recording_cost, "_added", lambda *_: (n := next(lengths), 0.0, 2e-5 + 7e-7 * n + next(disturbed))
+        recording, "_added", lambda *_: (n := next(lengths), 0.0, 2e-5 + 7e-7 * n + next(disturbed))
     )
-    assert recording_cost.recorder_cost("cpu") == RecorderCost(pytest.approx(2e-5), pytest.approx(7e-7))
+    assert recording.recorder_cost("cpu") == RecorderCost(pytest.approx(2e-5), pytest.approx(7e-7))
 
 
 def test_launches_are_told_from_events_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +48,9 @@ def test_launches_are_told_from_events_on_an_accelerator(monkeypatch: pytest.Mon
         launches = sum(counts.get(op, 0) for op in ("aten::neg_", "aten::addmm", "aten::tanh", "aten::mm"))
         return sum(counts.values()), launches, 2e-5 + 7e-7 * sum(counts.values()) + 1.5e-6 * launches
 
-    monkeypatch.setattr(recording_cost, "record", record)
-    monkeypatch.setattr(recording_cost, "_added", added)
-    found = recording_cost.recorder_cost("cpu", synchronize=lambda: None)
+    monkeypatch.setattr(recording, "record", record)
+    monkeypatch.setattr(recording, "_added", added)
+    found = recording.recorder_cost("cpu", synchronize=lambda: None)
     assert recorded == [1]
     assert found.per_launch == pytest.approx(1.5e-6)
     assert found.per_event == pytest.approx(7e-7)
@@ -59,9 +59,9 @@ def test_launches_are_told_from_events_on_an_accelerator(monkeypatch: pytest.Mon
 def test_no_session_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session without a kernel may end the recording of kernels in this process."""
     ops: list[int] = []
-    monkeypatch.setattr(recording_cost, "_added", lambda *_: (1.0, 0.0, 1e-6))
-    monkeypatch.setattr(recording_cost, "record", lambda timed, *_, **__: ops.append(_events(timed)) or [])
-    recording_cost.recorder_cost("cpu")
+    monkeypatch.setattr(recording, "_added", lambda *_: (1.0, 0.0, 1e-6))
+    monkeypatch.setattr(recording, "record", lambda timed, *_, **__: ops.append(_events(timed)) or [])
+    recording.recorder_cost("cpu")
     assert ops
     assert min(ops) > 10
 

@@ -8,18 +8,24 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from placer.calibration.measuring.interleaved import Measurement, measure_interleaved
 from placer.calibration.measuring.speed_probe import (
+    LASTING,
+    MOST_REPEATS,
+    MOST_RESUMING,
+    PATIENCE,
+    RESUMED,
     STRETCH,
+    UNTIMED,
+    WAITING,
     SpeedProbe,
     at_usual_speed,
+    binned,
+    densest,
     is_alike,
     probed_cores,
     watched,
 )
-from placer.calibration.measuring.speed_probe.probe import LASTING, PATIENCE, UNTIMED, WAITING
-from placer.calibration.measuring.speed_probe.readings import binned, densest
-from placer.calibration.measuring.speed_probe.watching import MOST_REPEATS, MOST_RESUMING, RESUMED
+from placer.calibration.measuring.step import Measurement, measure_interleaved
 
 
 class Probe(SpeedProbe):

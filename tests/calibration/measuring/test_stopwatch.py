@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from placer.calibration.measuring import stopwatch as stopwatches
-from placer.calibration.measuring.recording import Recorded
-from placer.calibration.measuring.stopwatch import Stopwatch
+from placer.calibration.measuring import recording as stopwatches
+from placer.calibration.measuring.recording import Recorded, Stopwatch
 
 
 def test_the_first_recorded_step_counts_only_among_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ended import ended
 
-from placer.calibration.measuring.watchdog import HungError, run_limited, time_limit
+from placer.calibration.measuring.faults import HungError, run_limited, time_limit
 from placer.errors import CalibrationError
 
 #: A process that starts another one and waits for it, for ever.

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-from placer.calibration.suite.accounts import Account, Part, Point, hosts
+from placer.calibration.suite.accounts import Account, Point, Step, hosts
 from placer.calibration.validation import accounts as module
 from placer.calibration.validation.accounts import (
     COLUMNS,
@@ -22,23 +21,16 @@ from placer.errors import PlacerError
 from placer.profile import load
 
 
-class Wait(nn.Module):
-    """A part that only its host runs."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.exp()
+def step(batch: int, width: int, **more: Any) -> Step:
+    return Step("perceptron", (f"{batch},{width}",), {"sizes": [width, width]}, data="device", **more)
 
 
-def part(batch: int, width: int, **more: object) -> Part:
-    return Part(lambda: nn.Linear(width, width), lambda: (torch.empty(batch, width),), "infer", data="device", **more)  # type: ignore[arg-type]
+def account(*points: Point, assumed: str = "") -> Account:
+    return Account("mine", "T4", "i7-6700K", points, assumed)
 
 
-def account(*points: Point, stand_in: str = "") -> Account:
-    return Account("mine", "T4", hosts.I7_6700K, stand_in, "Nothing else.", points)
-
-
-SMALL = Point("small", (part(1, 16),))
-LARGE = Point("large", (part(4096, 4096),))
+SMALL = Point("small", (step(1, 16),))
+LARGE = Point("large", (step(4096, 4096),))
 
 
 def judged(reported: float, point: Point) -> module.Judged:
@@ -58,50 +50,46 @@ def test_a_clear_winner_is_held_against_what_was_reported(reported: float, point
 
 
 def test_equal_times_are_called_a_tie() -> None:
-    wait = Part(Wait, lambda: (torch.empty(4096, 4096),), "infer", on_host=True)
-    found = judged(0.5, Point("waits", (wait, part(1, 16))))
+    drawn = Step("draw two", ("4096,4096",), on_host=True)
+    found = judged(0.5, Point("waits", (drawn, step(1, 16))))
     assert (found.said, found.verdict) == ("tie", "tie")
 
 
-def test_a_part_counts_as_often_and_on_the_side_that_it_says() -> None:
-    once, twice = price_point(account(SMALL), SMALL), price_point(account(SMALL), Point("t", (part(1, 16, count=2),)))
+def test_a_step_counts_as_often_and_on_the_side_that_it_says() -> None:
+    once, twice = price_point(account(SMALL), SMALL), price_point(account(SMALL), Point("t", (step(1, 16, count=2),)))
     assert twice.cpu.step_seconds == pytest.approx(2 * once.cpu.step_seconds)
-    beside = price_point(account(SMALL), Point("c", (part(1, 16), part(512, 512, counted=("cpu",)))))
+    beside = price_point(account(SMALL), Point("c", (step(1, 16), step(512, 512, counted=("cpu",)))))
     assert beside.gpu.step_seconds == pytest.approx(once.gpu.step_seconds)
     assert beside.cpu.step_seconds > 2 * once.cpu.step_seconds
 
 
 def test_a_gpu_elsewhere_is_driven_by_its_own_host() -> None:
-    slow = price_point(account(SMALL), Point("s", SMALL.parts, gpu_host=hosts.XEON_X5650))
+    slow = price_point(account(SMALL), Point("s", SMALL.steps, gpu_host="i7-2600K"))
     here = price_point(account(SMALL), SMALL)
     assert slow.cpu.step_seconds == here.cpu.step_seconds
     assert slow.gpu.step_seconds > here.gpu.step_seconds
 
 
 def test_a_host_prices_as_its_data_sheet_says() -> None:
-    measured, scaled = load(hosts.I7_6700K.profile).fit("cpu", 2), host_profile(hosts.I7_6700K).fit("cpu")
-    assert scaled.threads == hosts.I7_6700K.cores
+    measured, scaled = load("amd-epyc-2-core").fit("cpu", 2), host_profile(hosts()["i7-6700K"]).fit("cpu")
+    assert scaled.threads == 4
     assert scaled.rates["flops/float32"] > 1.5 * measured.rates["flops/float32"]
     assert scaled.interval["base"] > measured.interval["base"]
 
 
 def test_what_is_not_in_the_collection_or_cannot_be_traced_is_said_and_left_out() -> None:
-    class Broken(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("no such thing")
-
-    broken = Point("broken", (Part(Broken, lambda: (torch.empty(1),), "infer"),))
+    broken = Point("broken", (Step("perceptron", ("1,3",), {"sizes": [16, 16]}),))
     said: list[str] = []
     found = list(judge([account(SMALL, broken, LARGE)], {("mine", "small"): 0.5, ("mine", "broken"): 2.0}, said.append))
     assert [j.priced.point.at for j in found] == ["small"]
     assert said[0].startswith("mine, broken: ")
-    assert "no such thing" in said[0]
+    assert "shapes cannot be multiplied" in said[0]
     assert said[1] == "mine, large: not in the collection"
 
 
 def test_the_table_marks_a_stand_in_and_the_summary_counts() -> None:
     points = (SMALL, LARGE)
-    found = list(judge([account(*points, stand_in="the CPU")], {("mine", "small"): 0.5, ("mine", "large"): 0.5}))
+    found = list(judge([account(*points, assumed="the CPU")], {("mine", "small"): 0.5, ("mine", "large"): 0.5}))
     assert row(found[0])[:3] == ("mine", "small", "i7-6700K, Tesla T4 *")
     assert len(row(found[0])) == len(COLUMNS)
     lines = list(summary(found))

@@ -6,8 +6,8 @@ import torch
 from ticking import Clock
 from torch import nn
 
-from placer.calibration.validation import isolated
-from placer.calibration.validation.isolated import isolated_seconds
+from placer.calibration.validation import cells
+from placer.calibration.validation.cells import isolated_seconds
 
 
 def test_every_op_counts_its_fastest_turn_and_a_writing_op_is_run_once() -> None:
@@ -32,7 +32,7 @@ def test_backward_and_update_are_part_of_it() -> None:
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
 
-    class Noting(isolated._EachOpHot):
+    class Noting(cells._EachOpHot):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             seen.append(str(func))
             return super().__torch_dispatch__(func, types, args, kwargs)

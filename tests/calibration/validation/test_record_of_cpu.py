@@ -11,7 +11,7 @@ from placer import load_profile
 from placer.calibration.suite import entries
 from placer.calibration.validation import record
 from placer.calibration.validation.decision_scoring import thread_decisions
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 from placer.calibration.validation.scoring import score
 
 RECORDS = Path(__file__).parents[3] / "calibration" / "records"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from placer.calibration.validation import replaying
+from placer.calibration.validation import run
 from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.replaying import replay
+from placer.calibration.validation.run import replay
 
 from .made_up import measured, profile, tiny
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_replay_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "entries", lambda _: [tiny()])
+    monkeypatch.setattr(run, "entries", lambda _: [tiny()])
     report = measured(tiny())
     gone = replace(report.cells[0], network="gone")
     replayed = replay(replace(report, cells=(*report.cells, gone)), profile(rate=1e6))

@@ -38,13 +38,7 @@ def test_report_text_in_a_pipe() -> None:
     cpu = lines[header + 1].split()
     assert cpu[:2] == ["cpu", "2"]
     assert cpu[2] == "37.9"  # |1/1.1 - 1| = 9.1 %, |1/3 - 1| = 66.7 %
-    worst = lines.index("The 4 worst predictions") + 2
-    assert lines[worst].startswith("net, batch 64, train on cpu with 2 threads")
-    assert "10.0 ms" in lines[worst]
-    assert "30.0 ms" in lines[worst]
     assert "Decisions on the device over 2 scenarios" in shown
-    bands = lines.index("cpu, by batch") + 2
-    assert [line.split()[0] for line in lines[bands : bands + 2]] == ["1", "16-127"]
     assert "net, batch 4096, train on cuda with 2 threads  OutOfMemoryError: no" in shown
     assert "gone     not installed: y" in shown
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.validation import record, replaying
+from placer.calibration.validation import record, run
 from placer.calibration.validation.run import validate
 from placer.errors import CalibrationError
 
@@ -67,7 +67,7 @@ def test_an_interrupted_run_keeps_the_networks_that_were_done(tmp_path: Path) ->
 
 def test_resuming_with_another_profile_predicts_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "record.json"
-    monkeypatch.setattr(replaying, "entries", lambda _: [tiny()])
+    monkeypatch.setattr(run, "entries", lambda _: [tiny()])
     first = measured(tiny(), output=path)
     slower = profile(rate=1e7, created="2026-02-02T00:00:00+00:00")
     again = validate([tiny()], slower, ["cpu"], rounds=3, time_limit_per_cell=0.02, output=path)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.measuring.interleaved import Measurement
+from placer.calibration.measuring.step import Measurement
 from placer.calibration.suite import Entry
-from placer.calibration.validation import measurements, predictions, run
-from placer.calibration.validation.measurements import with_measurement
+from placer.calibration.validation import cells, run
+from placer.calibration.validation.cells import with_measurement
 from placer.calibration.validation.record import Cell
 from placer.calibration.validation.run import validate
 
@@ -141,7 +141,7 @@ def test_every_visit_counts_and_their_medians_are_kept() -> None:
     for cell in report.cells:
         assert 3 <= len(cell.visits) == len(cell.usual) == len(cell.anyhow) <= 3 + run.MORE_VISITS
         # Visits that the machine was at another pace for do not count, on a machine that has several.
-        least = measurements.LEAST_SHARE * max(cell.usual)
+        least = cells.LEAST_SHARE * max(cell.usual)
         counted = [v for v, share in zip(cell.visits, cell.usual, strict=True) if share >= least]
         assert cell.measured == statistics.median(counted)
         assert cell.count >= 3 * len(counted) / 2
@@ -197,13 +197,13 @@ def test_a_cell_hardly_seen_at_the_usual_pace_is_visited_again(monkeypatch: pyte
 
 def test_a_network_can_say_where_its_batches_live(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = predictions.predict
+    real = cells.predict
 
     def noted(*args: Any, **options: Any) -> Any:
         asked.append(options["data"])
         return real(*args, **options)
 
-    monkeypatch.setattr(predictions, "predict", noted)
+    monkeypatch.setattr(cells, "predict", noted)
     for own in (None, "device", "pinned"):
         measured(tiny(modes=("infer",), batches=(1,), data=own))
     assert asked == ["host", "device", "pinned"]

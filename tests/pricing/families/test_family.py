@@ -10,7 +10,7 @@ from placer.pricing.describe import Context, amounts, describe
 from placer.pricing.families.family import FINE_GRAIN, GRAIN, padded
 from placer.pricing.families.loops import GELU_GRAIN
 from placer.pricing.work import Work
-from placer.tracing.layout import dense
+from placer.tracing import dense
 from placer.tracing.trace_data import OpCall, TensorSpec
 
 ALONE = Context(footprint_bytes=0, recording=False)

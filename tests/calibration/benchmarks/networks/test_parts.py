@@ -7,8 +7,8 @@ from random import Random
 import torch
 from torch import nn
 
+from placer.calibration.benchmarks.layers import InParts
 from placer.calibration.benchmarks.networks import propose
-from placer.calibration.benchmarks.networks.parts import InParts
 from placer.calibration.benchmarks.probe import Apply, Limit
 
 #: Some 50 ms of a small CPU: about what a default calibration allows.

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 from torch import nn
 
-from placer.calibration.benchmarks.losses import LOSSES
-from placer.calibration.benchmarks.networks import proposal, propose
+from placer.calibration.benchmarks import networks
+from placer.calibration.benchmarks.functions import LOSSES
+from placer.calibration.benchmarks.networks import propose
 from placer.calibration.benchmarks.probe import Limit
 
 #: Some 50 ms of a small CPU: about what a default calibration allows.
@@ -20,7 +21,7 @@ def test_the_larger_of_networks_that_fit_is_taken() -> None:
     """Most that are drawn are far smaller than what they may be: then only small ones would ever be measured."""
     def parameters(fitting: int) -> float:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(proposal, "FITTING", fitting)
+            patch.setattr(networks, "FITTING", fitting)
             drawn = [propose(Random(seed), LIMIT) for seed in range(40)]
         return statistics.median(sum(p.numel() for p in probe.build().parameters()) for probe in drawn)
 

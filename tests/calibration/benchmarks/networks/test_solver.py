@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from placer.calibration.benchmarks.kinds import Iterated
 from placer.calibration.benchmarks.networks import propose
-from placer.calibration.benchmarks.networks.solver import Iterated
 from placer.calibration.benchmarks.probe import Limit
 
 #: Some 50 ms of a small CPU: about what a default calibration allows.

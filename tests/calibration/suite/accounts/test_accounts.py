@@ -1,21 +1,32 @@
-"""What holds of every account, whatever its family; the collection itself is not part of the project."""
+"""What holds of every account; the collection of what they reported is not part of the project."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from placer.calibration.suite.accounts import accounts, hosts
-from placer.calibration.suite.accounts.hosts import PROFILES, Host
+from placer.calibration.measuring.step import make_optimizer
+from placer.calibration.suite.accounts import PER_CLOCK, PROFILES, Account, Host, accounts, example, hosts
+from placer.calibration.suite.accounts.networks import NETWORKS
 from placer.profile import find_gpu, load
+from placer.tracing import trace
 
 COLLECTION = Path(__file__).resolve().parents[5] / "shared" / "gpu-data" / "accounts.jsonl"
 shared = pytest.mark.skipif(not COLLECTION.is_file(), reason="no collection of accounts in ../shared")
 
-HOSTS = [value for value in vars(hosts).values() if isinstance(value, Host)]
 POINTS = [(account, point) for account in accounts() for point in account.points]
+#: Networks whose first step takes seconds for real, or that have no weights: these are traced only.
+HEAVY = {"language model", "BERT", "ResNet", "VGG", "MobileNet", "wide", "timm", "heads", "product", "sum", "draw two"}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def test_each_account_is_there_once_and_each_of_its_points() -> None:
@@ -23,51 +34,112 @@ def test_each_account_is_there_once_and_each_of_its_points() -> None:
     assert len({(account.id, point.at) for account, point in POINTS}) == len(POINTS)
 
 
-def test_every_gpu_is_in_the_catalog() -> None:
+def test_hardware_and_networks_are_known() -> None:
     for account, point in POINTS:
         assert find_gpu(point.gpu or account.gpu).float32_tflops > 0.0
-
-
-def test_a_stand_in_and_what_the_time_includes_are_told_in_words() -> None:
-    for account in accounts():
-        assert account.includes.endswith("."), account.id
-        assert not account.stand_in.endswith("."), account.id
-        assert not account.why or account.why.endswith("."), account.id
+        assert {point.cpu or account.cpu, point.gpu_host or account.cpu} <= set(hosts())
+        assert {step.network for step in point.steps} <= set(NETWORKS)
+        assert not account.assumed.endswith(".")
 
 
 def test_both_columns_count_something_on_each_point() -> None:
     for account, point in POINTS:
         for side in ("cpu", "gpu"):
-            assert any(side in part.counted and not part.on_host for part in point.parts), (account.id, point.at)
-        assert all(part.count > 0.0 for part in point.parts)
+            assert any(side in step.counted and not step.on_host for step in point.steps), (account.id, point.at)
+        assert all(step.count > 0.0 for step in point.steps)
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+@pytest.mark.parametrize("host", hosts().values(), ids=lambda host: host.name)
 def test_speeds_of_a_host_are_those_of_a_cpu(host: Host) -> None:
-    measured = load(host.profile).fit("cpu").rates
-    speeds = host.speeds(measured)
+    speeds = host.speeds(load(host.profile).fit("cpu").rates)
     assert 0.3e-6 < speeds.dispatch_seconds < 5e-6
     assert 2e10 < speeds.flops_per_second < 2e13
     assert 5e9 < speeds.bytes_per_second < 5e11
     assert host.all_core_gigahertz <= host.gigahertz
 
 
-@pytest.mark.parametrize(("profile", "per_clock"), [(hosts.AMD_AVX512, hosts.ZEN_4), (hosts.AMD_AVX2, hosts.ZEN_3)])
-def test_the_cpu_of_a_profile_is_as_fast_as_its_profile(profile: str, per_clock: float) -> None:
+@pytest.mark.parametrize("profile", ["amd-epyc-avx512-2-core", "amd-epyc-2-core"])
+def test_the_cpu_of_a_profile_is_as_fast_as_its_profile(profile: str) -> None:
     measured = load(profile).fit("cpu", 2).rates
-    itself = Host("itself", profile, 2, PROFILES[profile] / per_clock, 3.7, 32, 100.0, per_clock)
-    speeds = itself.speeds(measured)
+    clock, generation = PROFILES[profile]
+    assert generation in PER_CLOCK
+    speeds = Host("itself", profile, 2, clock, 3.7, 32, 100.0, generation).speeds(measured)
     assert speeds.dispatch_seconds == pytest.approx(measured["dispatch_seconds"])
     assert speeds.flops_per_second == pytest.approx(measured["flops/float32"], rel=0.15)
     assert speeds.bytes_per_second == pytest.approx(measured["bytes_per_second"], rel=0.25)
 
 
 @shared
-def test_every_point_is_in_the_collection_and_none_is_forgotten() -> None:
+def test_every_point_is_in_the_collection() -> None:
     told = {r["id"]: r for r in map(json.loads, COLLECTION.read_text(encoding="utf-8").splitlines())}
     for account in accounts():
         labels = {p["at"] for p in told[account.id]["points"]}
         assert {point.at for point in account.points} <= labels, account.id
-    rebuilt = {account.id for account in accounts()}
-    high = {key for key, record in told.items() if record["rebuildability"] == "high" and record["points"]}
-    assert high <= rebuilt
+
+
+@pytest.mark.parametrize("account", accounts(), ids=lambda account: account.id)
+def test_the_first_point_is_traced_and_runs(account: Account) -> None:
+    torch.manual_seed(0)
+    for step in account.points[0].steps:
+        if step.network == "timm":
+            continue
+        workload = step.part().workload
+        assert trace(workload).calls
+        if step.network in HEAVY:
+            continue
+        if workload.mode == "infer":
+            with torch.no_grad():
+                workload.target(*workload.args)
+            continue
+        (model,) = workload.modules
+        loss: Any = workload.loss
+        loss(model.train()(*workload.args)).backward()
+        make_optimizer(model, step.optimizer).step()
+        assert any(parameter.grad is not None for parameter in model.parameters())
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_an_input_is_told_by_its_shape_or_as_edges() -> None:
+    assert example("2,3:int64").dtype == torch.int64
+    edges, matrix = example("edges:10,60"), example("adjacency:10,60")
+    assert edges.shape == (2, 60)
+    assert bool((matrix[edges[0], edges[1]] == 1.0).all())
+    assert len(matrix.nonzero()) == len(set(zip(*edges.tolist(), strict=True)))
+
+
+#: Trainable parameters: torchvision's for VGG and ResNet, Keras' for MobileNet, the checkpoint's for BERT.
+PARAMETERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
+    "VGG16": ("VGG", {"repeats": [2, 2, 3, 3, 3]}, (2, 3, 224, 224), 138_357_544),
+    "VGG19": ("VGG", {"repeats": [2, 2, 4, 4, 4]}, (2, 3, 224, 224), 143_667_240),
+    "ResNet34": (
+        "ResNet", {"depths": [3, 4, 6, 3], "widths": [64, 128, 256, 512], "layer": "basic"}, (2, 3, 224, 224),
+        21_797_672,
+    ),
+    "ResNet50": (
+        "ResNet", {"depths": [3, 4, 6, 3], "widths": [256, 512, 1024, 2048], "layer": "bottleneck"}, (2, 3, 224, 224),
+        25_557_032,
+    ),
+    "MobileNet": ("MobileNet", {"version": 1}, (2, 3, 224, 224), 4_231_976),
+    "MobileNetV2": ("MobileNet", {"version": 2}, (2, 3, 224, 224), 3_504_872),
+    "LeNet": (
+        "convolutions", {"widths": [1, 6, 16], "kernel": 5, "padding": 0, "hidden": [120, 84], "size": 28},
+        (2, 1, 28, 28), 44_426,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_image_networks_have_the_published_numbers_of_parameters(name: str) -> None:
+    network, options, shape, count = PARAMETERS[name]
+    with torch.device("meta"):
+        model: Any = NETWORKS[network](**options)
+        output: Tensor = model(torch.zeros(shape))
+    assert isinstance(model, nn.Module)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert output.shape == (2, 10 if network == "convolutions" else 1000)
+
+
+def test_bert_base_has_the_parameters_of_its_checkpoint() -> None:
+    model: Any = NETWORKS["BERT"]()
+    # bert-base-uncased with its pooler, and a linear layer of two classes.
+    assert sum(parameter.numel() for parameter in model.parameters()) == 109_482_240 + 2 * 768 + 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import placer
-from placer.calibration.suite.reference import ENTRIES
-from placer.calibration.suite.reference.account import Case, Reference
+from placer.calibration.suite.reference import ENTRIES, Case, Reference
 from placer.cli.options import Range
 from placer.cli.sweep import run
 from placer.explanation import Explanation

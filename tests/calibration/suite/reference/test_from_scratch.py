@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import placer
+from placer.calibration.suite.entry import Supervised, own_loss
 from placer.calibration.suite.reference import from_scratch
 from placer.calibration.suite.reference.datasets import one_hot_digits
-from placer.calibration.suite.reference.supervised import Supervised, own_loss
 from placer.explanation import Explanation
 from placer.pricing.describe import feature_names
 from placer.profile.profile import FamilyFit, Profile

@@ -1,0 +1,369 @@
+"""What one run on a machine with an accelerator brings home, in a given time: ``make gpu``.
+
+Every part runs in a process of its own with a time of its own, the most valuable first, and writes what it finds as it
+goes. So a part that fails, hangs or breaks the device costs its own results only, and a second run goes on where the
+first one stopped. The recorder is used after the networks were timed: it makes every later launch slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import re
+import signal
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import placer
+from placer import machine, profile
+from placer.calibration import gpu_ops
+from placer.calibration.build import build
+from placer.calibration.measuring import recording
+from placer.calibration.measuring.clocks import WARM, keep_busy
+from placer.calibration.measuring.faults import HungError, cause, release, run_limited, synchronizer
+from placer.calibration.measuring.journal import Journal, KernelsLostError
+from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.probing import Target
+from placer.calibration.progress import silent
+from placer.calibration.runner import finished, measure_all
+from placer.calibration.suite import Entry, accelerator_entries, entries
+from placer.calibration.validation.cells import build_model, cell_workload, cells_of
+from placer.calibration.validation.run import validate
+from placer.errors import CalibrationError, ProfileError
+
+#: Seconds of a whole run; that starting a process, torch in it and a context takes; and after its time until a part is
+#: ended: it is in the middle of a network or a fit.
+SECONDS, STARTING, GRACE = 510.0, 5.0, 25.0
+PROFILE = "profile.json"
+#: Packages whose versions are noted.
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
+#: Shares of the calibration's time: of the device, of the CPU, and by which measuring may take longer.
+ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
+#: Times the first touch of an accelerator, then asks what torch knows of it.
+CONTEXT = """
+import json, sys, time, torch
+start = time.perf_counter()
+torch.ones(1, device=sys.argv[1])
+module = torch.get_device_module(torch.device(sys.argv[1]))
+module.synchronize()
+seconds = time.perf_counter() - start
+asked = getattr(module, "get_device_properties", None)
+print(json.dumps({"context_seconds": seconds, "properties": str(asked(sys.argv[1]) if asked else None)}))
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where to write, which device, until when (on ``perf_counter``), and names of networks to run: empty for all."""
+
+    folder: Path
+    device: str
+    deadline: float
+    only: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> float:
+        return max(self.deadline - time.perf_counter(), 0.0)
+
+    def networks(self, some: Iterable[Entry]) -> list[Entry]:
+        """Those that are wanted and can be built here, each once."""
+        wanted = {entry.name: entry for entry in some if entry.name in (self.only or [entry.name])}
+        return [entry for entry in wanted.values() if not entry.missing()]
+
+    def write(self, name: str, found: object) -> None:
+        """Put ``found`` into a file of JSON."""
+        text = json.dumps(found, indent=1, default=str) + "\n"
+        profile.replace_file(self.folder / name, text.encode())
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Lines:
+    """Results in a file, a line of JSON each, only appended to; what was asked stands under ``of``.
+
+    A question that has an answer there counts as known; one that has an error does not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = {json.dumps(line["of"], sort_keys=True) for line in read(path) if "error" not in line}
+
+    def __contains__(self, question: Mapping[str, object]) -> bool:
+        return json.dumps(question, sort_keys=True) in self._known
+
+    def add(self, question: Mapping[str, object], **found: Any) -> None:
+        """Append what was found, or the ``error``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"of": question, **found}) + "\n")
+        if "error" not in found:
+            self._known.add(json.dumps(question, sort_keys=True))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The sound lines of a file, none if there is no file; a line that was cut short is left out."""
+    found = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("of"), dict):
+            found.append(line)
+    return found
+
+
+def environment(job: Job) -> None:
+    """The machine, its software, and what a first context takes: ``environment.json``, ``nvidia-smi.txt``."""
+    versions = {found.metadata["Name"]: found.version for found in importlib.metadata.distributions()}
+    facts = {
+        "placer": placer.__version__, "python": platform.python_version(), "fingerprint": machine.fingerprint(),
+        "packages": {name: versions.get(name, "not installed") for name in PACKAGES},
+        "torch": {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
+    }  # fmt: skip
+    job.write("environment.json", facts)
+    try:  # a device or a driver that hangs costs these numbers, not the run
+        known = json.loads(run_limited([sys.executable, "-c", CONTEXT, job.device], seconds=max(job.left, 1.0)))
+        job.write("environment.json", {**facts, "device": {job.device: known}})
+        listed = run_limited(["nvidia-smi", "-q"], seconds=10.0)
+        profile.replace_file(job.folder / "nvidia-smi.txt", listed.encode())
+    except (CalibrationError, OSError) as error:
+        job.say(f"not known of the device: {error}")
+
+
+def calibrating(job: Job) -> None:
+    """A calibration, its raw observations kept: ``profile.json``, ``profile.journal``."""
+    path, facts = job.folder / PROFILE, machine.fingerprint()
+    if finished(path, facts, (job.device,)):
+        return
+    # The CPU needs less: profiles that are shipped know most of it.
+    threads, measuring = torch.get_num_threads(), ON_DEVICE + ON_CPU
+    targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
+    journal = Journal(path.with_suffix(".journal"), facts)
+    end = time.perf_counter() + (measuring + SLACK) * job.left
+    measure_all(targets, measuring * job.left, journal, silent(), time.perf_counter, deadline=end)
+    profile.save(build(journal, facts, interrupted=False, unaided=False), path)
+
+
+def cells_on_device(job: Job) -> None:
+    """Networks on the device, predicted and measured: ``measurements.json``."""
+    measure_cells(job, [*entries("reference"), *entries("quick"), *entries("full")], job.device)
+
+
+def cells_on_cpu(job: Job) -> None:
+    """Some of them on the CPU."""
+    measure_cells(job, [*entries("reference"), *entries("quick")], "cpu")
+
+
+def cells_in_bfloat16(job: Job) -> None:
+    """Networks in bfloat16, each beside the same in float32."""
+    measure_cells(job, accelerator_entries(), job.device)
+
+
+def measure_cells(job: Job, some: Iterable[Entry], device: str) -> None:
+    """Predict and measure these networks until the time is used; what the record has is kept."""
+    try:
+        known = profile.load(job.folder / PROFILE)
+    except ProfileError as error:  # the record is predicted anew when it is replayed
+        job.say(f"not calibrated ({error}): predictions are of another machine")
+        known = profile.load(profile.shipped()[0])
+    validate(
+        job.networks(some), known, (device,), progress=job.say, output=job.folder / "measurements.json", rounds=3,
+        time_limit_per_cell=0.2, deadline=job.deadline, isolated=False,
+    )  # fmt: skip
+
+
+def recorded_steps(job: Job) -> None:
+    """The ops of one step of each network, with their kernels: ``steps.jsonl``."""
+    lines = Lines(job.folder / "steps.jsonl")
+    for entry in job.networks([*entries("reference"), *entries("quick"), *entries("full"), *accelerator_entries()]):
+        if not job.left:
+            break
+        cells = cells_of(entry, [(job.device, torch.get_num_threads())])
+        cell = max(cells, key=lambda c: (c.mode == "train", c.batch))
+        question = {"network": entry.name, "batch": cell.batch, "mode": cell.mode, "device": job.device}
+        if question in lines:
+            continue
+        try:
+            model = build_model(entry).to(job.device)
+            optimizer = make_optimizer(model, entry.optimizer) if cell.mode == "train" else None
+            step = Step(cell_workload(entry, model, cell, entry.data or "host"), job.device, optimizer)
+            lines.add(question, **recorded_step(job.device, step))
+        except Exception as error:  # noqa: BLE001  one network that fails must not cost the others
+            lines.add(question, error=cause(error))
+        release(job.device)
+
+
+def recorded_step(device: str, step: Step) -> dict[str, Any]:
+    """The ops of one step, enough to replay it without the device; raises KernelsLostError where some are missing."""
+    step.prepare()
+    for _ in range(2):
+        step()
+    if torch.device(device).type == "cuda":
+        keep_busy(device, WARM, time.perf_counter)
+    timed = recording.Stopwatch(step, synchronizer(device), time.perf_counter, None).seconds
+    run = min((run for run, _ in reversed(recording.record(timed, 2, accelerated=True))), key=lambda run: run.lost)
+    if run.lost:
+        raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
+    ops = [
+        [event.name, event.kernels, round(event.device_seconds * 1e6, 3), round((event.end - event.start) * 1e6, 3)]
+        for event in run.events
+    ]
+    return {
+        "seconds": run.seconds, "kernels_shown": recording.kind_shown() == torch.device(device).type,
+        "launches": run.launches, "lost": 0, "fields": ["op", "kernels", "device_us", "host_us"], "ops": ops,
+    }  # fmt: skip
+
+
+def single_ops(job: Job) -> None:
+    """Ops of real sizes, alone and queued, and their kernels: ``single_ops.jsonl``."""
+    collect(job, "single_ops.jsonl", gpu_ops.timed_ops)
+    collect(job, "single_ops.jsonl", gpu_ops.recorded_ops)
+
+
+def op_database(job: Job) -> None:
+    """The kernels of the ops of torch's own tests: ``op_database.jsonl``."""
+    try:
+        import expecttest  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
+    except ImportError:
+        job.say("skipped: torch's op database needs the package expecttest")
+        return
+    collect(job, "op_database.jsonl", gpu_ops.database_ops)
+
+
+def collect(job: Job, name: str, work: Callable[[str, gpu_ops.Known], gpu_ops.Results]) -> None:
+    """Write what ``work`` finds until the time is used."""
+    lines = Lines(job.folder / name)
+    for question, found in work(job.device, lines.__contains__):
+        lines.add(question, **found)
+        if not job.left:
+            break
+
+
+def choose_cost(job: Job) -> None:
+    """What a first and a repeated ``choose`` cost: ``choose_cost.json``."""
+    found: dict[str, dict[str, float]] = {}
+    known = profile.load(job.folder / PROFILE)
+    for entry in job.networks(entries("quick")):
+        model, example, seconds = entry.build(), entry.example(entry.batches[0]), []
+        for _ in range(4):
+            start = time.perf_counter()
+            placer.choose(model, example=example, mode="train", profile=known, move=False)
+            seconds.append(time.perf_counter() - start)
+        found[entry.name] = {"first_seconds": seconds[0], "repeated_seconds": statistics.median(seconds[1:])}
+        job.write("choose_cost.json", found)
+        if not job.left:
+            break
+
+
+def failures(job: Job) -> None:
+    """Probes that could not be measured, by device, family and error: ``failures.json``."""
+    journal = Journal((job.folder / PROFILE).with_suffix(".journal"), machine.fingerprint(), existing=True)
+    failed = Counter((f.device, f.family, f.reason) for f in journal.failures).most_common()
+    measured = Counter((o.device, o.family) for o in journal.observations).most_common()
+    job.write("failures.json", {
+        "failed": [{"device": d, "family": f, "error": error, "count": n} for (d, f, error), n in failed],
+        "measured": [{"device": d, "family": f, "count": n} for (d, f), n in measured], "unusable": journal.broken,
+    })  # fmt: skip
+
+
+def recorder_truth(job: Job) -> None:
+    """Kernels that each session of torch's recorder loses: ``recorder.jsonl``."""
+    collect(job, "recorder.jsonl", gpu_ops.sessions)
+
+
+#: The most valuable first, and the share of the time of each.
+PARTS: dict[Callable[[Job], None], float] = {
+    environment: 20.0, calibrating: 165.0, cells_on_device: 80.0, cells_on_cpu: 25.0, cells_in_bfloat16: 25.0,
+    recorded_steps: 30.0, single_ops: 70.0, op_database: 45.0, choose_cost: 10.0, failures: 5.0, recorder_truth: 10.0,
+}  # fmt: skip
+
+
+def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) -> bool:
+    """Run them in order; what one did not use of its time is shared among those that come.
+
+    Returns whether each ended in order; ``run.jsonl`` says how each ended.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    log, good, coming = Lines(job.folder / "run.jsonl"), True, list(parts)
+    while coming:
+        whole = sum(parts[part] for part in coming)
+        seconds = (job.left - STARTING * len(coming)) * parts[coming[0]] / whole
+        part = coming.pop(0)
+        job.say(f"--- {part.__name__}, {seconds:.0f} s: {part.__doc__}")
+        begun = time.perf_counter()
+        error = run_part(part.__name__, job, seconds) if seconds > 0 else "no time was left"
+        took = time.perf_counter() - begun
+        if error is None:
+            log.add({"part": part.__name__}, seconds=took)
+        else:
+            job.say(f"{part.__name__} did not end in order: {error}")
+            log.add({"part": part.__name__}, error=f"after {took:.0f} s: {error}")
+            good = False
+    return good
+
+
+def run_part(name: str, job: Job, seconds: float) -> str | None:
+    """Run one part in a process of its own; None where it ended in order, else what went wrong."""
+    command = [
+        sys.executable, "-W", "default", "-m", "placer.calibration.gpu_run", "--part", name, "--folder",
+        str(job.folder), "--device", job.device, "--seconds", f"{seconds:.2f}",
+        *(text for network in job.only for text in ("--only", network)),
+    ]  # fmt: skip
+    limit = min(STARTING + seconds + GRACE, job.left)
+    try:
+        run_limited(command, seconds=limit, log=job.folder / f"{name}.log")
+    except HungError:
+        return f"it was ended after {limit:.0f} s"
+    except CalibrationError as error:
+        return str(error)
+    return None
+
+
+def folder_name(device: str) -> str:
+    """The name of a machine's folder: its accelerator and its number of cores."""
+    name = next(str(a.get("name", device)) for a in machine.fingerprint()["accelerators"] if a["device"] == device)
+    return f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{machine.usable_cores()}-core"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns 0 where every part ended in order and in time, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m placer.calibration.gpu_run", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("calibration/records"), help="where records are kept")
+    parser.add_argument("--device", help="an accelerator; the first one without this")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for everything")
+    parser.add_argument("--only", action="append", default=[], metavar="NETWORK", help="run these networks only")
+    parser.add_argument("--part", choices=[part.__name__ for part in PARTS], help="this one alone, in this process")
+    options = parser.parse_args(arguments)
+    end, only = time.perf_counter() + options.seconds, tuple(options.only)
+    if options.part:
+        work = next(part for part in PARTS if part.__name__ == options.part)
+        work(Job(options.folder, options.device, end, only))
+        return 0
+    found = machine.accelerators()
+    device = options.device or next(iter(found), "")
+    if device not in found:
+        there = f"there is no {device} here: there is {', '.join(found)}"
+        print(there if found else "torch sees no accelerator here", file=sys.stderr)
+        return 1
+    # Left as after an error, so that the running part is ended too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    job = Job(options.folder.absolute() / folder_name(device), device, end, only)
+    good = run_parts(job)
+    print(job.folder)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

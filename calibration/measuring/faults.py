@@ -1,0 +1,180 @@
+"""Survives what goes wrong: ends what hangs, tells a device that no longer works, and keeps two calibrations apart."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import torch
+from filelock import FileLock, Timeout
+
+from placer.errors import CalibrationError, first_line
+from placer.placement import synchronize
+
+#: Seconds that a killed process may take to end.
+KILLED = 5.0
+
+
+class HungError(CalibrationError):
+    """Something did not come back in time and was ended."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raise HungError in the body after ``seconds`` of real time, and again every ``seconds`` until it leaves.
+
+    Works in the main thread of POSIX systems and is no limit elsewhere. Another alarm that is set already is put off,
+    and put back with the time it has left; one that is due earlier is left alone. Native code that never returns to the
+    interpreter is not interrupted: only ending the process does that.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    theirs, interval = signal.getitimer(signal.ITIMER_REAL)
+    if 0.0 < theirs <= seconds:
+        yield
+        return
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise HungError(f"{what} did not come back within {seconds:g} s")
+
+    handler = signal.signal(signal.SIGALRM, over)
+    started = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if theirs > 0.0:
+            signal.setitimer(signal.ITIMER_REAL, max(theirs - (time.monotonic() - started), 1e-3), interval)
+
+
+def run_limited(command: Sequence[str], *, seconds: float, log: Path | None = None) -> str:
+    """Standard output of a command. After ``seconds`` of real time, it and its children are killed.
+
+    ``log``: where all that it says is kept. Raises HungError where it takes longer, and CalibrationError (with the last
+    line it wrote) where it fails.
+    """
+    # Files, not pipes: a grandchild that lives on would keep a pipe open, and its reader waiting.
+    with (
+        tempfile.TemporaryFile() if log is None else log.open("w+b") as output,
+        tempfile.TemporaryFile() if log is None else contextlib.nullcontext(output) as errors,
+    ):
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise HungError(f"{command[0]} did not come back within {seconds:g} s") from None
+        finally:
+            _kill_group(process)
+        output.seek(0)
+        errors.seek(0)
+        if code != 0:
+            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no message"]
+            raise CalibrationError(f"{command[0]} ended with code {code}: {lines[-1]}")
+        return output.read().decode(errors="replace")
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and everything in its process group; what has ended already is no error."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # what hangs in a driver does not end even then
+        process.wait(KILLED)
+
+
+#: What torch raises where a device cannot run an op, or cannot be used at all: no kernels for its generation, a driver
+#: too old, a device that is busy or full, a dtype it has not (a TypeError on Apple's). ``torch.AcceleratorError`` and
+#: ``torch.OutOfMemoryError`` are RuntimeErrors.
+DEVICE_ERRORS = (RuntimeError, TypeError, ValueError, MemoryError, torch.cuda.DeferredCudaCallError)
+#: Real seconds that a tiny op may take on a device that works.
+LIMIT = 20.0
+#: Characters of a cause that are kept.
+_LENGTH = 200
+
+
+class BrokenDeviceError(CalibrationError):
+    """The device runs nothing any more in this process."""
+
+
+def synchronizer(device: str) -> Callable[[], None] | None:
+    """A function that waits for the device's queue; None on the CPU, which has none."""
+    return None if device == "cpu" else partial(synchronize, device)
+
+
+def check(device: str) -> None:
+    """Run one tiny op and wait for it; raises BrokenDeviceError where that fails.
+
+    After an illegal access or a failed assertion on a CUDA device, its context answers every later call with an error.
+    """
+    try:
+        with time_limit(LIMIT, f"a tiny op on {device}"):
+            torch.ones(1, device=device).neg_()
+            synchronize(device)
+    except (*DEVICE_ERRORS, CalibrationError) as error:
+        raise BrokenDeviceError(cause(error)) from error
+
+
+def cause(error: BaseException) -> str:
+    """An error's class and its first line, as one printable line of limited length."""
+    text = first_line(error)
+    if not isinstance(error, CalibrationError):  # placer's own say enough
+        text = f"{type(error).__name__}: {text}"
+    return "".join(c if c.isprintable() else " " for c in text)[:_LENGTH].rstrip()
+
+
+def release(device: str) -> None:
+    """Give back what was held: modules and graphs are reference cycles, and allocators keep free memory."""
+    gc.collect()
+    if device != "cpu":
+        with contextlib.suppress(RuntimeError, AttributeError):
+            torch.get_device_module(torch.device(device)).empty_cache()
+
+
+@contextlib.contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """Hold the lock beside ``target``. The system releases it when its holder ends, however that happens.
+
+    Raises CalibrationError where another process holds it, where the place cannot be written, and where the lock is a
+    symbolic link: in a folder that others may write to, it could lead anywhere.
+    """
+    path = target.with_suffix(".lock")
+    if path.is_symlink():
+        raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it and run placer calibrate again")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise CalibrationError(
+            f"another calibration is writing {target}: wait until it is done, or give another file with --output"
+        ) from None
+    except OSError as error:
+        raise CalibrationError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "give another file (placer calibrate --output FILE) or folder (PLACER_HOME)"
+        ) from error
+    try:
+        yield
+    finally:
+        # The file is removed while the lock is held. A process that opened it just before gets a lock that no third one
+        # sees: at worst, two calibrations disturb each other.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()

@@ -1,0 +1,330 @@
+"""Measures what a data sheet says of a device: peak arithmetic, bandwidth, dispatch, launch, waits, copies, pages.
+
+These rates anchor the physical floor under every op, and a person can compare them with the machine's specification.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placer import machine
+from placer.calibration.measuring.clocks import WARM, keep_busy
+from placer.calibration.measuring.faults import synchronizer
+from placer.calibration.measuring.timing import Clock, RateTimer
+
+#: On an accelerator no tensor made here takes more than this share of its free memory.
+MEMORY_SHARE = 1 / 16
+#: A matrix product of this many seconds hides the launch: a larger one runs at the same rate.
+LONG_PRODUCT = 5e-3
+#: What a device raises for a dtype that it lacks: a TypeError for float64 on Apple's. ``NotImplementedError`` is a
+#: RuntimeError.
+REFUSED = (RuntimeError, TypeError)
+
+
+def flops_per_second(device: str, dtype: torch.dtype, timer: RateTimer, *, tf32: bool = False) -> float | None:
+    """Peak FLOP/s of square matrix products; None for a dtype that the device refuses.
+
+    float32 is multiplied as such on an accelerator, whatever this process is set to, or (``tf32``) in TF32.
+    """
+    best = None
+    for n in (256, 512, 1024) if device == "cpu" else (1024, 4096, 8192):
+        try:
+            a = torch.randn(n, n, device=device).to(dtype)
+            b = torch.randn(n, n, device=device).to(dtype)
+            with contextlib.nullcontext() if device == "cpu" else products_in_tf32(tf32):
+                seconds = timer(lambda a=a, b=b: torch.mm(a, b), 0.3, best=True)  # type: ignore[misc]
+        except REFUSED:  # not implemented for this dtype here, or out of memory
+            break
+        rate = 2.0 * n**3 / seconds
+        if best is not None and rate < best / 4:
+            break
+        best = max(rate, best or 0.0)
+        if seconds > (0.05 if device == "cpu" else LONG_PRODUCT):  # the rate of a slow dtype is known well enough
+            break
+    return best
+
+
+@contextlib.contextmanager
+def products_in_tf32(on: bool) -> Iterator[None]:
+    """Let CUDA multiply float32 matrices in TF32 (``on``) or not, until the context is left.
+
+    torch 2.9 and later have a switch for CUDA's products alone. It is used where there is one: torch refuses to answer
+    the older switches where they contradict it.
+    """
+    products = torch.backends.cuda.matmul
+    newer = hasattr(products, "fp32_precision")
+    name, value = ("fp32_precision", "tf32" if on else "ieee") if newer else ("allow_tf32", on)
+    before = getattr(products, name)
+    setattr(products, name, value)
+    try:
+        yield
+    finally:
+        setattr(products, name, before)
+
+
+def bytes_per_second(device: str, timer: RateTimer) -> float:
+    """Bandwidth of a copy far larger than any cache, counting bytes read and written (as STREAM does)."""
+    elements = 16 << 20 if device == "cpu" else most_elements(device, 128 << 20)
+    source = torch.ones(elements, device=device)
+    target = torch.ones(elements, device=device)
+    return 2.0 * source.nbytes / timer(lambda: target.copy_(source))
+
+
+def most_elements(device: str, wanted: int) -> int:
+    """``wanted`` float32 elements, or as many as an accelerator has room for."""
+    return min(wanted, max(int(machine.memory(device)[0] * MEMORY_SHARE / 4), 1024))
+
+
+#: Ops of one matrix whose kernels have not run before they are timed.
+FIRST_CALLS: tuple[Callable[[torch.Tensor], object], ...] = (
+    torch.exp, torch.sigmoid, torch.sum, torch.argmax, partial(torch.softmax, dim=1), partial(torch.cumsum, dim=1),
+    partial(torch.clamp, min=0.0), partial(torch.sort, dim=1),
+)  # fmt: skip
+
+#: Libraries that are loaded when an op first needs them, by the name of their rate (``first_use/...``), and such an op:
+#: cuDNN, cuBLASLt, cuFFT and cuSOLVER on CUDA devices.
+LIBRARIES: dict[str, Callable[[str], object]] = {
+    "convolution": lambda device: _convolved(device, 8),
+    "product": lambda device: torch.addmm(torch.ones(8, device=device), *[torch.ones(8, 8, device=device)] * 2),
+    "fourier": lambda device: torch.fft.rfft(torch.ones(8, 8, device=device)),
+    "linear_algebra": lambda device: torch.linalg.solve(torch.eye(8, device=device), torch.ones(8, 8, device=device)),
+}
+#: Channels of convolutions of other shapes: for each a library looks for the fastest kernel when it comes first.
+OTHER_CHANNELS = (16, 24, 48)
+
+
+def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dict[str, float]:
+    """``memory_bytes``, and where this call was the process's first use ``context_seconds`` and ``first_call_seconds``.
+
+    Creates the context if there is none: on most devices asking for the memory needs one. A new context loads its
+    library of matrix products, which most networks need, and each kernel when it runs first. ``first_use/<library>`` is
+    what loading another one takes (see ``LIBRARIES``), ``first_use/shape`` what a convolution of a new shape does. A
+    library whose op the device refuses has no rate.
+    """
+    new = not machine.has_context(device)
+
+    def seconds(fn: Callable[[], object]) -> float:
+        start = clock()
+        fn()
+        synchronize()
+        return clock() - start
+
+    def product() -> None:
+        square = torch.ones(8, 8, device=device)
+        torch.mm(square, square)
+
+    took = seconds(product)
+    rates = {"memory_bytes": float(machine.memory(device)[1])}
+    if not new:
+        return rates
+    square = torch.ones(8, 8, device=device)
+
+    def longer(fn: Callable[[], object]) -> float:
+        return seconds(fn) - seconds(fn)
+
+    calls = [longer(partial(op, square)) for op in FIRST_CALLS]
+    rates |= {"context_seconds": took, "first_call_seconds": max(sum(calls) / len(calls), 0.0)}
+    for name, op in LIBRARIES.items():
+        try:
+            rates[f"first_use/{name}"] = max(longer(partial(op, device)), 0.0)
+        except REFUSED:
+            continue
+    if "first_use/convolution" in rates:
+        shapes = [longer(partial(_convolved, device, channels)) for channels in OTHER_CHANNELS]
+        rates["first_use/shape"] = max(statistics.median(shapes), 0.0)
+    return rates
+
+
+def _convolved(device: str, channels: int) -> Tensor:
+    return F.conv2d(
+        torch.ones(2, channels, 16, 16, device=device), torch.ones(channels, channels, 3, 3, device=device), padding=1
+    )
+
+
+#: Launches in a row: enough to tell a kernel from the jitter of a wait, far fewer than any queue holds.
+BURST = 64
+#: The products that keep the device busy while a burst is issued last this many times as long as issuing takes.
+COVER = 4.0
+#: Rows of their square matrices: the first size tried, and the largest.
+_FIRST, _MOST = 256, 4096
+#: Share of the cover that one product takes at the least, so that few launches make it.
+_LEAST_PART = 1 / 8
+_LEAST_ROUNDS, _MOST_ROUNDS = 7, 200
+#: Seconds between the starts of two kernels that no device goes below. Less is a disturbed measurement.
+_LEAST_KERNEL = 1e-7
+
+
+def measure_queue(
+    device: str, synchronize: Callable[[], None], *, seconds: float, clock: Clock = time.perf_counter
+) -> dict[str, float]:
+    """The rates of a queue (seconds), measured within about ``seconds``.
+
+    ``issue_seconds``: the host's time per launch. ``launch_seconds``: from there until a kernel starts on an idle
+    device. ``dispatch_seconds``: the device's time for a kernel that does next to nothing, until the next one starts.
+    ``sync_seconds``: waiting for a device that is idle.
+    """
+    share = seconds / 5
+    (idle,) = _medians([lambda: None], synchronize, True, share, clock)
+    tiny = torch.ones(8, device=device)
+    issue, single, kernel = queued(tiny.neg_, device, synchronize, seconds=4 * share, clock=clock)
+    return {
+        "issue_seconds": issue,
+        "launch_seconds": max(single - issue - kernel - idle, 0.0),
+        "dispatch_seconds": kernel,
+        "sync_seconds": idle,
+    }
+
+
+class Queued(NamedTuple):
+    """Seconds of a kernel: its launch, until it is done on an idle device, and behind others in the queue."""
+
+    issue: float
+    single: float
+    kernel: float
+
+
+def queued(
+    launch: Callable[[], object], device: str, synchronize: Callable[[], None], *, seconds: float,
+    clock: Clock = time.perf_counter,
+) -> Queued:  # fmt: skip
+    """Time the kernel that ``launch`` launches, within about ``seconds``."""
+    share = seconds / 4
+
+    def burst() -> None:
+        for _ in range(BURST):
+            launch()
+
+    def median(fn: Callable[[], object], wait: bool = True) -> float:
+        return _medians([fn], synchronize, wait, share, clock)[0]
+
+    issue = median(burst, wait=False) / BURST
+    single = median(launch)
+    cover = _cover(device, COVER * BURST * issue, single, median)
+
+    def covered() -> None:
+        cover()
+        burst()
+
+    # Behind long kernels they wait in the queue and run back to back, however slowly they are issued. Both are
+    # timed in turns: the clock of a device rises while it works.
+    with_burst, without = _medians([covered, cover], synchronize, True, 2.0 * share, clock)
+    kernel = (with_burst - without) / BURST
+    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
+        kernel = max(issue, _LEAST_KERNEL)
+    return Queued(issue, single, kernel)
+
+
+def _medians(
+    functions: Sequence[Callable[[], object]], synchronize: Callable[[], None], wait: bool, seconds: float, clock: Clock
+) -> list[float]:
+    """Median seconds of each function on an idle device, until it is issued or (``wait``) until it is done.
+
+    They are run in turns for ``seconds`` in all.
+    """
+    times: list[list[float]] = [[] for _ in functions]
+    for fn in functions:
+        fn()
+    deadline = clock() + seconds
+    while len(times[0]) < _LEAST_ROUNDS or (len(times[0]) < _MOST_ROUNDS and clock() < deadline):
+        for fn, own in zip(functions, times, strict=True):
+            synchronize()
+            start = clock()
+            fn()
+            if wait:
+                synchronize()
+            own.append(clock() - start)
+    synchronize()
+    return [statistics.median(own) for own in times]
+
+
+def _cover(
+    device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]
+) -> Callable[[], None]:
+    """Issues a few matrix products that keep the device busy for ``wanted`` seconds."""
+    rows = _FIRST
+    while True:
+        square = torch.ones(rows, rows, device=device)
+        product = torch.empty_like(square)
+        multiply = partial(torch.mm, square, square, out=product)
+        took = max(median(multiply) - single, 0.0)
+        if took >= _LEAST_PART * wanted or rows >= _MOST:
+            break
+        rows *= 2
+    count = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
+
+    def cover() -> None:
+        for _ in range(count):
+            multiply()
+
+    return cover
+
+
+#: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
+    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
+
+    On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
+    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``).
+    """
+    synchronize = synchronizer(device)
+    timer = RateTimer(synchronize, seconds, clock)
+    rates = {} if synchronize is None else first_use(device, synchronize, clock)
+    if synchronize is not None and clock is time.perf_counter:
+        keep_busy(device, WARM, clock)
+    for dtype in DTYPES:
+        rate = flops_per_second(device, dtype, timer)
+        if rate is not None:
+            rates[f"flops/{str(dtype).removeprefix('torch.')}"] = rate
+    if synchronize is not None:
+        tf32 = flops_per_second(device, torch.float32, timer, tf32=True)
+        if tf32 is not None:
+            rates["flops/tf32"] = tf32
+    rates["bytes_per_second"] = bytes_per_second(device, timer)
+    if synchronize is not None:
+        rates.update(measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock))
+        rates.update(_copy_rates(device, timer))
+    if synchronize is None:
+        tiny = torch.ones(8)
+        out = torch.empty_like(tiny)
+        rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
+    return rates
+
+
+def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
+    """What a copy costs: ``copy/{h2d,d2h}/{pageable,pinned}/`` seconds_per_tensor and bytes_per_second.
+
+    Copies run as placer issues them: from pinned memory to the device without waiting, all others until they are done.
+    """
+    rates: dict[str, float] = {}
+    small, large = 64, most_elements(device, 16 << 20)
+    for memory in ("pageable", "pinned"):
+        for direction in ("h2d", "d2h"):
+            seconds = {}
+            for elements in (small, large):
+                host = torch.ones(elements)
+                if memory == "pinned":
+                    try:
+                        host = host.pin_memory()
+                    except RuntimeError:  # no pinned memory on this accelerator
+                        return rates
+                card = torch.ones(elements, device=device)
+                source, target = (host, card) if direction == "h2d" else (card, host)
+                waits = memory == "pageable" or direction == "d2h"
+                seconds[elements] = timer(lambda s=source, t=target, w=waits: t.copy_(s, non_blocking=not w), 0.5)  # type: ignore[misc]
+            prefix = f"copy/{direction}/{memory}"
+            rates[f"{prefix}/seconds_per_tensor"] = seconds[small]
+            rates[f"{prefix}/bytes_per_second"] = 4.0 * (large - small) / max(seconds[large] - seconds[small], 1e-9)
+    return rates

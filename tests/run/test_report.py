@@ -1,0 +1,160 @@
+"""What a run ends with: prices, a table and a sentence for each model."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+from torch import nn
+
+from placer import machine
+from placer.profile.profile import Profile
+from placer.run import Question, Session
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+def main(steps):
+    torch.manual_seed(0)
+    model = Net(16)
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(steps):
+        loss = nn.functional.mse_loss(model(torch.randn(32, 84)), torch.randn(32, 3))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"loss {loss.item():.6f}")
+
+main(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def train() -> Callable[..., nn.Module]:
+    def run(width: int = 16, rows: int = 32, steps: int = 3) -> nn.Module:
+        model = nn.Sequential(nn.Linear(84, width), nn.ReLU(), nn.Linear(width, 3))
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(steps):
+            model(torch.randn(rows, 84)).sum().backward()
+            optimizer.step()
+        return model
+
+    return run
+
+
+def told(question: Question, run: Callable[[], object]) -> str:
+    session = Session(question)
+    session.watch()
+    try:
+        run()
+    finally:
+        session.stop()
+    return session.report()
+
+
+def test_a_report_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(Question())
+    session.failure = "\x1b[2J"
+    session._at_exit()
+    assert capsys.readouterr().err == "\nplacer: nothing was watched: \ufffd[2J\n"
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_script_is_told_at_its_end(
+    python: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.setattr(sys, "argv", ["train.py", "40"])
+    runpy.run_path(str(tmp_path / "train.py"))
+    done = python("-m", "placer", "run", "--profile", "intel-xeon-avx512-2-core", "--what-if", "T4", "train.py", "40")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == capsys.readouterr().out  # the same loss: nothing was drawn, nothing was changed
+    assert re.search(r"^ *model +steps +ran on +measured +cpu.* +.*T4", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"^ *Net +40 +cpu +[\d.]+ [mµ]s", done.stderr, re.MULTILINE), done.stderr
+    assert "32×84 float32, training, adam" in done.stderr
+    assert re.search(r"^- Net: (about the same on )?cpu", done.stderr, re.MULTILINE)
+
+
+def test_the_explanation_is_added_where_it_is_asked_for(
+    handmade_profile: Profile, train: Callable[..., nn.Module]
+) -> None:
+    short, long = (told(Question(handmade_profile, explain=explain), train) for explain in (False, True))
+    assert "What a step is made of" not in short
+    assert "What a step is made of" in long
+
+
+def test_the_line_that_would_help_is_named(
+    handmade_profile: Profile, train: Callable[..., nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = one_line(told(Question(handmade_profile), lambda: train(2048, 512)))
+    assert re.search(r"- Sequential: cpu finishes first: \S+ ms for these 3 steps, .*once\) on cuda; >99% sure", text)
+    assert re.search(r"from \d+ steps on, the other way round", text)
+    assert "one line" not in text  # it ran there
+
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
+
+    def longer() -> None:
+        model = train(2048, 512)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for _ in range(2000):
+            optimizer.step()
+
+    text = one_line(told(Question(handmade_profile), longer))
+    assert re.search(r"cuda finishes first: \S+ s .*for these 2,003 steps, \S+ s on cpu; >99% sure", text)
+    assert "one line: placement = placer.choose(model, (512, 84)), and placement.batches(loader) for the loader" in text
+
+
+def test_time_that_goes_elsewhere_is_told(handmade_profile: Profile, train: Callable[..., nn.Module]) -> None:
+    def slow_loader(model: nn.Module, args: object) -> None:
+        time.sleep(0.05)
+
+    handle = nn.modules.module.register_module_forward_pre_hook(slow_loader)
+    try:
+        text = one_line(told(Question(handmade_profile), lambda: train(steps=4)))
+    finally:
+        handle.remove()
+    told_of = r"- Sequential: the loop takes [\d.]+ m?s a step, the model \S+ µs: the rest is outside of it"
+    assert re.search(told_of, text)
+
+
+def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> None:
+    class Reads(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * float(x.sum())
+
+    kept = Reads(4, 2)
+    text = told(Question(handmade_profile), lambda: kept(torch.randn(3, 4)))
+    assert "training, adam" in text  # it lives: a copy runs
+    gone = told(Question(handmade_profile), lambda: Reads(4, 2)(torch.randn(3, 4)))
+    assert "- Reads: not priced: " in gone
+    assert "meta device" in gone
+
+
+def test_without_a_model_there_is_one_line() -> None:
+    assert "no model ran" in told(Question(), lambda: nn.Softmax(dim=-1)(torch.randn(2, 3)))
+
+
+def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:
+    assert "- Sequential: not priced: " in told(Question("no such machine"), train)
