@@ -17,17 +17,18 @@ from placer.calibration.build import enough
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch, Load
 from placer.calibration.measuring.journal import Journal, StepObservation
-from placer.calibration.measuring.rates import measure_rates, recount_fresh_pages
+from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner
 from placer.calibration.progress import Progress
 from placer.decision import running_with
-from placer.machine import malloc
 
 #: Time that another number of threads than the process has is worth, in times of what that one gets.
 OTHER_THREADS = 0.3
+#: Bytes of a block that glibc maps, just below the largest that its heap will take.
+_LARGE_BLOCK = (32 << 20) - (64 << 10)
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
@@ -119,7 +120,8 @@ def measure(
     if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
     """
     with running_with(target.threads):
-        malloc.settle()  # else probes of all sizes do it in time, and the same op costs more before than after
+        # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
+        torch.empty(_LARGE_BLOCK, dtype=torch.uint8)
         shown.start(f"measuring {target.label}", seconds, done=journal.seconds.get(target.key, 0.0))
         if recorder is None:
             recorder = start(target, seconds, journal, shown, clock)
@@ -134,10 +136,6 @@ def measure(
             kernels=recorder or UNSEEN, clocks=clocks,
         )  # fmt: skip
         Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
-        if target.device == "cpu":
-            begun = clock()
-            rates = recount_fresh_pages(journal.rates[target.key], seconds=seconds * RATES_SHARE, clock=clock)
-            journal.add_rates(*target.key, rates, clock() - begun)
 
 
 def _planner(target: Target, seconds: float, journal: Journal, drawn: int) -> Planner:

@@ -148,8 +148,6 @@ def _details(fit: DeviceFit) -> Iterator[Row]:
         yield "first use", f"{format_seconds(rates['context_seconds'])} in all, {format_seconds(first)} for each new op"
     if "memory_bytes" in rates:
         yield "memory size", format_bytes(rates["memory_bytes"])
-    if rates.get("fresh_seconds_per_byte"):
-        yield "fresh memory", f"{_giga(1.0 / rates['fresh_seconds_per_byte'])}B/s, taken from the system"
     if USUAL_READING in rates:
         yield "speed probe", f"{format_seconds(rates[USUAL_READING])}, the usual reading"
     taken = sum(family.measured for family in fit.families.values())

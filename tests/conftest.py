@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from placer import machine, profile
-from placer.machine import LAST_THRESHOLD, HeapState, malloc, speed
-from placer.pricing import estimate, speeds
-from placer.pricing.other_cpu import CpuSpeeds
+from placer.machine import speed
+from placer.pricing import estimate
+from placer.pricing.estimate import CpuSpeeds
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
@@ -31,23 +31,16 @@ from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 def _measured_once() -> Iterator[None]:
     """An estimate measures this CPU for half a second where its data folder is new, as it is in every test."""
     measured = cache(lambda threads: speed.measure_speeds())
+    own_cpu_speeds = estimate.cpu_speeds
 
     def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
         with pytest.MonkeyPatch.context() as patch:
             if machine.measure_speeds is speed.measure_speeds:  # no test has one of its own
                 patch.setattr(machine, "measure_speeds", lambda: measured(threads))
-            return speeds.cpu_speeds(facts, nearest, threads)
+            return own_cpu_speeds(facts, nearest, threads)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "cpu_speeds", cpu_speeds)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _heap() -> Iterator[None]:
-    """Prices are those of a process that has run for long: which tests have run before does not count."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(malloc, "state", lambda: HeapState(LAST_THRESHOLD, free=0))
         yield
 
 

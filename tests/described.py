@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from placer.pricing.describe import describe, feature_names
-from placer.pricing.step_context import Context
+from placer.pricing.describe import Context, describe, feature_names
 from placer.pricing.work import Work
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from placer.profile.files import replace_file
+from placer.profile.store import replace_file
 
 #: Everything the os module offers to change a file or a folder.
 OPERATIONS = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "link", "symlink", "unlink", "remove",

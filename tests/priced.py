@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placer.pricing.describe import feature_names
-from placer.pricing.op_labels import op_label
-from placer.pricing.residual_inputs import inputs_of
+from placer.pricing.describe import feature_names, inputs_of, op_label
 from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit, FamilyFit
 from placer.tracing.trace_data import OpCall, TensorSpec

@@ -23,8 +23,8 @@ from placer import decision as deciding
 from placer.calibration.validation import record
 from placer.calibration.validation.scoring import score
 from placer.cli import main
+from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.pricing.families import FAMILIES
-from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.profile.profile import Profile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -38,8 +38,7 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import RecorderCost, StepTiming, observe
 from placer.calibration.measuring.timing import Clock, run_for
 from placer.errors import PlacerError, TimerError, is_out_of_memory
-from placer.machine import malloc
-from placer.pricing import describe_step, fault_seconds
+from placer.pricing import describe_step
 from placer.tracing import Trace, trace_here
 from placer.workload import Workload
 
@@ -120,7 +119,6 @@ class Bench:
         return observe(
             traced, timing, device=self.device, threads=self.threads, family=probe.family, name=probe.name,
             recorder=self.recorder if self.timer == RECORDER else RecorderCost(0.0, 0.0),
-            fresh_seconds=fault_seconds(traced, malloc.state(), self.rates) if self.device == "cpu" else {},
             per_launch=self.kernels.per_launch,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from placer.calibration.measuring.journal import OpObservation, StepObservation
@@ -159,21 +159,18 @@ class StepTiming:
         return recorder.per_step + events + launches
 
 
-#: Least share of what was timed that is no page fault, however much page faults are estimated to cost.
+#: Least share of what was timed that is the op's own, however much launches are estimated to take.
 LEAST_OWN = 0.25
 
 
 def observe(
     trace: Trace, timing: StepTiming, *, device: str, threads: int, family: str, name: str, recorder: RecorderCost,
-    fresh_seconds: Mapping[int, float] | None = None, per_launch: float = 0.0,
+    per_launch: float = 0.0,
 ) -> StepObservation:  # fmt: skip
     """Group a step's timings by what a price depends on, without what ``recorder`` added.
 
-    ``fresh_seconds``: what calls of the trace spent on fresh pages, by number. It is no part of an op: pricing adds it
-    where the user's process gets fresh pages too. ``per_launch``: seconds that a launch takes longer in this process
-    than in the user's.
+    ``per_launch``: seconds that a launch takes longer in this process than in the user's.
     """
-    fresh = fresh_seconds or {}
     groups: dict[Work, list[tuple[float, float, float]]] = {}
     missing: Counter[Work] = Counter()
     found = {id(op.call): op for op in timing.ops}
@@ -182,7 +179,7 @@ def observe(
         recorder = timing.recording(recorder)
     on_host: list[float] = []
     incomplete: set[str] = set()
-    for position, (call, work) in enumerate(zip(trace.calls, describe_step(trace), strict=True)):
+    for call, work in zip(trace.calls, describe_step(trace), strict=True):
         op = found.get(id(call))
         if op is None:
             missing[work] += 1
@@ -192,15 +189,12 @@ def observe(
         host = scale * op.corrected(recorder)
         host = max(host - per_launch * op.kernels, LEAST_OWN * host)
         on_host.append(host)
-        own = max(host - fresh.get(position, 0.0), LEAST_OWN * host)
-        groups.setdefault(work, []).append((own if device == "cpu" else op.device_seconds, own, op.kernels))
+        groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host, op.kernels))
     ops = [_observed(work, times, len(times)) for work, times in groups.items()]
     ops += [_observed(work, (), count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
-        seconds=max(
-            timing.lengthened * _without_launches(timing, per_launch) - sum(fresh.values()), LEAST_OWN * timing.seconds
-        ),
+        seconds=max(timing.lengthened * _without_launches(timing, per_launch), LEAST_OWN * timing.seconds),
         counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
         gaps=_gaps(trace, timing, on_host, incomplete),
     )  # fmt: skip

@@ -18,7 +18,6 @@ from placer import machine
 from placer import profile as profiles
 from placer.decision.decision import Decision
 from placer.errors import ProfileError
-from placer.machine import HeapState
 from placer.nest import tensors
 from placer.placement import anchor, only_device
 from placer.pricing import Residence
@@ -45,7 +44,6 @@ class Candidate:
 
     ``here``: it is of this machine. ``threads`` is the number of CPU threads it is priced with, which stands for
     ``process_threads`` of this process (None: for itself). ``tried`` are other numbers that the CPU may be set to.
-    ``heap`` is the state of the heap of the process there (None: of this one).
     """
 
     name: str
@@ -55,7 +53,6 @@ class Candidate:
     here: bool = False
     process_threads: int | None = None
     tried: tuple[int, ...] = ()
-    heap: HeapState | None = None
 
 
 @dataclass(frozen=True)

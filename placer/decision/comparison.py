@@ -184,7 +184,7 @@ def price(part: TracedPart, candidate: Candidate, where: Residence | None = None
     """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
     found = predict(
         part.trace, candidate.profile, devices=(candidate.device,), threads=threads or candidate.threads,
-        data=part.workload.data, steps=part.workload.steps, heap=candidate.heap,
+        data=part.workload.data, steps=part.workload.steps,
         residence=where if candidate.here else Residence(here=False), loading=part.workload.loading,
     )[candidate.device]  # fmt: skip
     # Priced at the nearest calibrated number of threads, but this is the one it would run with.

@@ -35,14 +35,11 @@ from placer.decision import (
 from placer.errors import PlacerError, ProfileError
 from placer.fleets.data import LIMITS, FleetData, FleetRow, needed_memory
 from placer.fleets.machine import Machine, machine_named
-from placer.machine import LAST_THRESHOLD, HeapState
 from placer.pricing import Cost
 from placer.profile import Profile
 from placer.units import format_ratio
 from placer.workload import Job, Workload, check_choice
 
-#: The heap of a process that has run for a while, whatever this one did before.
-_HEAP = HeapState(LAST_THRESHOLD, 0)
 _Name = TypeVar("_Name", bound=Hashable)
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
 
@@ -146,7 +143,7 @@ class Traced(deciding.Traced):
         return found
 
     def _on(self, device: str, profile: Profile) -> Cost:
-        candidate = Candidate(device, device, profile, profiles.default_threads(profile), heap=_HEAP)
+        candidate = Candidate(device, device, profile, profiles.default_threads(profile))
         parts = [
             PricedPart(part.name, part.count, {device: price(part, candidate)}, {}, part.model) for part in self.parts
         ]

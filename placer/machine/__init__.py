@@ -3,59 +3,37 @@
 Nothing here but ``memory`` creates a device context to look (seconds, and hundreds of MB on the card).
 """
 
-from placer.machine import malloc
 from placer.machine.cpu import cpu_instructions, cpu_model, cpu_version, machine_id, usable_cores
-from placer.machine.device_memory import allocated_memory, known_free_memory, memory, reserved_memory
 from placer.machine.devices import (
     accelerators,
+    allocated_memory,
     available_devices,
     current_device,
     has_context,
+    known_free_memory,
+    memory,
     normal_device,
+    reserved_memory,
     split_device,
+    unsupported,
     utilization,
 )
-from placer.machine.driver import describe_driver
-from placer.machine.identity import describe_accelerators, fingerprint, matmul_precision, tf32
-from placer.machine.kinds import same_kind, unsupported
-from placer.machine.malloc import FIRST_THRESHOLD, LAST_THRESHOLD, HeapState
+from placer.machine.identity import (
+    describe_accelerators,
+    differences,
+    fingerprint,
+    matmul_precision,
+    same_kind,
+    tf32,
+)
 from placer.machine.nvml import clocks as gpu_clocks
-from placer.machine.nvml import order_is_known
+from placer.machine.nvml import describe_driver, order_is_known
 from placer.machine.speed import MeasuredSpeeds, measure_speeds, small_network
-from placer.machine.staleness import differences
 
 __all__ = [
-    "FIRST_THRESHOLD",
-    "LAST_THRESHOLD",
-    "HeapState",
-    "MeasuredSpeeds",
-    "accelerators",
-    "allocated_memory",
-    "available_devices",
-    "cpu_instructions",
-    "cpu_model",
-    "cpu_version",
-    "current_device",
-    "describe_accelerators",
-    "describe_driver",
-    "differences",
-    "fingerprint",
-    "gpu_clocks",
-    "has_context",
-    "known_free_memory",
-    "machine_id",
-    "malloc",
-    "matmul_precision",
-    "measure_speeds",
-    "memory",
-    "normal_device",
-    "order_is_known",
-    "reserved_memory",
-    "same_kind",
-    "small_network",
-    "split_device",
-    "tf32",
-    "unsupported",
-    "usable_cores",
-    "utilization",
-]
+    "MeasuredSpeeds", "accelerators", "allocated_memory", "available_devices", "cpu_instructions", "cpu_model",
+    "cpu_version", "current_device", "describe_accelerators", "describe_driver", "differences", "fingerprint",
+    "gpu_clocks", "has_context", "known_free_memory", "machine_id", "matmul_precision", "measure_speeds", "memory",
+    "normal_device", "order_is_known", "reserved_memory", "same_kind", "small_network", "split_device", "tf32",
+    "unsupported", "usable_cores", "utilization",
+]  # fmt: skip

@@ -1,13 +1,13 @@
-"""What step times depend on: the hardware and the settings of torch, as plain JSON values."""
+"""What step times depend on: the hardware and the settings of torch, as plain JSON values, and what changed of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.machine import nvml
 from placer.machine.cpu import cpu_instructions, cpu_model, cpu_version, usable_cores
-from placer.machine.device_memory import host_memory
-from placer.machine.devices import accelerators, split_device
+from placer.machine.devices import accelerators, host_memory, split_device
 
 
 def fingerprint() -> dict[str, Any]:
@@ -72,3 +72,83 @@ def _tf32(current: object, legacy: object) -> bool:
     """Torch has two ways to say TF32 and refuses to answer the old one once the new one was used."""
     precision = getattr(current, "fp32_precision", None)
     return precision == "tf32" if precision is not None else bool(getattr(legacy, "allow_tf32", False))
+
+#: Kernels and containers report a slightly different total after an update; speed does not depend on it.
+MEMORY_TOLERANCE = 0.05
+
+
+def close(old: object, new: object) -> bool:
+    """Whether two sizes of memory are of one kind of device; one that is not known (0) is of any."""
+    if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
+        return old == new
+    return not old or not new or abs(old - new) <= MEMORY_TOLERANCE * max(abs(old), abs(new))
+
+
+def same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two accelerators, as a fingerprint describes them, are twins: of one name, with as much memory."""
+    return bool(a.get("name") == b.get("name")) and close(a.get("memory_bytes"), b.get("memory_bytes"))
+
+#: Fingerprint fields compared by plain equality, with the words a reader knows.
+_PLAIN = {
+    "cpu": "CPU",
+    "cpu_version": "CPU version",
+    "cpu_instructions": "CPU instructions",
+    "cores": "usable cores",
+    "torch": "torch",
+}
+#: Fields not every profile has: older ones do not tell CPUs of one name apart.
+_OPTIONAL = ("cpu_version", "cpu_instructions")
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_threads: Sequence[int]) -> tuple[str, ...]:
+    """One ``"field: old -> new"`` for every field that makes the old numbers wrong.
+
+    Three differences are not staleness: a number of CPU threads within the range that was calibrated, an accelerator
+    that is not visible any more (the numbers of the devices left still hold), and a twin of one that was there.
+    """
+    found = [
+        f"{label}: {_show(then.get(field))} -> {_show(now.get(field))}"
+        for field, label in _PLAIN.items()
+        if then.get(field) != now.get(field) and not (field in _OPTIONAL and (field not in then or field not in now))
+    ]
+    old_memory, new_memory = then.get("memory_bytes"), now.get("memory_bytes")
+    if not close(old_memory, new_memory):
+        found.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
+    old_threads, new_threads = then.get("threads"), now.get("threads")
+    if old_threads != new_threads and not _within(new_threads, calibrated_threads):
+        found.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
+    return (*found, *_accelerator_differences(_by_device(then), _by_device(now)))
+
+
+def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    for device, facts in now.items():
+        alike = (old for old in then.values() if same_kind(old, facts))
+        old = next(alike, then.get(device))
+        if old is None:
+            found.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
+            continue
+        found += [
+            f"{label} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
+            for field, label in (("name", "name"), ("driver", "driver"))
+            if old.get(field) != facts.get(field)
+        ]
+        if not close(old.get("memory_bytes"), facts.get("memory_bytes")):
+            found.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
+    return found
+
+
+def _by_device(fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {facts["device"]: facts for facts in fingerprint.get("accelerators", ())}
+
+
+def _within(threads: object, calibrated: Sequence[int]) -> bool:
+    return isinstance(threads, int) and bool(calibrated) and min(calibrated) <= threads <= max(calibrated)
+
+
+def _gib(value: object) -> str:
+    return f"{value / 2**30:.1f} GiB" if isinstance(value, (int, float)) else _show(value)
+
+
+def _show(value: object) -> str:
+    return "unknown" if value is None else str(value)

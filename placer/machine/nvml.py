@@ -214,3 +214,31 @@ def _uuid(index: int) -> str | None:
         return None
     found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return None if found is None else str(found)
+
+
+def describe_driver() -> dict[str, Any]:
+    """``driver``, ``cuda`` (the newest version it runs) and ``gpus``, or ``error``: why nobody answers.
+
+    ``gpus`` holds ``name``, ``memory_bytes`` (0: unknown) and ``compute_capability`` ("": unknown) of every GPU of the
+    machine in order of the bus, those that CUDA_VISIBLE_DEVICES hides among them. Creates no device context.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return {"error": "the package nvidia-ml-py is not installed"}
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return {"error": str(error)}
+    known = answered(pynvml, None, {**DRIVER, "count": lambda library, _: library.nvmlDeviceGetCount()})
+    return {
+        "driver": known.get("driver", ""),
+        "cuda": ".".join(map(str, known.get("cuda", ()))),
+        "gpus": [_gpu(pynvml, index) for index in range(known.get("count", 0))],
+    }
+
+
+def _gpu(library: Any, index: int) -> dict[str, Any]:
+    found = answered(library, None, {"handle": lambda library, _: library.nvmlDeviceGetHandleByIndex(index)})
+    known = answered(library, found["handle"], FACTS) if found else {}
+    return {"name": "", "memory_bytes": 0, "compute_capability": "", **known}

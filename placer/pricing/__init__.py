@@ -8,159 +8,84 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from placer.pricing import parameter_updates, timeline
-from placer.pricing.bounds import COMPUTE_PARTS, compute_parts
-from placer.pricing.clocks import QUEUE_DEPTH, Clocks, ScheduleItem
+from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
-from placer.pricing.describe import PLACE, amounts, describe, describe_step, feature_names
+from placer.pricing.describe import (
+    CONTEXT_SIZES,
+    PLACE,
+    VARIANT,
+    Context,
+    describe,
+    describe_step,
+    feature_names,
+    fitted_features,
+    foreign_family,
+    inputs_of,
+    on_accelerator,
+    op_label,
+)
 from placer.pricing.device_memory import Residence
-from placer.pricing.estimate import estimated_profile, nearest_profile
-from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.estimate import (
+    COPIED,
+    CpuSpeeds,
+    beside,
+    estimated_profile,
+    named_profile,
+    nearest_profile,
+    on_other_cpu,
+    small_step_seconds,
+)
+from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
+    COMPUTE_PARTS,
     LOOPS_BY_FLOOR,
     PUBLISHED,
+    compute_parts,
     floor_amounts,
     floor_parts,
     peak,
-    roofline_parts,
     roofline_seconds,
 )
-from placer.pricing.framework import (
-    BACKWARD,
-    FORWARD,
-    LEARNT,
-    UPDATE,
-    framework_counts,
-    framework_seconds,
-)
+from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
 from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.host_time import (
+from placer.pricing.predict import Z90, doubt, predict
+from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
+from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,
     KERNELS,
+    QUEUE_DEPTH,
+    Clocks,
+    ScheduleItem,
+    Span,
     host_seconds,
     issued_as,
     kernels_of,
     pause_seconds,
     waits_for_device,
 )
-from placer.pricing.named_profile import named_profile
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import VARIANT, op_label
-from placer.pricing.other_cpu import COPIED, CpuSpeeds, on_other_cpu
-from placer.pricing.page_faults import fault_seconds
-from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import (
-    NOT_PREDICTED,
-    SOURCES,
-    Bound,
-    Cost,
-    Prediction,
-    PricedTrace,
-    Provenance,
-    backed,
-    weakest,
-)
-from placer.pricing.residual_inputs import fitted_features, foreign_family, inputs_of
-from placer.pricing.speeds import beside, small_step_seconds
-from placer.pricing.step_context import CONTEXT_SIZES, Context
-from placer.pricing.timeline import Span
 from placer.pricing.work import Work
 
 if TYPE_CHECKING:
     from placer.pricing.gpu.catalog_profile import gpu_profile
     from placer.pricing.gpu.device_model import device_model
 
-__all__ = [
-    # What a step takes.
-    "Cost",
-    "Prediction",
-    "PricedTrace",
-    "NOT_PREDICTED",
-    "Provenance",
-    "Bound",
-    "COMPUTE_PARTS",
-    "compute_parts",
-    "backed",
-    "SOURCES",
-    "weakest",
-    "predict",
-    "Residence",
-    "doubt",
-    "Z90",
-    "timeline",
-    "Span",
-    "Clocks",
-    "ScheduleItem",
-    "QUEUE_DEPTH",
-    # What an op is: its family, amounts and features.
-    "Work",
-    "FAMILIES",
-    "describe",
-    "describe_step",
-    "Context",
-    "amounts",
-    "PER_CORE",
-    "PLACE",
-    "on_accelerator",
-    "feature_names",
-    "CONTEXT_SIZES",
-    "parameter_updates",
-    # What an op takes: its floor, the residual over it, page faults, and the host's time to issue it.
-    "CostModel",
-    "roofline_seconds",
-    "roofline_parts",
-    "peak",
-    "floor_amounts",
-    "floor_parts",
-    "ARITHMETIC_BY_FLOOR",
-    "LOOPS_BY_FLOOR",
-    "PUBLISHED",
-    "op_label",
-    "VARIANT",
-    "inputs_of",
-    "fitted_features",
-    "foreign_family",
-    "covariance",
-    "distances",
-    "with_weights",
-    "fault_seconds",
-    "host_seconds",
-    "issued_as",
-    "HOST",
-    "HOST_UPDATE",
-    "KERNELS",
-    "kernels_of",
-    "pause_seconds",
-    "waits_for_device",
-    # What a GPU of the catalog takes, and its profile.
-    "gpu",
-    "device_model",
-    "gpu_profile",
-    "named_profile",
-    # What is known of a machine that was not calibrated.
-    "CpuSpeeds",
-    "COPIED",
-    "on_other_cpu",
-    "nearest_profile",
-    "beside",
-    "small_step_seconds",
-    "estimated_profile",
-    # What the framework takes between the ops.
-    "framework_counts",
-    "framework_seconds",
-    "LEARNT",
-    "FORWARD",
-    "BACKWARD",
-    "UPDATE",
-]
-
 #: Module of each name that is loaded on first use.
-_HOMES = {
-    "device_model": "device_model",
-    "gpu_profile": "catalog_profile",
-}
+_HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
+
+__all__ = [
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Clocks", "Context", "Cost",
+    "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
+    "NOT_PREDICTED", "PER_CORE", "PLACE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "QUEUE_DEPTH",
+    "Residence", "SOURCES", "ScheduleItem", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
+    "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
+    "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
+    "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as",
+    "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "op_label",
+    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds", "timeline",
+    "waits_for_device", "weakest", "with_weights",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

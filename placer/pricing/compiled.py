@@ -1,52 +1,57 @@
-"""A priced step -> the same step run by ``torch.compile``: fused kernels, little Python, or one CUDA graph.
+"""A priced step -> the same step run by ``torch.compile``: less memory traffic, another layout, little Python.
 
-What compiling takes away follows from how the compiler works: memory traffic between fused ops (see ``fusion``), their
-launches, the Python and the dispatch between ops, and autograd's nodes. Products, convolutions and attention stay calls
-of the same libraries. The update, and a loss outside the model, stay eager. What compiled code costs the host is in
-``compiled_host``.
+The compiler runs ops that compute each result from a few elements, and reductions, in one kernel with what makes their
+operands, unless a library's product or convolution stands between them. Such a kernel reads what comes from outside
+once, and writes what others read (Ansel et al., "PyTorch 2", ASPLOS 2024). Products, convolutions and attention stay
+calls of the same libraries; convolutions of images are laid out channels last. The update, and a loss outside the
+model, stay eager. What is left of Python and the dispatcher was measured on one CPU (docs/compiled.md).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.compiled_host import compilation_seconds, host_counts, loading_seconds
+from placer.pricing.describe import known_labels, launches
 from placer.pricing.families import FAMILIES
-from placer.pricing.floors import floor_amounts, peak, roofline_parts
-from placer.pricing.fusion import Place, places_in_kernels
-from placer.pricing.on_accelerator import launches
-from placer.pricing.op_labels import known_labels
+from placer.pricing.floors import floor_amounts, roofline_parts
+from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.work import Work
 from placer.profile import DeviceFit, find_gpu
-from placer.tracing import Trace
+from placer.tracing import OpCall, Trace
 
 if TYPE_CHECKING:
     from placer.pricing.cost_model import CostModel
 
+#: Families whose ops the compiler writes kernels for. All others stay calls of a library.
+FUSABLE = frozenset(("elementwise", "reduction", "softmax", "normalization", "random", "pooling", "indexing"))
 #: Kinds of devices on which compiled steps were measured, here or by others; of GPUs, NVIDIA's.
 MEASURED_ON = ("cpu", "cuda")
 #: Architectures before compute capability 7.0, the least that the compiler's Triton takes.
 _TOO_OLD = frozenset(("kepler", "maxwell", "pascal"))
-#: Modes that replay a CUDA graph: the host launches all kernels at once.
-GRAPHS = ("reduce-overhead", "max-autotune")
+#: Modes that replay a CUDA graph: the host launches all kernels at once, in so many seconds.
+GRAPHS, _GRAPH_LAUNCH = ("reduce-overhead", "max-autotune"), 10e-6
 #: Standard deviation of log(seconds) that compiling adds to a step: the spread of predicted over published speed-ups
-#: of the networks that were looked at (RTX 4090), and over measured ones (one CPU); see docs/compiled.md.
-DOUBT = {"cuda": 0.15, "cpu": 0.2}
-#: The same for training and CUDA graphs on a GPU, of which nobody published both steps: a guess, twice the larger one.
-_NOT_COMPARED = 0.4
-#: Seconds to launch a CUDA graph: what a launch takes at the most in traces (``gpu.host``).
-_GRAPH_LAUNCH = 10e-6
-#: Seconds that inductor's C++ takes longer for an element than ATen, which has a vector library for it (one CPU, see
-#: docs/compiled.md): a random number, and a hyperbolic tangent. Other functions take the same in both.
-_SLOWER = {"random": 4.4e-9, "aten::tanh": 1.0e-9}
-#: FLOPs at the peak rate whose time an op of one instruction takes for an element in a fused kernel: there is no
-#: multiply-add, one of two units serves, and half of the instructions load, store or count (one CPU, docs/compiled.md).
-_SIMPLE = 8.0
-#: Families whose layout the compiler chooses (``torch._inductor.config.layout_optimization``).
-_CONVOLUTIONS = ("convolution", "convolution_backward")
+#: (RTX 4090) and over measured ones (one CPU). Nobody published both steps of training or of CUDA graphs on a GPU.
+DOUBT, _NOT_COMPARED = {"cuda": 0.15, "cpu": 0.2}, 0.4
+#: Amounts of an op's floor that stand for starting it.
+_AT_START = frozenset(("evicted", "first", "reuse_distance", "core_shared"))
+#: Seconds of a Python function (``framework``'s ``python_call``) on the measured CPU: another host takes what was
+#: measured there in proportion, within ``_FARTHEST``.
+REFERENCE_CALL, _FARTHEST = 0.37e-6, 3.0
+#: Seconds of compiling there: of loading the compiler, of any graph, for each op, and for each kernel.
+_LOADING, _PER_GRAPH, _PER_OP, _PER_KERNEL = 6.0, 0.5, 0.005, 0.3
+
+
+@dataclass(frozen=True)
+class Place:
+    """A call in a compiled step: its kernel (None: not the compiler's) and the share of its traffic that is left."""
+
+    kernel: int | None = None
+    traffic: float = 1.0
 
 
 def not_priced(trace: Trace, device: str, gpu: str = "") -> str | None:
@@ -76,77 +81,136 @@ def not_priced(trace: Trace, device: str, gpu: str = "") -> str | None:
 
 def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     """``priced``, an eager step, as its compiled form; as it is where that is not priced, which a note says."""
-    trace, device = priced.trace, priced.device.partition(":")[0]
+    trace, fit, works = priced.trace, model.fit, priced.works
     if trace.compiled is None or not trace.calls:
         return priced
-    why = not_priced(trace, priced.device, model.fit.gpu)
+    name = fit.gpu or priced.device
+    why = not_priced(trace, priced.device, fit.gpu)
     if why is not None:
-        note = f"on {model.fit.gpu or priced.device}, the compiled step is priced as an eager one: {why}"
+        note = f"on {name}, the compiled step is priced as an eager one: {why}"
         return replace(priced, trace=replace(trace, notes=(*trace.notes, note)))
-    fit, works = model.fit, priced.works
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in trace.calls]
     places = places_in_kernels(trace, works, regions)
-    laid_out = _laid_out(priced, model, regions)
-    seconds = [
-        _left(work, call.op, eager, place, fit) if place.kernel >= 0 else
-        0.0 if region and work.family == "view" else other
-        for work, call, eager, other, place, region in zip(
-            works, trace.calls, priced.seconds, laid_out, places, regions, strict=True
-        )
-    ]  # fmt: skip
-    host = [
-        0.0 if region and (work.family == "view" or not (place.first or place.kernel < 0)) else issue
-        for work, issue, place, region in zip(works, priced.host_seconds, places, regions, strict=True)
-    ]
-    graph = device == "cuda" and trace.compiled in GRAPHS
-    if graph:
-        host = _one_launch(host, regions)
-        seconds[0] += 2.0 * trace.batch_bytes / fit.rates["bytes_per_second"]  # the graph reads from memory of its own
-    note = _note(priced, places, fit.gpu or priced.device, graph=graph)
+    eager = _channels_last(priced, model, regions)
+    graph = fit.device != "cpu" and trace.compiled in GRAPHS
+    seconds, host = [], []
+    begun: set[int | str] = set()
+    for work, region, place, own, issue in zip(works, regions, places, eager, priced.host_seconds, strict=True):
+        first = place.kernel is not None and place.kernel not in begun
+        if place.kernel is not None:
+            start, arithmetic, traffic = parts_of(work, own, fit)
+            own = (start if first else 0.0) + arithmetic + traffic * place.traffic
+            issue = issue if first else 0.0
+            begun.add(place.kernel)
+        elif region and work.family == "view":
+            own = issue = 0.0
+        if region and graph:
+            issue = 0.0 if region in begun else _GRAPH_LAUNCH
+            begun.add(region)
+        seconds.append(own)
+        host.append(issue)
+    if graph:  # it reads from memory of its own
+        seconds[0] += 2.0 * trace.batch_bytes / fit.rates["bytes_per_second"]
+    kernels = len({place.kernel for place in places if place.kernel is not None})
+    fused = sum(place.kernel is not None for place in places)
+    ops = sum(work.family not in ("view", "optimizer") for work in works)
+    note = f"on {name}, priced as compiled ({trace.compiled}): {fused} of {ops} ops in {kernels} kernel"
+    note += ("" if kernels == 1 else "s") + (", launched as a CUDA graph" if graph else "")
+    if fit.device != "cpu":
+        note += "; that compiling these takes as long as on a CPU is a guess"
+    compared = fit.device == "cpu" or not (graph or trace.mode == "train")
+    python = _python_speed(fit.framework)
+    traced = sum(1 for work, region in zip(works, regions, strict=True) if region and work.family != "view")
+    loaded = "torch._inductor.compile_fx" in sys.modules
     return replace(
         priced,
         trace=replace(trace, notes=(*trace.notes, note)),
         seconds=tuple(seconds),
         host_seconds=tuple(host),
-        counts=host_counts(trace, priced.seconds if device == "cpu" else host, works, places, regions, fit.framework),
+        counts=host_counts(trace, priced.seconds if fit.device == "cpu" else host, works, places, regions, python),
         compilation=Compilation(
-            loading_seconds(fit.framework), compilation_seconds(places, works, regions, fit.framework),
-            _doubt(trace, device, graph=graph),
+            loading=0.0 if loaded else python * _LOADING,
+            seconds=python * (len(set(filter(None, regions))) * _PER_GRAPH + traced * _PER_OP + kernels * _PER_KERNEL),
+            doubt=DOUBT["cpu" if fit.device == "cpu" else "cuda"] if compared else _NOT_COMPARED,
         ),
-    )  # fmt: skip
+    )
 
 
-def _doubt(trace: Trace, device: str, *, graph: bool) -> float:
-    """Standard deviation of log(seconds) that compiling adds."""
-    return _NOT_COMPARED if device == "cuda" and (graph or trace.mode == "train") else DOUBT[device]
+def places_in_kernels(trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> list[Place]:
+    """The place of every call of a step. ``regions`` name the graph that each call is compiled in; "" is eager."""
+    kernels, makers = _kernels(trace, works, regions)
+    outside: set[int] = set(trace.output_values)  # values that are read elsewhere than in the kernel that makes them
+    used: set[int] = set()
+    for work, kernel, (reads, _) in zip(works, kernels, trace.dataflow, strict=True):
+        if work.family != "view":
+            used.update(reads)
+            outside.update(value for value in reads if value in makers and kernels[makers[value]] != kernel)
+    read: set[tuple[int, int]] = set()
+    places = []
+    for call, kernel, (reads, writes) in zip(trace.calls, kernels, trace.dataflow, strict=True):
+        if kernel is None or len(reads) != len(call.inputs) or len(writes) != len(call.outputs):
+            places.append(Place(kernel))
+            continue
+        total = left = 0
+        for value, spec in zip(reads, call.inputs, strict=True):
+            total += spec.stored_bytes
+            made_inside = value in makers and kernels[makers[value]] == kernel
+            if not made_inside and (kernel, value) not in read:
+                left += spec.stored_bytes
+                read.add((kernel, value))
+        for value, spec in zip(writes, call.outputs, strict=True):
+            total += spec.stored_bytes
+            left += spec.stored_bytes if value in outside or value not in used else 0
+        places.append(Place(kernel, left / total if total else 0.0))
+    return places
 
 
-def _note(priced: PricedTrace, places: Sequence[Place], name: str, *, graph: bool) -> str:
-    fused, kernels = sum(place.kernel >= 0 for place in places), sum(place.first for place in places)
-    ops = sum(work.family not in ("view", "optimizer") for work in priced.works)
-    mode, end = priced.trace.compiled, "" if kernels == 1 else "s"
-    note = f"on {name}, priced as compiled ({mode}): {fused} of {ops} ops in {kernels} kernel{end}"
-    if graph:
-        note += ", launched as a CUDA graph"
-    return note if priced.device == "cpu" else f"{note}; that compiling these takes as long as on a CPU is a guess"
+def _kernels(
+    trace: Trace, works: Sequence[Work], regions: Sequence[str]
+) -> tuple[list[int | None], dict[int, int]]:
+    """(The number of every call's kernel, None of what the compiler writes none for; the call that makes each value).
+
+    A kernel is what hangs together at one depth: the number of steps before a call that no kernel can join.
+    """
+    kernels: list[int | None] = []
+    depths: list[int] = []
+    makers: dict[int, int] = {}
+    for number, (work, (reads, writes)) in enumerate(zip(works, trace.dataflow, strict=True)):
+        sources = {makers[value] for value in reads if value in makers}
+        hosts = {n for n in sources if _joins(number, n, trace, works, regions)}
+        depth = max((depths[n] + (n not in hosts) for n in sources), default=0)
+        joined = {kernels[n] for n in hosts if depths[n] == depth}
+        depths.append(depth)
+        kernels.append(number if regions[number] and work.family in FUSABLE else None)
+        if joined:
+            kernels = [number if kernel in joined else kernel for kernel in kernels]
+        if work.family != "view":
+            makers.update(dict.fromkeys(writes, number))
+    return kernels, makers
 
 
-def _left(work: Work, op: str, eager: float, place: Place, fit: DeviceFit) -> float:
-    """Seconds that a call takes inside a kernel of the compiler: its arithmetic, what is left of its traffic, and for
-    the kernel's first call the start of the kernel."""
-    start, arithmetic, traffic = parts_of(work, eager, fit)
-    slower = 0.0
-    if fit.device == "cpu":
-        slower = work.sizes[0] * _SLOWER.get(work.family if work.family == "random" else op, 0.0)
-    evaluated = (arithmetic + slower) * (2.0 if place.again else 1.0)
-    return (start if place.first else 0.0) + evaluated + traffic * place.traffic
+def _joins(number: int, maker: int, trace: Trace, works: Sequence[Work], regions: Sequence[str]) -> bool:
+    """Whether a call can run in the kernel that makes its operand.
+
+    A window reads what another kernel has written; so does a larger op, unless its operand is elementwise.
+    """
+    if not regions[number] or regions[number] != regions[maker] or works[number].family == "pooling":
+        return False
+    if works[number].family not in FUSABLE or works[maker].family not in FUSABLE:
+        return False
+    return works[maker].family == "elementwise" or _elements(trace.calls[number]) <= _elements(trace.calls[maker])
+
+
+def _elements(call: OpCall) -> int:
+    """Elements that a kernel walks over for a call."""
+    return max((t.numel for t in (*call.outputs, *call.inputs)), default=0)
 
 
 def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
     """(start, arithmetic, memory traffic): the parts of an op's seconds.
 
-    On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the parts are those of its floor.
-    That cannot tell the arithmetic of an op of one instruction from its traffic: both grow with its elements.
+    On an accelerator an op that the compiler can fuse is bound by memory. On the CPU the parts are those of its floor;
+    of an op of one instruction for each element, all but the start is traffic.
     """
     if fit.device != "cpu":
         start = min(launches(work) * fit.rates["dispatch_seconds"], seconds)
@@ -161,7 +225,7 @@ def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, 
         return 0.0, 0.0, seconds
     start, arithmetic = seconds * start / total, seconds * arithmetic / total
     if work.family == "elementwise" and not FAMILIES[work.family].evaluates(work):
-        arithmetic = min(_SIMPLE * work.flops / peak(work, fit.rates), seconds - start)
+        arithmetic = 0.0
     return start, arithmetic, seconds - start - arithmetic
 
 
@@ -180,38 +244,63 @@ def _floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) ->
     return start, arithmetic, traffic
 
 
-#: Amounts of an op's floor that stand for starting it.
-_AT_START = frozenset(("evicted", "first", "reuse_distance", "core_shared"))
-
-
-def _laid_out(priced: PricedTrace, model: CostModel, regions: Sequence[str]) -> Sequence[float]:
+def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]) -> Sequence[float]:
     """The seconds of all calls where convolutions of images are laid out channels last.
 
     The compiler changes the layout where it expects to gain: of every network on a CPU; on a GPU not of one that trains
     with grouped convolutions (``torch._inductor.graph.GraphLowering.decide_layout_opt``).
     """
-    works = priced.works
-    which = [
-        number for number, (work, region) in enumerate(zip(works, regions, strict=True))
-        if region and work.family in _CONVOLUTIONS and not any(work.flags[:4])
-    ]  # fmt: skip
-    grouped = any(works[number].sizes[3] > 1.0 for number in which)
-    if not which or (priced.device != "cpu" and priced.trace.mode == "train" and grouped):
+    before: dict[int, Work] = {}
+    grouped = False
+    for number, (work, region) in enumerate(zip(priced.works, regions, strict=True)):
+        if not region or work.family not in ("convolution", "convolution_backward"):
+            continue
+        family = FAMILIES[work.family]
+        if not any(family.flag(work, name) for name in ("one_d", "three_d", "transposed", "strided")):
+            before[number] = work
+            grouped = grouped or family.size(work, "groups") > 1.0
+    if not before or (priced.device != "cpu" and priced.trace.mode == "train" and grouped):
         return priced.seconds
-    last = [replace(works[n], flags=(*works[n].flags[:3], 1.0, *works[n].flags[4:])) for n in which]
-    before, _, _ = model.price_works([works[n] for n in which])
-    after, _, _ = model.price_works(last)
+    position = list(FAMILIES["convolution"].flags).index("strided")
+    after = [
+        replace(work, flags=(*work.flags[:position], 1.0, *work.flags[position + 1 :])) for work in before.values()
+    ]
+    old, _, _ = model.price_works(list(before.values()))
+    new, _, _ = model.price_works(after)
     seconds = list(priced.seconds)
-    for number, old, new in zip(which, before, after, strict=True):
-        seconds[number] += new - old
+    for number, was, becomes in zip(before, old, new, strict=True):
+        seconds[number] += becomes - was
     return [max(each, 0.0) for each in seconds]
 
 
-def _one_launch(host: Sequence[float], regions: Sequence[str]) -> list[float]:
-    """The host's seconds where each compiled region is launched as one CUDA graph."""
-    launched: set[str] = set()
-    found = []
-    for seconds, region in zip(host, regions, strict=True):
-        found.append(seconds if not region else 0.0 if region in launched else _GRAPH_LAUNCH)
-        launched.add(region)
+def host_counts(
+    trace: Trace, seconds: Sequence[float], works: Sequence[Work], places: Sequence[Place], regions: Sequence[str],
+    python: float,
+) -> dict[str, float]:  # fmt: skip
+    """How often the framework's and the compiler's own code runs in one step; ``python`` scales the latter.
+
+    What is not compiled, the loss and the update, counts as in an eager step; a training step has a node of autograd
+    for the compiled graph, and one for each parameter and op of the loss.
+    """
+    eager = [(call, s) for call, s, region in zip(trace.calls, seconds, regions, strict=True) if not region]
+    train = trace.mode == "train"
+    losses = sum(call.phase == "loss" for call, _ in eager)
+    rest = replace(
+        trace, calls=tuple(call for call, _ in eager), python_calls=0, evicted_calls=0.0, dataflow=(),
+        autograd_nodes=1 + losses + len(trace.parameters) if train else 0,
+    )  # fmt: skip
+    found = framework_counts(rest, [s for _, s in eager])
+    library = sum(
+        1 for work, region in zip(works, regions, strict=True) if region and work.family not in (*FUSABLE, "view")
+    )
+    found["compiled_call"] = python * (2.0 if train else 1.0)
+    found["compiled_training"] = python * float(train)
+    found["compiled_kernel"] = python * len({place.kernel for place in places if place.kernel is not None})
+    found["compiled_library"] = python * library
     return found
+
+
+def _python_speed(framework: Mapping[str, float]) -> float:
+    """How many times as long as on the measured host Python takes here."""
+    ratio = framework.get("python_call", 0.0) / REFERENCE_CALL
+    return min(max(ratio, 1.0 / _FARTHEST), _FARTHEST) if ratio > 0.0 else 1.0

@@ -17,17 +17,19 @@ import numpy as np
 
 from placer.errors import ProfileError
 from placer.lazy import cached_property
-from placer.machine import HeapState
-from placer.pricing.describe import describe_step, different_works
+from placer.pricing.describe import (
+    describe_step,
+    different_works,
+    foreign_family,
+    inputs_of,
+    known_labels,
+    on_accelerator,
+)
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
-from placer.pricing.host_time import host_seconds, kernels_of, pause_seconds
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import known_labels
-from placer.pricing.page_faults import fault_seconds
 from placer.pricing.prediction import PricedTrace, Provenance, Source
-from placer.pricing.residual_inputs import foreign_family, inputs_of
+from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
 from placer.tracing import Trace
@@ -86,7 +88,7 @@ class CostModel:
 
     @property
     def _edition(self) -> float:
-        from placer.pricing.gpu.network import edition
+        from placer.pricing.gpu.device_model import edition
 
         return edition()
 
@@ -94,12 +96,8 @@ class CostModel:
     def _residuals(self) -> dict[str, Residual]:
         return {name: Residual(family) for name, family in self.fit.families.items()}
 
-    def price(self, trace: Trace, heap: HeapState | None = None) -> PricedTrace:
-        """A price for every call of ``trace``; equal calls are priced once.
-
-        ``heap`` is the state of the process's heap, which decides the page faults of the step (CPU only; None: no page
-        is fresh).
-        """
+    def price(self, trace: Trace) -> PricedTrace:
+        """A price for every call of ``trace``; equal calls are priced once."""
         works, order = different_works(trace)
         seconds, sigma, sources = self.price_works(works)
         issue = [self._host_seconds(work) for work in works]
@@ -107,8 +105,6 @@ class CostModel:
         if self.fit.device != "cpu":
             seconds = [t + pause_seconds(n, self.fit) if t > 0.0 else t for t, n in zip(seconds, kernels, strict=True)]
         priced, host = [seconds[i] for i in order], [issue[i] for i in order]
-        for number, extra in self._page_faults(trace, heap).items():
-            priced[number] += extra
         return PricedTrace(
             trace=trace,
             device=self.fit.device,
@@ -170,10 +166,6 @@ class CostModel:
         if PUBLISHED in parameters and self._gpu is not None:
             return [(seconds, 1.0) for seconds in self._gpu.price(works)[0]]
         return [floor_parts(work, self.fit, parameters) for work in works]
-
-    def _page_faults(self, trace: Trace, heap: HeapState | None) -> dict[int, float]:
-        """Seconds spent on fresh pages, by call number."""
-        return fault_seconds(trace, heap, self.fit.rates) if self.fit.device == "cpu" else {}
 
     def _host_seconds(self, work: Work) -> float:
         return 0.0 if self.fit.device == "cpu" else host_seconds(work, self.fit.framework)

@@ -6,13 +6,116 @@ counts as ``other`` at the least, with the bytes of its operands as a floor.
 
 from __future__ import annotations
 
-from placer.pricing.families import FAMILIES, family_of, per_core
-from placer.pricing.kernels import kernel_of, op_of
-from placer.pricing.operands import converted, largest, repeats
-from placer.pricing.reuse_distance import reuse_share
-from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES, Context, Place, places
-from placer.pricing.work import Work
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from placer.pricing.families import FAMILIES, family_of, parameter_updates, per_core
+from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
+from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
+
+#: log2 of the bytes up to which an op's code stays in the nearest cache, and of those after which no cache holds it.
+NEAREST, NONE = 14.0, 24.0
+
+
+def reuse_distances(ops: Sequence[tuple[str, float]]) -> list[float]:
+    """The reuse distance of each op of a step, given (name, bytes or seconds) of all ops in order.
+
+    It is the sum over the ops between this one and the last one of the same name. Steps follow each other: the first
+    op of a name follows the last one of the step before.
+    """
+    now = -math.fsum(amount for _, amount in ops)
+    ended: dict[str, float] = {}
+    for op, amount in ops:
+        now += amount
+        ended[op] = now
+    now = 0.0
+    result = []
+    for op, amount in ops:
+        result.append(now - ended[op])
+        now += amount
+        ended[op] = now
+    return result
+
+
+def reuse_share(reuse_bytes: float) -> float:
+    """How far out the code of an op is evicted at this reuse distance: 0 (nearest cache) to 1 (no cache holds it)."""
+    return min(max((math.log2(1.0 + reuse_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)
+
+#: Features every family has besides its own (see ``Context``). ``kept``: the result outlives its phase, so its memory
+#: is fresh. ``repeated``: an operand is expanded (``operands.repeats``).
+CONTEXT_SIZES = ("footprint", "kinds", "previous", "reuse_distance")
+CONTEXT_FLAGS = ("kept", "recording", "repeated", "evicted", "first")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an op call does not say about the step it stands in.
+
+    - ``footprint_bytes``: parameters, gradients, optimizer state and activations. It decides whether operands that the
+      step before touched are still in a cache.
+    - ``recording``: whether autograd builds its graph around forward ops.
+    - ``previous_bytes``: what the op before moved through the caches. The framework's code around a tiny op runs
+      several times slower after a large one.
+    - ``reuse_bytes``: the reuse distance of the op's own code, in bytes moved.
+    - ``updates``: tensors that the optimizer updates. What a step does once is shared among them.
+    - ``kinds``: different ops of the step. The code of a few stays in the nearest caches.
+    - ``evicted``: share of the Python functions around forward ops whose code is evicted, and the op's own with it.
+    - ``first``: whether no op of the same name ran before in the step. The code of the first is fetched in every step.
+    """
+
+    footprint_bytes: int
+    recording: bool
+    previous_bytes: float = 0.0
+    reuse_bytes: float = 0.0
+    updates: int = 1
+    kinds: int = 1
+    evicted: float = 0.0
+    first: bool = False
+
+    @classmethod
+    def of(cls, trace: Trace) -> Context:
+        """What all ops of a step have in common."""
+        updates = sum(call.phase == "optimizer" for call in trace.calls)
+        return cls(
+            footprint_bytes=trace.peak_bytes,
+            recording=trace.mode == "train",
+            updates=max(updates, 1),
+            kinds=max(len({call.op for call in trace.calls}), 1),
+            evicted=min(trace.evicted_calls / max(trace.python_calls, 1), 1.0),
+        )
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """In the order of ``CONTEXT_SIZES``."""
+        return float(self.footprint_bytes), float(self.kinds), float(self.previous_bytes), float(self.reuse_bytes)
+
+
+class Place(NamedTuple):
+    """What differs between equal ops in different places of a step. Bytes are rounded to powers of two."""
+
+    previous_bytes: float
+    reuse_bytes: float
+    first: bool
+
+
+def places(ops: Sequence[tuple[str, float]]) -> list[Place]:
+    """The place of each op of a step, given (name, bytes moved) of all ops in order. Steps follow each other."""
+    previous = next((nbytes for _, nbytes in reversed(ops) if nbytes), 0.0)
+    seen: set[str] = set()
+    result = []
+    for (op, nbytes), distance in zip(ops, reuse_distances(ops), strict=True):
+        result.append(Place(octave(previous), octave(distance), op not in seen))
+        seen.add(op)
+        previous = nbytes or previous
+    return result
+
+
+def octave(nbytes: float) -> float:
+    """Rounded to a power of two, 0 below 1. Calls whose places differ by less are priced once."""
+    return 2.0 ** round(math.log2(nbytes)) if nbytes >= 1.0 else 0.0
 
 #: Amounts of an op's place in its step, on which only a CPU spends time: it fetches evicted code again.
 PLACE = ("evicted", "first", "reuse_distance")
@@ -139,3 +242,114 @@ def _key(call: OpCall) -> tuple[object, ...]:
 
 def _looks_elementwise(call: OpCall) -> bool:
     return largest(call.outputs) >= largest(call.inputs) or call.in_place
+
+#: Separates an op's name from its variant.
+VARIANT = "/"
+
+
+def op_label(work: Work) -> str:
+    """The name that an op's costs are fitted under: ``op``, ``op/variant``, ``op:dtype`` or ``op/variant:dtype``.
+
+    A variant is another op, and so is any dtype but float32. Whether an op writes in place is a feature, not a name.
+    """
+    op, dot, kernel = work.op.partition(SUFFIX)
+    name, variant = f"{op.rstrip('_')}{dot}{kernel}", FAMILIES[work.family].variant(work)
+    if variant:
+        name = f"{name}{VARIANT}{variant}"
+    return name if work.dtype == "float32" else f"{name}:{work.dtype}"
+
+
+def known_labels(work: Work) -> tuple[str, ...]:
+    """The names a fit may know an op by, closest first: its own, then the one without its kernel's suffix."""
+    label = op_label(work)
+    name, dot, rest = label.partition(SUFFIX)
+    if not dot:
+        return (label,)
+    _, colon, dtype = rest.partition(":")
+    return label, f"{name}{colon}{dtype}"
+
+
+def fitted_features(family: str) -> tuple[str, ...]:
+    """Names of the inputs, in order; () for a family this version does not know."""
+    return ("flops", "bytes", *feature_names(family)) if family in FAMILIES else ()
+
+
+def inputs_of(work: Work) -> tuple[float, ...]:
+    """The inputs of one op: amounts and sizes on a log2 scale, flags as they are."""
+    sizes = (work.flops, work.bytes, *work.sizes)
+    return (*(math.log2(1.0 + a) for a in sizes), *work.flags)
+
+
+def foreign_family(fit: DeviceFit) -> str | None:
+    """A family that was fitted on other features than this version describes ops by; None where there is none."""
+    return next((name for name, f in fit.families.items() if f.feature_names != fitted_features(name)), None)
+
+#: Where an op stands in its step. It decides which of its code and operands a core's caches hold; an accelerator's
+#: kernels find their code in place.
+_IN_THE_STEP = frozenset(("kinds", "previous", "reuse_distance", "kept", "recording", "evicted", "first"))
+_PLACE_SIZES = tuple(name in _IN_THE_STEP for name in CONTEXT_SIZES)
+_PLACE_FLAGS = tuple(name in _IN_THE_STEP for name in CONTEXT_FLAGS)
+#: Suffixes that name another kernel on an accelerator too. Rows that are picked by a mask are searched by kernels of
+#: their own there, and rows that are added up where they fall are sorted first.
+_KEPT_SUFFIXES = frozenset(("mask", "accumulate", "foreach", "fused"))
+#: Widest query that FlashAttention serves.
+_WIDEST_FLASH = 256
+_HALVES = ("bfloat16", "float16")
+
+
+def on_accelerator(work: Work) -> Work:
+    """The same op, as an accelerator's kernels are told apart. Applied twice it changes nothing more."""
+    op, dot, suffix = work.op.partition(SUFFIX)
+    kept = bool(dot) and suffix in _KEPT_SUFFIXES and work.family != "reduction"
+    found = replace(
+        work, op=work.op if kept else op, dtype=work.dtype.partition("+")[0],
+        sizes=_cleared(work.sizes, _PLACE_SIZES), flags=_cleared(work.flags, _PLACE_FLAGS),
+    )  # fmt: skip
+    if work.family == "attention":
+        return replace(found, op=f"{op}{SUFFIX}{_backend(found)}")
+    if work.family == "optimizer" and not kept:
+        return _updated_together(found)
+    return found
+
+
+def launches(work: Work) -> float:
+    """Kernels that a call stands for at the least; of an update, one tensor's share of those that update all."""
+    if work.family == "optimizer":
+        momentum, weight_decay, fused = work.flags[:3]
+        ops, _ = parameter_updates.foreach(
+            work.op.partition(SUFFIX)[0], momentum=bool(momentum), weight_decay=bool(weight_decay)
+        )
+        tensors = max(work.sizes[1], 1.0)
+        return (1 if fused else ops) * math.ceil(tensors / parameter_updates.TENSORS_PER_LAUNCH) / tensors
+    if work.family == "recurrent":  # cuDNN runs one kernel for a time step at the least
+        return max(work.sizes[0] * work.sizes[4], 1.0)
+    return float(FAMILIES[work.family].dispatches(work))
+
+
+def _cleared(values: tuple[float, ...], cleared: tuple[bool, ...]) -> tuple[float, ...]:
+    """``values`` with those of the last ones that are marked set to zero."""
+    own = len(values) - len(cleared)
+    return (*values[:own], *(0.0 if out else v for v, out in zip(values[own:], cleared, strict=True)))
+
+
+def _updated_together(work: Work) -> Work:
+    momentum, weight_decay, fused = (bool(flag) for flag in work.flags[:3])
+    if fused:
+        return replace(work, op=f"{work.op}{SUFFIX}fused")
+    _, factor = parameter_updates.foreach(work.op, momentum=momentum, weight_decay=weight_decay)
+    return replace(work, op=f"{work.op}{SUFFIX}foreach", bytes=factor * work.bytes)
+
+
+def _backend(work: Work) -> str:
+    """What runs attention, by dtype, mask and width of a query (ATen/native/transformers/cuda/sdp_utils.cpp).
+
+    FlashAttention takes half precision without a mask, the memory-efficient kernel any mask where the width fills its
+    loads of 16 bytes, and the rest is written out as products and a softmax.
+    """
+    width = work.sizes[3]
+    masked = work.flags[1] > 0.0
+    half = work.dtype in _HALVES
+    if half and not masked and width <= _WIDEST_FLASH:
+        return "flash"
+    loads = 8 if half else 4
+    return "efficient" if work.dtype in ("float32", *_HALVES) and width % loads == 0 else "math"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placer import machine
-from placer.pricing import parameter_updates
+from placer.pricing.families import parameter_updates
 from placer.profile import DeviceFit, Profile, memory_of
 from placer.tracing import OpCall, Trace, once_per_trace
 

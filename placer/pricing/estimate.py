@@ -6,16 +6,163 @@ accelerator's are those of the catalog, found by the name that its driver gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+import math
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
 
 from placer import machine
 from placer import profile as profiles
-from placer.errors import UnknownGPU
-from placer.pricing.other_cpu import on_other_cpu
-from placer.pricing.speeds import cpu_speeds
-from placer.profile import SCHEMA, DeviceFit, Profile
+from placer.errors import ProfileMissing, UnknownGPU
+from placer.pricing.predict import predict
+from placer.profile import SCHEMA, DeviceFit, FamilyFit, Profile, load, load_cached
+from placer.tracing import trace
+from placer.workload import make_workload
+
+#: Amounts that are moved memory, besides those called bytes.
+_MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
+#: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and for each
+#: doubling of the number of threads from the nearest that was measured. With these the 90 % interval holds nine in ten
+#: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
+_OTHER_CPU, _PER_DOUBLING = 0.18, 0.25
+#: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
+#: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
+COPIED = 0.6
+
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+@dataclass(frozen=True)
+class CpuSpeeds:
+    """What a CPU can do with one number of threads.
+
+    ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
+    ``bytes_per_second``: copy main memory, bytes read and written.
+    """
+
+    dispatch_seconds: _Positive
+    flops_per_second: _Positive
+    bytes_per_second: _Positive
+
+
+def on_other_cpu(profile: Profile, speeds: CpuSpeeds, *, threads: int) -> Profile:
+    """The profile as of a CPU that has these speeds with ``threads`` threads.
+
+    Its one fit is that of the nearest number of threads, scaled. Raises ProfileError if the profile has no CPU.
+    """
+    fit = profile.fit("cpu", threads)
+    doublings = abs(math.log2(threads / fit.threads))
+    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, _PER_DOUBLING * doublings)
+    scaled = replace(
+        _scaled(fit, speeds), threads=threads, interval={**fit.interval, "base": base}, estimated=True,
+        reference=str(profile.fingerprint.get("cpu") or ""),
+    )  # fmt: skip
+    return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=())
+
+
+def _scaled(fit: DeviceFit, speeds: CpuSpeeds) -> DeviceFit:
+    there = fit.rates
+    scale = {
+        "start": speeds.dispatch_seconds / there["dispatch_seconds"],
+        "arithmetic": there["flops/float32"] / speeds.flops_per_second,
+        "memory": math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second),
+    }
+    return replace(
+        fit,
+        rates=_rates(there, scale),
+        families={name: _family(family, scale) for name, family in fit.families.items()},
+        framework={name: scale["start"] * seconds for name, seconds in fit.framework.items()},
+    )
+
+
+def _family(family: FamilyFit, scale: Mapping[str, float]) -> FamilyFit:
+    return replace(family, parameters={name: v * scale.get(_bound(name), 1.0) for name, v in family.parameters.items()})
+
+
+def _rates(rates: Mapping[str, float], scale: Mapping[str, float]) -> dict[str, float]:
+    found = dict(rates)
+    for name in rates:
+        if name.startswith("flops/"):
+            found[name] /= scale["arithmetic"]
+    found["bytes_per_second"] /= scale["memory"] ** 2
+    found["dispatch_seconds"] *= scale["start"]
+    return found
+
+
+def _bound(parameter: str) -> str:
+    """Which speed a parameter of a family's floor depends on; "" for what is no cost."""
+    amount = parameter.partition("@")[0]
+    if amount.endswith("_told"):
+        return ""
+    if "flops" in amount:
+        return "arithmetic"
+    return "memory" if "bytes" in amount or amount in _MOVED else "start"
+
+#: What the speeds depend on besides the number of threads and the profile.
+_FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
+
+
+def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
+    """The speeds of this CPU, of which ``facts`` is the fingerprint, with ``threads`` threads, beside ``nearest``.
+
+    They are measured where none are remembered, in half a second. A file that cannot be read or written costs nothing
+    but the next measurement.
+    """
+    path = speeds_path()
+    of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created}
+    by_threads = _remembered(path, of)
+    if str(threads) not in by_threads:
+        by_threads[str(threads)] = beside(nearest, machine.measure_speeds(), threads)
+        with suppress(OSError):
+            profiles.replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
+    return by_threads[str(threads)]
+
+
+def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> CpuSpeeds:
+    """The speeds of a CPU by what was measured on it with ``threads`` threads.
+
+    How fast it starts ops shows in the small step: in what it took, beside what it takes by the profile ``nearest``.
+    """
+    slower = measured.small_step_seconds / small_step_seconds(nearest, threads)
+    return CpuSpeeds(
+        dispatch_seconds=slower * nearest.fit("cpu", threads).rates["dispatch_seconds"],
+        flops_per_second=measured.flops_per_second,
+        bytes_per_second=measured.bytes_per_second,
+    )
+
+
+def small_step_seconds(profile: Profile, threads: int) -> float:
+    """Seconds of the small step, as the profile prices it."""
+    model, batch = machine.small_network()
+    step = make_workload(model, example=batch, mode="train", optimizer="adam", data="device")
+    return predict(trace(step), profile, devices=("cpu",), threads=threads)["cpu"].step_seconds
+
+
+def speeds_path() -> Path:
+    """The file that keeps this machine's speeds."""
+    return profiles.data_home() / "speeds" / f"{machine.machine_id()}.json"
+
+
+class _Remembered(msgspec.Struct):
+    """The file: what the speeds depend on, and the speeds by number of threads."""
+
+    of: dict[str, Any]
+    threads: dict[str, CpuSpeeds]
+
+
+def _remembered(path: Path, of: Mapping[str, Any]) -> dict[str, CpuSpeeds]:
+    """The speeds that were measured of the same machine, by number of threads."""
+    with suppress(OSError, ValueError):  # those of msgspec among them
+        found = msgspec.json.decode(path.read_bytes(), type=_Remembered)
+        if found.of == of:
+            return found.threads
+    return {}
 
 
 def estimated_profile(own: Profile | None, why: str, threads: int) -> Profile:
@@ -74,3 +221,30 @@ def _accelerator(
     except UnknownGPU:
         return None
     return replace(found.fits[0], device=device, estimated=True)
+
+
+def named_profile(
+    source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None], *, samples: bool = False
+) -> Profile:
+    """A profile by its path or name; else of the GPU that the catalog finds by that name (see ``gpu_profile``).
+
+    ``cpu`` gives the profile of the GPU's host. ``samples`` keeps those of a file. Raises ProfileError; UnknownGPU
+    lists the closest names where neither is found.
+    """
+    try:
+        return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
+    except (ProfileMissing, ValueError) as missing:  # a GPU's name need not be one that a profile could have
+        if not isinstance(source, str) or source.endswith(".json"):
+            raise
+        # On use: most sources are profiles.
+        from placer.pricing.gpu.catalog_profile import gpu_profile
+
+        try:
+            return gpu_profile(source, cpu())
+        except UnknownGPU as unknown:
+            if os.sep in source:
+                raise missing from None
+            what = str(missing) if isinstance(missing, ProfileMissing) else (
+                f"no profile is called {source!r}; list them with: placer profile list"
+            )
+            raise UnknownGPU(f"{what}; {unknown}") from None

@@ -6,15 +6,47 @@ The costs are fitted by ``placer.calibration.fitting.floors``. The roofline is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from placer.pricing.describe import amounts, ops_inside
+from placer import machine
+from placer.pricing.describe import amounts, known_labels, launches, ops_inside
 from placer.pricing.families import FAMILIES, PER_CORE
-from placer.pricing.on_accelerator import launches
-from placer.pricing.op_labels import known_labels
-from placer.pricing.precision import arithmetic
+from placer.pricing.framework import framework_seconds
+from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
+
+#: What has a switch of TF32 of its own: matrix products, convolutions and recurrent layers.
+Switch = Literal["matmul", "conv", "rnn"]
+#: What float32 products run in on tensor cores, and the suffix of its rate (``flops/tf32``).
+TF32 = "tf32"
+#: The switch each family obeys. cuDNN's two are on by default, that of products is off.
+_SWITCHES: dict[str, Switch] = {
+    "matmul": "matmul", "encoder": "matmul", "convolution": "conv", "convolution_backward": "conv", "recurrent": "rnn",
+}  # fmt: skip
+#: Families that multiply matrices. All others add up half-precision numbers at the rate of float32.
+_MULTIPLYING = frozenset((*_SWITCHES, "attention"))
+_HALVES = ("bfloat16", "float16")
+
+
+def arithmetic(work: Work) -> str:
+    """The dtype whose peak rate bounds an op on an accelerator: its own, or another that its kernels compute in.
+
+    Depthwise convolutions have no matrices to multiply: they take neither tensor cores nor TF32.
+    """
+    dtype = work.dtype.partition("+")[0]
+    multiplies = work.family in _MULTIPLYING and "depthwise" not in FAMILIES[work.family].variant(work)
+    if dtype in _HALVES and not multiplies:
+        return "float32"
+    if dtype == "float32" and multiplies and work.family in _SWITCHES and allows_tf32(_SWITCHES[work.family]):
+        return TF32
+    return dtype
+
+
+def allows_tf32(switch: Switch) -> bool:
+    """Whether this process lets CUDA multiply float32 in TF32."""
+    return dict(zip(("matmul", "conv", "rnn"), machine.tf32(), strict=True))[switch]
 
 #: FLOP/s relative to float32 that are assumed of a dtype that was never measured.
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
@@ -100,3 +132,61 @@ def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
     """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, see ``precision`` on an accelerator."""
     dtype = work.dtype if cpu else arithmetic(work)
     return rates.get(f"flops/{dtype}") or rates["flops/float32"] * UNMEASURED_RATE.get(dtype, 1.0)
+
+#: What a step's op time is made of, in the order it is shown. The parts add up to the component ``compute``.
+COMPUTE_PARTS = ("arithmetic", "memory", "overhead", "optimizer")
+
+
+def op_limit(work: Work, fit: DeviceFit) -> str:
+    """The longest of an op's three parts: its arithmetic, its memory traffic, or the overhead of starting it."""
+    overhead, arithmetic, memory = roofline_parts(work, fit)
+    times = {"arithmetic": arithmetic, "memory": memory, "overhead": overhead}
+    return max(times, key=lambda name: times[name])
+
+
+def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
+    """The seconds of a step's ops by ``COMPUTE_PARTS``: what limits them, the optimizer's apart."""
+    rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
+    found = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
+    return {**found, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
+
+
+def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> dict[Bound, float]:
+    """The seconds of a step by what bounds them; they add up to the step.
+
+    An accelerator runs behind its host. Where the host needs longer to issue the ops than the device to run them,
+    faster kernels would save nothing: all that is not copied or waited for is bounded by launches.
+    """
+    found: dict[Bound, float] = {
+        "launches": components.get("dispatch", 0.0), "transfer": components.get("copy", 0.0), "arithmetic": 0.0,
+        "memory": 0.0, "waits": components.get("sync", 0.0), "loader": components.get("loading", 0.0),
+    }  # fmt: skip
+    device = sum(priced.seconds)
+    if priced.device != "cpu" and _host_seconds(priced, fit) > device:
+        found["launches"] += device
+        return found
+    limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
+    found["launches"] += limits["overhead"]
+    found["arithmetic"] += limits["arithmetic"]
+    found["memory"] += limits["memory"]
+    return found
+
+
+def bounded_by(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> Bound:
+    """What bounds most of a step (see ``step_bounds``)."""
+    found = step_bounds(priced, components, fit)
+    return max(found, key=lambda name: found[name])
+
+
+def _host_seconds(priced: PricedTrace, fit: DeviceFit) -> float:
+    return sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
+
+
+def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
+    sums = {"arithmetic": 0.0, "memory": 0.0, "overhead": 0.0}
+    known: dict[int, str] = {}
+    for work, seconds in rows:
+        if id(work) not in known:
+            known[id(work)] = op_limit(work, fit)
+        sums[known[id(work)]] += seconds
+    return sums

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from placer.pricing.reuse_distance import reuse_distances
+from placer.pricing.describe import reuse_distances
 from placer.tracing import Trace, once_per_trace
 
 #: Seconds of an op's own work after which the framework's code has left a core's own caches.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.lazy import cached_property
-from placer.pricing.step_context import CONTEXT_SIZES
+from placer.pricing.describe import CONTEXT_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]

@@ -5,26 +5,95 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from placer import machine
-from placer.errors import ProfileError
-from placer.machine import HeapState, malloc
+from placer.errors import ProfileError, UnknownGPU
 from placer.pricing import timeline
-from placer.pricing.bounds import bounded_by
 from placer.pricing.compiled import compiled_step
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
-from placer.pricing.first_use import first_calls_seconds, libraries_seconds
+from placer.pricing.families import family_of
+from placer.pricing.floors import bounded_by
 from placer.pricing.framework import framework_seconds
-from placer.pricing.power import step_watts
-from placer.pricing.prediction import Bound, Prediction, PricedTrace, Provenance, backed
-from placer.profile import DeviceFit, Profile
-from placer.tracing import Trace
+from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
+from placer.profile import DeviceFit, Profile, find_gpu
+from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
+
+#: The library that runs a family's ops, by the name of its rate (``first_use/...``, see ``measuring.rates.first_use``).
+_LIBRARIES = {
+    "convolution": "convolution", "convolution_backward": "convolution", "recurrent": "convolution",
+    "matmul": "product", "fourier": "fourier", "linear_algebra": "linear_algebra",
+}  # fmt: skip
+
+
+def first_calls_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
+    """Seconds that first calls take longer than later ones: of each op, and of each shape of a convolution."""
+    of_ops = len(_ops_of(trace)) * rates.get("first_call_seconds", 0.0)
+    return of_ops + _convolution_shapes(trace) * rates.get("first_use/shape", 0.0)
+
+
+def libraries_seconds(trace: Trace, rates: Mapping[str, float]) -> float:
+    """Seconds to load the libraries that a step needs, in a process that has none of them."""
+    needed = {_LIBRARIES.get(family_of(op) or "", "") for op in _ops_of(trace)}
+    return sum(rates.get(f"first_use/{name}", 0.0) for name in sorted(needed) if name)
+
+
+@once_per_trace
+def _ops_of(trace: Trace) -> frozenset[str]:
+    return frozenset(call.op for call in trace.calls)
+
+
+@once_per_trace
+def _convolution_shapes(trace: Trace) -> int:
+    """Different convolutions of a step."""
+    return len({
+        (call.op, tuple(t.shape for t in call.inputs), call.args)
+        for call in trace.calls
+        if (family_of(call.op) or "").startswith("convolution")
+    })  # fmt: skip
+
+#: Watts of one hardware thread of a server, idle and fully used: means over the CPUs that AWS runs, of their
+#: SPECpower_ssj2008 results (Cloud Carbon Footprint). Laptops and desktops differ by a factor of two.
+CPU_IDLE, CPU_FULL = 0.74, 3.5
+#: The share of its power limit that a GPU draws while it waits, in Teads' data set of AWS instances, which Cloud Carbon
+#: Footprint uses: the eight A100 of a p4d.24xlarge draw 372 W idle, and 3,259 W fully used.
+GPU_IDLE = 0.115
+
+
+def step_watts(
+    profile: Profile, fit: DeviceFit, components: Mapping[str, float], step_seconds: float, threads: int
+) -> float | None:
+    """Mean watts of the CPU and of the accelerator that ``fit`` is of, while a step of these components runs.
+
+    On an accelerator, one thread of the host is busy: it issues ops, or waits for the device in a loop. The device is
+    used while it computes; then it draws its power limit, which is too much for kernels of a few blocks. None where
+    the number of hardware threads or the accelerator's power limit is not known.
+    """
+    cores = profile.fingerprint.get("host_cores") or profile.fingerprint.get("cores")
+    if not isinstance(cores, int) or step_seconds <= 0.0:
+        return None
+    on_cpu = fit.device == "cpu"
+    busy = min(threads if on_cpu else 1, cores)
+    watts = cores * CPU_IDLE + busy * (CPU_FULL - CPU_IDLE)
+    if on_cpu:
+        return watts
+    limit = power_limit(fit.gpu)
+    if limit is None:
+        return None
+    used = min(components.get("compute", 0.0) / step_seconds, 1.0)
+    return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
+
+
+def power_limit(gpu: str) -> float | None:
+    """Watts of a GPU by the name that the catalog has for it; None where it has none."""
+    try:
+        return find_gpu(gpu).watts or None if gpu else None
+    except UnknownGPU:
+        return None
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
@@ -45,48 +114,35 @@ def predict(
     threads: int | None = None,
     data: str = "host",
     steps: int | None = None,
-    heap: HeapState | None = None,
     residence: Residence | None = None,
     loading: Loading | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
-    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``heap`` is the state
-    of its heap (None: that of this process). ``residence`` says where the model is (None: on the CPU, and nobody knows
-    what it holds). ``loading`` is what each step waits for. Raises ProfileError where the profile knows nothing of a
-    device.
+    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``residence`` says
+    where the model is (None: on the CPU, and nobody knows what it holds). ``loading`` is what each step waits for.
+    Raises ProfileError where the profile knows nothing of a device, or its numbers make no sense.
     """
-    heap, residence = heap or malloc.state(), residence or Residence()
-    price = partial(
-        predict_on, trace=trace, profile=profile, threads=threads, data=data, steps=steps, heap=heap,
-        residence=residence, loading=loading,
-    )  # fmt: skip
-    return {device: price(device) for device in devices}
+    residence = residence or Residence()
+    found: dict[str, Prediction] = {}
+    for device in devices:
+        try:
+            with np.errstate(all="ignore"):  # a profile from elsewhere may hold any number; the result is checked
+                model = cost_model(profile, residence.fitted_as.get(device, device), threads)
+                found[device] = _predicted(model, device, trace, profile, data, steps, residence, loading)
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            raise _senseless(profile, device, str(error)) from error
+        _check(found[device], profile)
+    return found
 
 
-def predict_on(
-    device: str, trace: Trace, profile: Profile, *, threads: int | None, data: str, steps: int | None,
-    residence: Residence, heap: HeapState | None = None, loading: Loading | None = None,
-) -> Prediction:  # fmt: skip
-    """The Prediction for one device; see ``predict``. Raises ProfileError where the profile's numbers make no sense."""
-    try:
-        with np.errstate(all="ignore"):  # a profile from elsewhere may hold any finite number; the result is checked
-            model = cost_model(profile, residence.fitted_as.get(device, device), threads)
-            found = _priced(
-                model, device, trace, profile, data=data, steps=steps, heap=heap, residence=residence, loading=loading
-            )
-    except (ArithmeticError, np.linalg.LinAlgError) as error:
-        raise _senseless(profile, device, str(error)) from error
-    return checked(found, profile, device)
-
-
-def checked(found: Prediction, profile: Profile, device: str) -> Prediction:
-    """``found`` itself. Raises ProfileError where its numbers make no sense: then those of the profile make none."""
+def _check(found: Prediction, profile: Profile) -> None:
+    """Raise ProfileError where a prediction's numbers make no sense: then those of the profile make none."""
     times = (found.low, found.step_seconds, found.high, found.total_seconds or 1.0, *found.priced.seconds)
     ordered = 0.0 < found.low <= found.step_seconds <= found.high and found.step_seconds <= _LONGEST_STEP
     if not ordered or not all(map(math.isfinite, times)):
-        raise _senseless(profile, device, f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s")
-    return found
+        what = f"a step of {found.step_seconds:g} s, from {found.low:g} to {found.high:g} s"
+        raise _senseless(profile, found.device, what)
 
 
 def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
@@ -96,44 +152,28 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
     )
 
 
-def _priced(
-    model: CostModel, device: str, trace: Trace, profile: Profile, *, data: str, steps: int | None,
-    heap: HeapState | None, residence: Residence, loading: Loading | None,
+def _predicted(
+    model: CostModel, device: str, trace: Trace, profile: Profile, data: str, steps: int | None, residence: Residence,
+    loading: Loading | None,
 ) -> Prediction:  # fmt: skip
-    trace = trace.on(device)
-    priced = compiled_step(replace(model.price(trace, heap), device=device), model)
-    fit = model.fit
+    trace, fit = trace.on(device), model.fit
+    priced = compiled_step(replace(model.price(trace), device=device), model)
     if device == "cpu":
         step = timeline.on_cpu(priced, fit, loading=loading)
     else:
         step = timeline.on_accelerator(priced, fit, data=data, loading=loading)
     own = step.seconds - step.components.get("loading", 0.0)  # what loading takes is known: it widens no interval
     sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
-    parts = one_time_parts(trace, profile, fit, device, residence)
+    one_time = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
-        parts |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
-    available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
-    return made(
-        device, fit.threads, priced, step, sigma, parts, steps=steps, needed=needed_bytes(trace, device),
-        available=available, provenance=model.provenance, bound=bounded_by(priced, step.components, fit),
-        watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
-    )  # fmt: skip
-
-
-def made(
-    device: str, threads: int, priced: PricedTrace, step: timeline.StepTime, sigma: float,
-    one_time: Mapping[str, float], *, steps: int | None, needed: int, available: int | None, provenance: Provenance,
-    bound: Bound, watts: float | None,
-) -> Prediction:  # fmt: skip
-    """The Prediction of a step: its interval from ``sigma``, its totals from what is paid once, and whether it fits.
-
-    ``needed`` and ``available`` are bytes of memory, ``watts`` the power that it draws.
-    """
+        one_time |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
     once = sum(one_time.values())
-    least, usual, most = priced.trace.evaluations or (1, 1, 1)
+    available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
+    needed = needed_bytes(trace, device)
+    least, usual, most = trace.evaluations or (1, 1, 1)
     return Prediction(
         device=device,
-        threads=threads,
+        threads=fit.threads,
         step_seconds=step.seconds,
         low=step.seconds * math.exp(-Z90 * sigma) * least / usual,
         high=step.seconds * math.exp(Z90 * sigma) * most / usual,
@@ -143,12 +183,12 @@ def made(
         peak_memory_bytes=needed,
         available_memory_bytes=available,
         fits=available is None or needed <= available,
-        coverage=coverage(priced, provenance),
+        coverage=coverage(priced, model.provenance),
         priced=priced,
-        provenance=provenance,
+        provenance=model.provenance,
         one_time=one_time,
-        bounded_by=bound,
-        watts=watts,
+        bounded_by=bounded_by(priced, step.components, fit),
+        watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )
 
 

@@ -7,18 +7,135 @@ step lasts as long as the slower of the two, plus the time that the host waits.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
 
-from placer.pricing.clocks import Clocks, ScheduleItem
+from placer.pricing.families import FAMILIES
 from placer.pricing.framework import framework_seconds
-from placer.pricing.host_time import waits_for_device
-from placer.pricing.kernels import kernel_of
 from placer.pricing.prediction import PricedTrace
+from placer.pricing.work import Work, kernel_of, op_of
 from placer.profile import DeviceFit
-from placer.tracing import Trace
+from placer.tracing import CHECKS, COUNTS, READS, Trace
 from placer.workload import Loading
+
+#: Kernels that a queue of CUDA holds before the host blocks: the most that wait or run in profiler traces of a V100.
+QUEUE_DEPTH = 1022
+
+
+class ScheduleItem(NamedTuple):
+    """What the host does next. Times in seconds.
+
+    It takes ``issue`` to put ``kernels`` kernels, evenly spread over it, into the device's queue, which executes them
+    in ``device``. Where it ``waits``, it waits next until the device is done. ``alone`` is what host and device take
+    after that, with nothing else going on: a wait's return, a copy that blocks the host.
+    """
+
+    issue: float = 0.0
+    device: float = 0.0
+    kernels: int = 1
+    waits: bool = False
+    alone: float = 0.0
+
+
+@dataclass
+class Clocks:
+    """Both clocks, in seconds.
+
+    ``launch`` is the time from a kernel's issue to its start on an idle device, ``depth`` the number of kernels that
+    the queue holds.
+    """
+
+    launch: float = 0.0
+    host: float = 0.0
+    device: float = 0.0
+    depth: int = QUEUE_DEPTH
+    #: When the kernels that were issued last end, up to a queue full of them.
+    ends: deque[float] = field(default_factory=deque)
+
+    def play(self, *items: ScheduleItem) -> tuple[float, float]:
+        """Advance both clocks by items in order.
+
+        Returns when the first kernel of the last one starts, and when all of its kernels are issued.
+        """
+        host, device, launch, depth, ends = self.host, self.device, self.launch, self.depth, self.ends
+        first = issued = host
+        for issue, seconds, kernels, waits, alone in items:
+            if seconds <= 0.0:
+                first = host = host + issue
+            else:
+                each, busy, left = issue / kernels, seconds / kernels, kernels
+                while left:  # this loop runs some thousand times a step: neither range nor max
+                    if len(ends) >= depth:
+                        room = ends.popleft()
+                        host = room if room > host else host
+                    host += each
+                    start = host + launch
+                    start = start if start > device else device
+                    if left == kernels:
+                        first = start
+                    device = start + busy
+                    ends.append(device)
+                    left -= 1
+            issued = host
+            if waits:
+                host = device = max(host, device) + alone
+            else:
+                host += alone
+        self.host, self.device = host, device
+        return first, issued
+
+#: Names under which a fit stores the seconds to issue a call, and to issue an update besides the calls in it. ``/`` and
+#: an op or a family may follow.
+HOST, HOST_UPDATE = "host", "host_update"
+#: The same of the number of kernels that an op runs in; ``/`` and an op follow.
+KERNELS = "kernels"
+#: What follows the name of an update in one kernel.
+FUSED = ".fused"
+_FUSED_FLAG = list(FAMILIES["optimizer"].flags).index("fused")
+
+
+def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
+    """Seconds to issue one call: those known of the op, else of its family, else of any op, else 0.0.
+
+    An update is issued for all tensors at once: each call takes its own time and its share of the whole update's.
+    """
+    each = _of(work, HOST, framework, framework.get(HOST, 0.0))
+    if work.family != "optimizer":
+        return each
+    _, tensors, *_ = work.sizes
+    return each + _of(work, HOST_UPDATE, framework, 0.0) / tensors
+
+
+def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
+    """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
+    return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
+
+
+def pause_seconds(kernels: float, fit: DeviceFit) -> float:
+    """Seconds between kernels that follow each other on the device, which no kernel's own time holds."""
+    return kernels * fit.rates.get("kernel_gap_seconds", 0.0)
+
+
+def waits_for_device(kernel: str) -> bool:
+    """Whether the host waits in an op for a value, a number of rows or a check. A trace counts these waits.
+
+    An index by a mask is one: its rows are counted first. ``kernel`` is an op's name, or that of its kernel.
+    """
+    name = op_of(kernel)
+    if name in READS or name.removeprefix("aten::") in COUNTS | CHECKS:
+        return True
+    return kernel.endswith(".mask") and "index" in name
+
+
+def issued_as(work: Work) -> str:
+    """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
+    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[_FUSED_FLAG] else work.op
+
+
+def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
+    return framework.get(f"{what}/{issued_as(work)}", framework.get(f"{what}/{work.family}", otherwise))
 
 #: Kernels of a step that are played one by one, at most: of a step in more of them, each stands for several.
 MOST_KERNELS = 100_000

@@ -5,16 +5,12 @@ Many numbers, listed or packed, are checked in bulk and come back as numpy array
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from placer.machine import split_device
 
 Array = npt.NDArray[np.float64]
 
@@ -52,20 +48,6 @@ def text(value: Any, where: str) -> str:
     return value
 
 
-def texts(value: Any, where: str) -> tuple[str, ...]:
-    """A list of printable lines."""
-    return tuple(text(item, f"{where}[{i}]") for i, item in enumerate(json_list(value, where)))
-
-
-def device_name(value: Any, where: str) -> str:
-    """A device as torch spells it."""
-    try:
-        split_device(text(value, where))
-    except ValueError as error:
-        raise UnfitError(f"{where}: {error}") from None
-    return str(value)
-
-
 def integer(value: Any, where: str, low: int) -> int:
     """A whole number of at least ``low``."""
     if type(value) is not int or not low <= value <= 2**53:
@@ -96,33 +78,6 @@ def vector(value: Any, where: str, length: int) -> Array:
     return _finite(items, where)
 
 
-def matrix(value: Any, where: str, width: int) -> Array:
-    """A float array of finite numbers, n x ``width``."""
-    rows = json_list(value, where)
-    if not set(map(type, rows)) <= {list} or not set(map(len, rows)) <= {width}:
-        raise UnfitError(f"{where}: expected rows of {width} numbers")
-    return _finite(list(chain.from_iterable(rows)), where).reshape(len(rows), width)
-
-
-def packed(value: Any, where: str, width: int) -> Array:
-    """A float array of finite numbers, n x ``width``, out of the text that ``pack`` made of it."""
-    try:
-        data = base64.b64decode(value if isinstance(value, str) else b"?", validate=True)
-    except ValueError:
-        raise UnfitError(f"{where}: expected numbers packed as base64, not {brief(value)}") from None
-    if len(data) % (4 * width):
-        raise UnfitError(f"{where}: expected rows of {width} packed numbers, found {len(data)} bytes")
-    array = np.frombuffer(data, dtype="<f4").astype(np.float64)
-    if not np.isfinite(array).all():
-        raise UnfitError(f"{where}: a number is too large")
-    return array.reshape(-1, width)
-
-
-def pack(rows: npt.ArrayLike) -> str:
-    """Numbers in single precision, little-endian and row by row, as base64: read ten times faster than a JSON list."""
-    return base64.b64encode(np.asarray(rows, dtype="<f4").tobytes()).decode()
-
-
 def _finite(items: list[Any], where: str) -> Array:
     # The types first: numpy would read "1.5" and true as numbers.
     if not set(map(type, items)) <= {int, float}:
@@ -135,12 +90,6 @@ def _finite(items: list[Any], where: str) -> Array:
     if not np.isfinite(array).all():
         raise UnfitError(f"{where}: a number is too large")
     return array
-
-
-def check_indices(array: Array, where: str, bound: int) -> None:
-    """Refuse anything but whole numbers from 0 to ``bound`` - 1."""
-    if len(array) and not ((array >= 0).all() and (array < bound).all() and (array == np.floor(array)).all()):
-        raise UnfitError(f"{where}: expected whole numbers from 0 to {bound - 1}")
 
 
 def check_tree(value: Any, where: str) -> None:

@@ -1,45 +1,28 @@
-"""Profile <-> JSON: the encoder, and a decoder that believes nothing.
+"""Profile <-> JSON. A profile may come from anybody, or from a disk that ran full: every value is validated.
 
-A profile may come from anybody, or from a disk that ran full, so every value is checked for its type, range and
-length before it is used, with an error that says where. Long arrays are checked in bulk, since ``choose`` loads the
-profile in every training script. Layout: samples are tables by (device, threads, family), one row per sample:
+``msgspec`` checks types, ranges, missing and unknown fields while it reads; what it cannot say is checked after it.
+Samples are tables by (device, threads, family), one row per sample:
 ``[op index, seconds, host seconds, spread, count, features...]``. The points of a family's fit are rows of single
-precision, packed: ``[inputs..., op index, log residual, variance]``.
+precision, packed as base64: ``[inputs..., op index, log residual, variance]``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Iterable
-from itertools import chain
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Raw, Struct
+from numpy.typing import NDArray
 
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
-from placer.profile.json_values import (
-    UnfitError,
-    brief,
-    check_indices,
-    check_tree,
-    device_name,
-    integer,
-    json_list,
-    json_object,
-    matrix,
-    number,
-    numbers,
-    pack,
-    packed,
-    text,
-    texts,
-    vector,
-)
+from placer.profile.json_values import check_tree
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 
+Array = NDArray[np.float64]
 FORMAT = "placer machine profile"
 #: A profile nests seven deep. The check comes before the parser, whose recursion limit is the caller's to change.
 MAX_DEPTH = 32
@@ -54,6 +37,68 @@ _POINT_COLUMNS = 3  # of a point, after its inputs: op index, log residual, vari
 _BRACKETS = bytes.maketrans(b"[{]}", bytes([1, 1, 255, 255]))
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
+#: One line of text without what steers a terminal.
+_PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*$"
+Line = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
+Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?$")]
+Positive = Annotated[float, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class _Family(Struct, forbid_unknown_fields=True):
+    feature_names: tuple[Line, ...]
+    ops: tuple[Line, ...]
+    length_scales: tuple[Positive, ...]
+    op_scale: Positive
+    mean: float
+    signal: Amount
+    noise: Amount
+    parameters: dict[Line, Amount]
+    measured: Whole
+    points: bytes
+    weights: bytes
+
+
+class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    device: Device
+    threads: Count
+    rates: dict[Line, Amount]
+    families: dict[Line, _Family]
+    framework: dict[Line, Amount]
+    interval: dict[Line, Amount]
+    reference: Line
+    gpu: Line = ""
+
+
+class _Table(Struct, forbid_unknown_fields=True):
+    device: Device
+    threads: Count
+    family: Line
+    ops: tuple[Line, ...]
+    rows: list[list[float]]
+
+
+class _Document(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    format: str
+    schema: int
+    created: Line
+    complete: bool
+    seconds: Amount
+    fingerprint: dict[Line, Any]
+    warnings: tuple[Line, ...]
+    noise: dict[Line, Amount]
+    unusable: dict[Device, Line] = {}
+    fits: tuple[_Fit, ...]
+    #: Read only where they are asked for: they take most of the file.
+    samples: Raw
+
+
+class _Head(Struct):
+    format: str
+    schema: int
+
 
 def encode(profile: Profile) -> bytes:
     """The profile as UTF-8 JSON; measured values keep six significant digits.
@@ -62,50 +107,57 @@ def encode(profile: Profile) -> bytes:
     """
     if profile.estimated:
         raise ProfileError("refusing to write an estimate as a profile; run: placer calibrate")
-    document = {
-        "format": FORMAT,
-        "schema": profile.schema,
-        "created": profile.created,
-        "complete": profile.complete,
-        "seconds": profile.seconds,
-        "fingerprint": dict(profile.fingerprint),
-        "warnings": list(profile.warnings),
-        "noise": dict(profile.noise),
-        **({"unusable": dict(profile.unusable)} if profile.unusable else {}),
-        "fits": [_encode_fit(fit) for fit in profile.fits],
-        # Last, so that a reader who needs no samples can stop here.
-        "samples": _encode_samples(profile.samples),
-    }
     try:
-        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    except (TypeError, ValueError) as error:
+        _check_fingerprint(dict(profile.fingerprint))  # JSON would hold null for what is infinite
+        document = _Document(
+            format=FORMAT, schema=profile.schema, created=profile.created, complete=profile.complete,
+            seconds=profile.seconds, fingerprint=dict(profile.fingerprint), warnings=profile.warnings,
+            noise=dict(profile.noise), unusable=dict(profile.unusable),
+            fits=tuple(_encoded_fit(fit) for fit in profile.fits),
+            samples=Raw(msgspec.json.encode(_encoded_samples(profile.samples), enc_hook=_plain)),
+        )  # fmt: skip
+        return msgspec.json.encode(document, enc_hook=_plain) + b"\n"
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProfileError(f"refusing to write the profile: {error}") from error
 
 
-def _encode_fit(fit: DeviceFit) -> dict[str, Any]:
-    families = {name: _encode_family(family) for name, family in fit.families.items()}
-    plain = {key: value for key, value in vars(fit).items() if key not in ("gpu", "estimated")}
-    return {**plain, **({"gpu": fit.gpu} if fit.gpu else {}), "families": families}
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
-def _encode_family(family: FamilyFit) -> dict[str, Any]:
+def _encoded_fit(fit: DeviceFit) -> _Fit:
+    families = {name: _encoded_family(family) for name, family in fit.families.items()}
+    return _Fit(
+        fit.device, fit.threads, dict(fit.rates), families, dict(fit.framework), dict(fit.interval), fit.reference,
+        fit.gpu,
+    )  # fmt: skip
+
+
+def _encoded_family(family: FamilyFit) -> _Family:
     points = np.column_stack((family.x, family.op_index, family.y, family.point_noise))
-    plain = {key: value for key, value in vars(family).items() if not isinstance(value, np.ndarray)}
-    return {**plain, "points": pack(points), "weights": pack(family.weights)}
+    return _Family(
+        feature_names=family.feature_names, ops=family.ops, length_scales=family.length_scales,
+        op_scale=family.op_scale, mean=family.mean, signal=family.signal, noise=family.noise,
+        parameters=dict(family.parameters), measured=family.measured,
+        points=points.astype("<f4").tobytes(), weights=family.weights.astype("<f4").tobytes(),
+    )  # fmt: skip
 
 
-def _encode_samples(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
     tables: dict[tuple[str, int, str, int], list[Sample]] = {}
     for s in samples:
         tables.setdefault((s.device, s.threads, s.family, len(s.features)), []).append(s)
     encoded = []
     for (device, threads, family, _), group in tables.items():
-        ops = list(dict.fromkeys(s.op for s in group))
+        ops = tuple(dict.fromkeys(s.op for s in group))
         rows = [
             [ops.index(s.op), *_short((s.seconds, s.host_seconds, s.spread)), s.count, *_short(s.features)]
             for s in group
         ]
-        encoded.append({"device": device, "threads": threads, "family": family, "ops": ops, "rows": rows})
+        encoded.append(_Table(device, threads, family, ops, rows))
     return encoded
 
 
@@ -121,54 +173,27 @@ def decode(data: bytes, where: str, *, samples: bool = True) -> Profile:
     Without ``samples``, which take most of the time and which pricing does not need, the profile has none, and damage
     within them goes unnoticed.
     """
-    if not samples and (short := _without_samples(data)) is not None:
-        with contextlib.suppress(ProfileError):  # whatever is wrong, the whole file says it better
-            return decode(short, where)
     try:
+        if _depth(data) > MAX_DEPTH and _depth(re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)) > MAX_DEPTH:
+            raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
         with without_collection():
-            return _decode(data, where)
-    except UnfitError as error:
+            _check_format(data, where)
+            return _profile(msgspec.json.decode(data, type=_Document), samples=samples)
+    except (ValueError, RecursionError) as error:  # those of msgspec and UnfitError among them
         raise ProfileDamaged(f"{where} is damaged: {error}; write a new one with: placer calibrate") from None
 
 
-def _decode(data: bytes, where: str) -> Profile:
-    document = _parse(data)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or document.get("format") != FORMAT or type(schema) is not int:
-        raise ProfileDamaged(f"{where} is not a placer profile; write one with: placer calibrate")
-    if schema > SCHEMA:
-        raise ProfileTooNew(f"{where} has format {schema}, this placer reads up to {SCHEMA}: upgrade placer")
-    if schema < OLDEST_SCHEMA:
-        raise ProfileTooOld(f"{where} has format {schema}, which is no longer read; run: placer calibrate")
-    return _profile(document)
-
-
-def _without_samples(data: bytes) -> bytes | None:
-    """The document with an empty list of samples; None if it is not laid out as ``encode`` writes it."""
-    # Quotes within a text are escaped, so this is a key; one that stands deeper leaves brackets open.
-    start = data.rfind(b',"samples":[')
-    return data[:start] + b',"samples":[]}' if start > 0 and data.endswith((b"]}", b"]}\n")) else None
-
-
-def _parse(data: bytes) -> Any:
+def _check_format(data: bytes, where: str) -> None:
     try:
-        content = data.decode("utf-8")
-        if _depth(data) > MAX_DEPTH and _depth(re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)) > MAX_DEPTH:
-            raise UnfitError(f"it nests deeper than {MAX_DEPTH} levels")
-        return json.loads(content, parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise UnfitError(f"not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        cut = " (cut short?)" if error.pos >= len(content.rstrip()) else ""
-        raise UnfitError(f"{error.msg} at line {error.lineno} column {error.colno}{cut}") from None
-    except UnfitError:
-        raise
-    except ValueError as error:  # an integer of thousands of digits
-        raise UnfitError(str(error)) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise UnfitError(f"it holds {name}, which is not a number")
+        head = msgspec.json.decode(data, type=_Head)
+    except msgspec.ValidationError:
+        head = _Head("", 0)
+    if head.format != FORMAT:
+        raise ProfileDamaged(f"{where} is not a placer profile; write one with: placer calibrate")
+    if head.schema > SCHEMA:
+        raise ProfileTooNew(f"{where} has format {head.schema}, this placer reads up to {SCHEMA}: upgrade placer")
+    if head.schema < OLDEST_SCHEMA:
+        raise ProfileTooOld(f"{where} has format {head.schema}, which is no longer read; run: placer calibrate")
 
 
 def _depth(data: bytes) -> int:
@@ -176,148 +201,110 @@ def _depth(data: bytes) -> int:
     deepest = depth = 0
     # Piece by piece: the running sums of a file full of brackets would take eight times its size.
     for start in range(0, len(data), _PIECE):
-        marks = np.frombuffer(data[start : start + _PIECE].translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
-        depths = depth + np.cumsum(marks, dtype=np.int64)
-        if len(depths):
+        steps = np.frombuffer(data[start : start + _PIECE].translate(_BRACKETS, _NOT_BRACKETS), dtype=np.int8)
+        if len(steps):
+            depths = depth + np.cumsum(steps, dtype=np.int64)
             deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
     return deepest
 
 
-def _profile(document: dict[str, Any]) -> Profile:
-    optional = ("unusable",) if "unusable" in document else ()
-    keys = (
-        "format", "schema", "created", "complete", "seconds", "fingerprint", "warnings", "noise", "fits", "samples",
-        *optional,
-    )  # fmt: skip
-    fields = json_object(document, "the profile", keys)
-    fits = tuple(_fit(item, f"fits[{i}]") for i, item in enumerate(json_list(fields["fits"], "fits")))
+def _profile(document: _Document, *, samples: bool) -> Profile:
+    fits = tuple(_fit(fit, f"fits[{i}]") for i, fit in enumerate(document.fits))
     if len({(fit.device, fit.threads) for fit in fits}) < len(fits):
-        raise UnfitError("fits: the same device and threads twice")
-    tables = (_table(item, f"samples[{i}]") for i, item in enumerate(json_list(fields["samples"], "samples")))
-    if type(fields["complete"]) is not bool:
-        raise UnfitError(f"complete: expected true or false, not {brief(fields['complete'])}")
-    fingerprint = _fingerprint(fields["fingerprint"])
-    unusable = json_object(fields.get("unusable", {}), "unusable", None)
+        raise ValueError("fits: the same device and threads twice")
+    _check_fingerprint(document.fingerprint)
+    try:
+        tables = msgspec.json.decode(document.samples, type=list[_Table]) if samples else []
+    except msgspec.ValidationError as error:
+        raise ValueError(f"samples: {error}") from None
+    found = [sample for i, table in enumerate(tables) for sample in _samples(table, f"samples[{i}]")]
     return Profile(
-        schema=SCHEMA,
-        created=text(fields["created"], "created"),
-        fingerprint=fingerprint,
-        samples=tuple(chain.from_iterable(tables)),
-        fits=fits,
-        noise=numbers(fields["noise"], "noise", low=0.0),
-        warnings=texts(fields["warnings"], "warnings"),
-        complete=fields["complete"],
-        seconds=number(fields["seconds"], "seconds", low=0.0),
-        unusable={device_name(name, "a key of unusable"): text(why, "unusable") for name, why in unusable.items()},
-    )
-
-
-def _fingerprint(value: Any) -> dict[str, Any]:
-    """Open-ended, but for what others rely on: sizes are numbers, and every accelerator has a device."""
-    fingerprint = json_object(value, "fingerprint", None)
-    check_tree(fingerprint, "fingerprint")
-    _check_sizes(fingerprint, "fingerprint")
-    for i, facts in enumerate(json_list(fingerprint.get("accelerators", []), "fingerprint.accelerators")):
-        where = f"fingerprint.accelerators[{i}]"
-        device_name(json_object(facts, where, None).get("device"), f"{where}.device")
-        _check_sizes(facts, where)
-    return fingerprint
-
-
-def _check_sizes(facts: dict[str, Any], where: str) -> None:
-    for name in ("cores", "memory_bytes"):
-        number(facts.get(name, 0), f"{where}.{name}", low=0.0)
-
-
-def _fit(value: Any, where: str) -> DeviceFit:
-    gpu = ("gpu",) if isinstance(value, dict) and "gpu" in value else ()
-    fields = json_object(
-        value, where, ("device", "threads", "rates", "families", "framework", "interval", "reference", *gpu)
-    )
-    families = json_object(fields["families"], f"{where}.families", None)
-    framework = numbers(fields["framework"], f"{where}.framework", low=0.0)
-    for name, count in framework.items():
-        if name.startswith(_KERNELS) and count > _MOST_KERNELS:
-            raise UnfitError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
-    return DeviceFit(
-        device=device_name(fields["device"], f"{where}.device"),
-        threads=integer(fields["threads"], f"{where}.threads", low=1),
-        rates=numbers(fields["rates"], f"{where}.rates", low=0.0),
-        families={name: _family(family, f"{where}.families.{name}") for name, family in families.items()},
-        framework=framework,
-        interval=numbers(fields["interval"], f"{where}.interval", low=0.0),
-        reference=text(fields["reference"], f"{where}.reference"),
-        gpu=text(fields["gpu"], f"{where}.gpu") if gpu else "",
-    )
-
-
-def _family(value: Any, where: str) -> FamilyFit:
-    keys = (
-        "feature_names", "ops", "points", "weights", "length_scales", "op_scale", "mean", "signal", "noise",
-        "parameters", "measured",
+        schema=SCHEMA, created=document.created, fingerprint=document.fingerprint, samples=tuple(found), fits=fits,
+        noise=document.noise, warnings=document.warnings, complete=document.complete, seconds=document.seconds,
+        unusable=document.unusable,
     )  # fmt: skip
-    fields = json_object(value, where, keys)
-    names, ops = texts(fields["feature_names"], f"{where}.feature_names"), texts(fields["ops"], f"{where}.ops")
-    width = len(names)
-    table = packed(fields["points"], f"{where}.points", width + _POINT_COLUMNS)
-    if len(table) > MOST_POINTS:
-        raise UnfitError(f"{where}.points: {len(table)} of them, and at most {MOST_POINTS} are read")
-    x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
-    weights = packed(fields["weights"], f"{where}.weights", 1)
-    if len(weights) not in (0, len(x)):
-        raise UnfitError(f"{where}.weights: expected one for each of {len(x)} points, or none, found {len(weights)}")
-    if not (point_noise >= 0).all():
-        raise UnfitError(f"{where}: the variance of a point cannot be negative")
-    check_indices(op_index, f"{where}: the op of a point", len(ops))
-    scales = vector(fields["length_scales"], f"{where}.length_scales", width)
-    if not (scales > 0).all():
-        raise UnfitError(f"{where}.length_scales: every one must be positive")
-    op_scale = number(fields["op_scale"], f"{where}.op_scale", low=0.0)
-    if op_scale == 0:
-        raise UnfitError(f"{where}.op_scale: must be positive")
-    return FamilyFit(
-        feature_names=names,
-        ops=ops,
-        x=x,
-        op_index=op_index,
-        y=y,
-        point_noise=point_noise,
-        length_scales=tuple(scales.tolist()),
-        op_scale=op_scale,
-        mean=number(fields["mean"], f"{where}.mean"),
-        signal=number(fields["signal"], f"{where}.signal", low=0.0),
-        noise=number(fields["noise"], f"{where}.noise", low=0.0),
-        parameters=numbers(fields["parameters"], f"{where}.parameters", low=0.0),
-        measured=integer(fields["measured"], f"{where}.measured", low=0),
-        weights=weights,
+
+
+def _check_fingerprint(fingerprint: dict[str, Any]) -> None:
+    """Open-ended, but for what others rely on: sizes are numbers, and every accelerator has a device."""
+    check_tree(fingerprint, "fingerprint")
+    try:
+        msgspec.convert(fingerprint, _Machine)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"fingerprint: {error}") from None
+
+
+class _Accelerator(Struct):
+    device: Device
+    memory_bytes: Amount = 0
+
+
+class _Machine(Struct):
+    cores: Amount = 0
+    memory_bytes: Amount = 0
+    accelerators: list[_Accelerator] = []
+
+
+def _fit(fit: _Fit, where: str) -> DeviceFit:
+    for name, count in fit.framework.items():
+        if name.startswith(_KERNELS) and count > _MOST_KERNELS:
+            raise ValueError(f"{where}.framework.{name}: no call runs in {count:g} kernels")
+    families = {name: _family(family, f"{where}.families.{name}") for name, family in fit.families.items()}
+    return DeviceFit(
+        fit.device, fit.threads, fit.rates, families, fit.framework, fit.interval, fit.reference, fit.gpu
     )
 
 
-def _table(value: Any, where: str) -> list[Sample]:
-    fields = json_object(value, where, ("device", "threads", "family", "ops", "rows"))
-    device = device_name(fields["device"], f"{where}.device")
-    threads = integer(fields["threads"], f"{where}.threads", low=1)
-    family, ops = text(fields["family"], f"{where}.family"), texts(fields["ops"], f"{where}.ops")
-    rows = json_list(fields["rows"], f"{where}.rows")
-    width = len(rows[0]) if rows and isinstance(rows[0], list) else _FIXED_COLUMNS
-    if width < _FIXED_COLUMNS:
-        raise UnfitError(f"{where}.rows: expected at least {_FIXED_COLUMNS} columns, not {width}")
-    table = matrix(rows, f"{where}.rows", width)
-    check_indices(table[:, 0], f"{where}.rows column 0", len(ops))
-    counts = table[:, 4]
-    if (table[:, 1:4] < 0).any() or (counts < 1).any() or (counts != np.floor(counts)).any() or (counts > 2**53).any():
-        raise UnfitError(f"{where}.rows: times and spreads must not be negative, counts must be whole and at least 1")
+def _family(family: _Family, where: str) -> FamilyFit:
+    width = len(family.feature_names)
+    table = _unpacked(family.points, width + _POINT_COLUMNS, f"{where}.points")
+    weights = _unpacked(family.weights, 1, f"{where}.weights")
+    x, op_index, y, point_noise = np.split(table, [width, width + 1, width + 2], axis=1)
+    if len(table) > MOST_POINTS:
+        raise ValueError(f"{where}.points: {len(table)} of them, and at most {MOST_POINTS} are read")
+    if len(weights) not in (0, len(table)):
+        raise ValueError(f"{where}.weights: expected none or one for each of {len(table)} points, not {len(weights)}")
+    if len(family.length_scales) != width:
+        raise ValueError(f"{where}.length_scales: expected {width} numbers, found {len(family.length_scales)}")
+    if not (point_noise >= 0).all():
+        raise ValueError(f"{where}.points: the variance of a point cannot be negative")
+    _check_indices(op_index, f"{where}.points: the op of a point", len(family.ops))
+    return FamilyFit(
+        feature_names=family.feature_names, ops=family.ops, x=x, op_index=op_index, y=y, point_noise=point_noise,
+        length_scales=family.length_scales, op_scale=family.op_scale, mean=family.mean, signal=family.signal,
+        noise=family.noise, parameters=family.parameters, measured=family.measured, weights=weights,
+    )  # fmt: skip
+
+
+def _unpacked(data: bytes, width: int, where: str) -> Array:
+    """Finite numbers, n x ``width``, of single precision, little-endian and row by row."""
+    if len(data) % (4 * width):
+        raise ValueError(f"{where}: expected rows of {width} packed numbers, found {len(data)} bytes")
+    array = np.frombuffer(data, dtype="<f4").astype(np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{where}: a number is too large")
+    return array.reshape(-1, width)
+
+
+def _samples(table: _Table, where: str) -> list[Sample]:
+    width = len(table.rows[0]) if table.rows else _FIXED_COLUMNS
+    if width < _FIXED_COLUMNS or any(len(row) != width for row in table.rows):
+        raise ValueError(f"{where}.rows: expected rows of one width, {_FIXED_COLUMNS} columns at the least")
+    values = np.array(table.rows, dtype=np.float64).reshape(len(table.rows), width)
+    _check_indices(values[:, 0], f"{where}.rows column 0", len(table.ops))
+    counts = values[:, 4]
+    whole = (counts >= 1) & (counts <= 2**53) & (counts == np.floor(counts))
+    if (values[:, 1:4] < 0).any() or not whole.all():
+        raise ValueError(f"{where}.rows: times and spreads must not be negative, counts must be whole and at least 1")
     return [
-        _sample(
-            device=device, threads=threads, family=family, op=ops[int(op)], features=tuple(features),
-            seconds=seconds, host_seconds=host_seconds, spread=spread, count=int(count),
+        Sample(
+            table.device, table.threads, table.family, table.ops[int(op)], tuple(features), seconds, host_seconds,
+            spread, int(count),
         )
-        for op, seconds, host_seconds, spread, count, *features in table.tolist()
+        for op, seconds, host_seconds, spread, count, *features in table.rows
     ]  # fmt: skip
 
 
-def _sample(**fields: Any) -> Sample:
-    """A Sample from checked fields; a frozen dataclass's own __init__ would take most of the time of loading."""
-    sample = object.__new__(Sample)
-    sample.__dict__.update(fields)
-    return sample
+def _check_indices(array: Array, where: str, bound: int) -> None:
+    if not ((array >= 0).all() and (array < bound).all() and (array == np.floor(array)).all()):
+        raise ValueError(f"{where}: expected whole numbers from 0 to {bound - 1}")

@@ -28,7 +28,6 @@ from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.errors import PlacerError
-from placer.machine import malloc
 from placer.pricing.describe import describe_step
 from placer.pricing.predict import predict
 from placer.tracing import trace
@@ -43,7 +42,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     profile = load_profile(arguments.profile)
-    malloc.settle()
     threads = torch.get_num_threads()
     speed_probe = SpeedProbe(threads, usual=profile.fit("cpu", threads).rates.get(USUAL_READING))
     recorder = recorder_cost("cpu", speed_probe=speed_probe)

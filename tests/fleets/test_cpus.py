@@ -8,7 +8,6 @@ import pytest
 from torch import nn
 
 from placer.fleets import cpu_class
-from placer.machine import HeapState
 from placer.pricing import Prediction, Residence, gpu_profile, predict
 from placer.profile import load_cached, shipped_folder
 from placer.tracing import trace
@@ -23,7 +22,7 @@ def on(vcpus: float, model: nn.Module = LARGE, batch: tuple[int, ...] = (512, 10
     profile = cpu_class(vcpus)
     return predict(
         trace(make_workload(model, batch, mode="train")), profile, devices=("cpu",),
-        threads=profile.fit("cpu").threads, heap=HeapState(), residence=HERE,
+        threads=profile.fit("cpu").threads, residence=HERE,
     )["cpu"]  # fmt: skip
 
 

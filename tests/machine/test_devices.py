@@ -1,12 +1,15 @@
-"""Accelerators: which there are, and how they are spelled."""
+"""Accelerators: which there are, how they are spelled, which of them torch can use; and the memory of devices."""
 
 from __future__ import annotations
 
+import psutil
 import pytest
 import torch
 
 from placer import machine
-from placer.machine import devices
+from placer.machine import devices, nvml
+from placer.machine.devices import runs_on, unsupported
+from placer.machine.identity import same_kind
 
 
 def test_available_devices_start_with_the_cpu() -> None:
@@ -99,3 +102,74 @@ def test_a_build_for_cuda_does_not_ask_for_the_current_accelerator(monkeypatch: 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", asked)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert machine.accelerators() == ("cuda", "cuda:1")
+
+
+def test_usable_cores_and_memory() -> None:
+    assert 1 <= machine.usable_cores() <= (psutil.cpu_count() or 1)
+    free, total = machine.memory("cpu")
+    assert 0 < free <= total <= psutil.virtual_memory().total
+    load = machine.utilization("cpu")
+    assert load is not None
+    assert 0 <= load <= 1
+
+
+def test_memory_of_a_device_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="no device 'cuda:77' here; there is cpu"):
+        machine.memory("cuda:77")
+
+
+def test_a_container_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = psutil.virtual_memory().total
+    monkeypatch.setattr(devices, "_container_memory", lambda: (total // 2, total // 2 - 1000))
+    assert machine.memory("cpu") == (1000, total // 2)
+    monkeypatch.setattr(devices, "_container_memory", lambda: (total * 2, 0))
+    assert machine.memory("cpu")[1] == total
+
+
+def test_nothing_is_told_of_a_device_whose_driver_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(device: str) -> tuple[int, int]:
+        raise RuntimeError("the device does not support querying its free memory")
+
+    monkeypatch.setattr(devices, "memory", broken)
+    monkeypatch.setattr(devices, "has_context", lambda device: True)
+    assert machine.known_free_memory("xpu") is None
+
+GPU = {"device": "cuda", "name": "A", "memory_bytes": 8 * 2**30, "compute_capability": "8.6"}
+
+
+def test_twins_have_one_name_and_as_much_memory() -> None:
+    assert same_kind(GPU, {**GPU, "device": "cuda:1", "memory_bytes": 7.9 * 2**30})
+    assert same_kind(GPU, {**GPU, "memory_bytes": 0})  # not known
+    assert not same_kind(GPU, {**GPU, "memory_bytes": 16 * 2**30})
+    assert not same_kind(GPU, {**GPU, "name": "B"})
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "runs"),
+    [
+        ("8.6", "sm_80 sm_90", True),  # machine code of an earlier minor version
+        ("8.0", "sm_86", False),
+        ("6.1", "sm_75 sm_80 sm_90 compute_90", False),
+        ("12.1", "sm_80 compute_90", True),  # compiled when it is loaded
+        ("9.0", "sm_90a", True),
+        ("9.0", "sm_80 sm_100f", False),
+        ("10.3", "sm_100f", True),
+        ("10.3", "sm_100a", False),
+        ("7.0", "gfx90a", True),  # nothing is known of such names
+    ],
+)
+def test_what_code_runs_on(capability: str, architectures: str, runs: bool) -> None:
+    assert runs_on(capability, architectures.split()) is runs
+
+
+def test_what_versions_tell_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unsupported({"device": "cuda", "name": "A"}) is None
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch._C, "_cuda_getArchFlags", lambda: "sm_75 sm_80 sm_90", raising=False)
+    monkeypatch.setattr(nvml, "cuda_version", lambda: (13, 1))
+    assert unsupported(GPU) is None
+    assert unsupported({**GPU, "compute_capability": "7.0"}) == "this torch has no kernels for compute capability 7.0"
+    monkeypatch.setattr(nvml, "cuda_version", lambda: (12, 4))
+    assert unsupported(GPU) == "its driver runs CUDA 12.4, and this torch needs CUDA 13"
+    monkeypatch.setattr(nvml, "cuda_version", lambda: None)
+    assert unsupported(GPU) is None

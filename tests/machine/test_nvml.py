@@ -1,7 +1,8 @@
-"""NVML: devices by torch's index, and machines without the driver."""
+"""NVML: devices by torch's index, machines without the driver, and what the driver says by itself."""
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,3 +156,50 @@ def test_the_drivers_version_of_cuda(boards: type[FakeNvml], monkeypatch: pytest
     assert nvml.cuda_version() is None
     monkeypatch.setattr(boards, "nvmlSystemGetCudaDriverVersion", lambda self: 12040, raising=False)
     assert nvml.cuda_version() == (12, 4)
+
+
+def refuses(*_: Any) -> Any:
+    raise FakeNvml.NVMLError("Not Supported")
+
+
+def driver(**answers: Any) -> SimpleNamespace:
+    usual = {
+        "NVMLError": FakeNvml.NVMLError,
+        "nvmlInit": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: b"580.65",
+        "nvmlSystemGetCudaDriverVersion": lambda: 13000,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: ["Tesla T4", "NVIDIA GB10"][handle],
+        "nvmlDeviceGetMemoryInfo": lambda handle: refuses() if handle else SimpleNamespace(total=16),
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (7, 5) if handle == 0 else (12, 1),
+    }
+    return SimpleNamespace(**{**usual, **answers})
+
+
+def test_all_gpus_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    assert machine.describe_driver() == {
+        "driver": "580.65", "cuda": "13.0",
+        "gpus": [
+            {"name": "Tesla T4", "memory_bytes": 16, "compute_capability": "7.5"},
+            {"name": "NVIDIA GB10", "memory_bytes": 0, "compute_capability": "12.1"},
+        ],
+    }  # fmt: skip
+
+
+def test_a_driver_that_answers_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion", "nvmlDeviceGetCount")
+    silent = driver(**dict.fromkeys(questions, refuses))
+    monkeypatch.setitem(sys.modules, "pynvml", silent)
+    assert machine.describe_driver() == {"driver": "", "cuda": "", "gpus": []}
+    monkeypatch.setitem(sys.modules, "pynvml", driver(nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=refuses))
+    assert machine.describe_driver()["gpus"] == [{"name": "", "memory_bytes": 0, "compute_capability": ""}]
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", driver(nvmlInit=refuses))
+    assert machine.describe_driver() == {"error": "Not Supported"}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert machine.describe_driver() == {"error": "the package nvidia-ml-py is not installed"}

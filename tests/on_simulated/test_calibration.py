@@ -11,8 +11,8 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.summary import render
 from placer.pricing.cost_model import CostModel
+from placer.pricing.describe import CONTEXT_FLAGS
 from placer.pricing.families import FAMILIES
-from placer.pricing.step_context import CONTEXT_FLAGS
 from placer.pricing.work import Work
 from placer.profile.profile import Profile
 

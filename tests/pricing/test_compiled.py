@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import placer
-from placer.pricing import Prediction, gpu_profile, predict
-from placer.pricing.compiled import DOUBT, _left, not_priced, parts_of
+from placer.pricing import Prediction, describe_step, gpu_profile, predict
+from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Place, host_counts, not_priced, parts_of, places_in_kernels
+from placer.pricing.describe import fitted_features
 from placer.pricing.floors import roofline_parts
-from placer.pricing.fusion import Place
-from placer.pricing.residual_inputs import fitted_features
 from placer.pricing.work import Work
-from placer.profile import DeviceFit, Profile, load
+from placer.profile import Profile, load
 from placer.tracing import trace
 from placer.workload import make_workload
 from tests import priced as made
@@ -176,34 +177,13 @@ def test_the_parts_of_an_op_are_those_of_its_floor() -> None:
     fit = made.device(learnt)
     parts = [2e-6, product.flops * 5e-11, product.bytes * 1e-10]
     assert parts_of(product, 1e-3, fit) == pytest.approx([1e-3 * part / sum(parts) for part in parts])
-    # The arithmetic of an op of one instruction is told by the peak, not by its floor.
+    # An op of one instruction for each element is all traffic.
     start, arithmetic, traffic = parts_of(relu, 2e-3, fit)
     assert start == pytest.approx(2e-3 * 2e-6 / (2e-6 + 1e6 * 5e-11 + 8e6 * 1e-10))
-    assert arithmetic == pytest.approx(8 * 1e6 / 1e11)
-    assert traffic == pytest.approx(2e-3 - start - arithmetic)
-    assert parts_of(relu, 1e-6, fit)[1] == pytest.approx(1e-6 - parts_of(relu, 1e-6, fit)[0])
+    assert (arithmetic, traffic) == (0.0, pytest.approx(2e-3 - start))
     assert parts_of(product, 1e-3, made.device()) == pytest.approx(
         [1e-3 * part / sum(roofline_parts(product, made.device())) for part in roofline_parts(product, made.device())]
     )
-
-
-def test_what_is_left_of_an_op_in_a_kernel() -> None:
-    fit, work = made.device(), activation()
-    start, arithmetic, traffic = parts_of(work, 2e-3, fit)
-
-    def left(op: str = "aten::relu", where: DeviceFit = fit, **place: Any) -> float:
-        return _left(work, op, 2e-3, Place(0, **{"first": False, "traffic": 0.0, **place}), where)
-
-    assert left() == pytest.approx(arithmetic)
-    assert left(first=True, traffic=0.25) == pytest.approx(start + arithmetic + traffic / 4)
-    assert left(again=True) == pytest.approx(2 * arithmetic)
-    # The compiler has no vector library for a hyperbolic tangent and draws numbers one by one; a GPU does neither.
-    assert left("aten::tanh") - left() == pytest.approx(1e6 * 1e-9)
-    random = replace(work, family="random")
-    drawn = _left(random, "aten::rand", 2e-3, Place(0, traffic=0.0), fit) - parts_of(random, 2e-3, fit)[1]
-    assert drawn == pytest.approx(1e6 * 4.4e-9)
-    gpu = replace(fit, device="cuda")
-    assert left("aten::tanh", gpu) == left("aten::relu", gpu)
 
 
 def test_on_a_gpu_what_is_not_the_start_is_traffic() -> None:
@@ -236,3 +216,92 @@ def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile) -> N
     found = placer.explain(model, (4, 8), mode="infer", steps=100, profile=cpu)
     assert found.devices["cpu"].one_time["compilation"] > 0.0
     assert any("priced as compiled (default)" in note for note in found.notes)
+
+
+class Step(nn.Module):
+    """A function of the batch and two weights of 64 x 64."""
+
+    def __init__(self, run: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.run, self.a, self.b = run, nn.Parameter(torch.ones(64, 64)), nn.Parameter(torch.ones(64, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x, self.a, self.b)
+
+
+def placed(run: Callable[[Tensor, Tensor, Tensor], Tensor], mode: str = "infer") -> list[tuple[str, Place]]:
+    """The calls of a step by name, in order, and their places; those that are not compiled have a phase before it."""
+    found = trace(make_workload(torch.compile(Step(run)), (64, 64), mode=mode))
+    regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
+    names = [call.op.removeprefix("aten::") if call.phase == "forward" else f"{call.phase}: {call.op}"
+             for call in found.calls]  # fmt: skip
+    return list(zip(names, places_in_kernels(found, describe_step(found), regions), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("run", "kernels", "shares"),
+    [
+        # x is read, a is read, and the result is written.
+        (lambda x, a, _: ((x * 2).tanh() + a).relu(), 1, {"mul": 1 / 2, "tanh": 0.0, "add": 1 / 3, "relu": 1 / 2}),
+        # A value that is read twice is read once.
+        (lambda x, *_: x.sin() * x.cos(), 1, {"sin": 1 / 2, "cos": 0.0, "mul": 1 / 3}),
+        (lambda x, a, b: (x.relu() @ a).tanh() @ b, 2, {"relu": 1.0, "tanh": 1.0}),  # products stand between kernels
+        (lambda x, a, _: (y := x.relu()) + y @ a, 2, {"add": 1.0}),
+        (lambda x, a, b: x.sin() + a.cos() * b.relu(), 1, {"mul": 0.0}),  # branches meet in one kernel
+        (lambda x, *_: ((y := x.exp()), (z := y.sin()), z.cos()), 1, {"exp": 1.0, "sin": 1 / 2, "cos": 1 / 2}),
+    ],
+)
+def test_a_kernel_reads_once_and_writes_what_others_read(
+    run: Callable[..., Any], kernels: int, shares: dict[str, float]
+) -> None:
+    found = placed(run)
+    assert len({place.kernel for _, place in found if place.kernel is not None}) == kernels
+    assert {name: place.traffic for name, place in found if name in shares} == pytest.approx(shares)
+    assert all(place == Place() for name, place in found if name == "mm")
+
+
+def test_reductions_and_norms_are_fused_with_what_makes_their_operands() -> None:
+    found = dict(placed(lambda x, a, _: nn.functional.layer_norm(x + a, (64,)).relu()))
+    assert found["add"].kernel == found["native_layer_norm"].kernel == found["relu"].kernel
+    assert found["native_layer_norm"].traffic < 0.1  # only the rows' statistics leave the kernel
+
+
+def test_eager_calls_have_no_kernel() -> None:
+    found = placed(lambda x, a, _: (x.t() + a).relu(), "train")
+    assert all(place == Place() for name, place in found if name.startswith(("loss", "optimizer")))
+
+
+def counts(mode: str, python: float = 1.0) -> dict[str, float]:
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+    found = trace(make_workload(torch.compile(model), (32, 16), mode=mode))
+    regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
+    works = describe_step(found)
+    return host_counts(found, [1e-6] * len(works), works, places_in_kernels(found, works, regions), regions, python)
+
+
+def test_a_call_a_kernel_and_a_library_call_are_counted() -> None:
+    found = counts("infer", python=2.0)
+    assert (found["compiled_call"], found["compiled_training"]) == (2.0, 0.0)
+    assert (found["compiled_kernel"], found["compiled_library"]) == (4.0, 4.0)
+    assert (found["forward_op"], found["python_call"], found["autograd_node"]) == (0.0, 0.0, 0.0)
+
+
+def test_a_training_step_keeps_the_eager_loss_and_update() -> None:
+    found = counts("train")
+    assert (found["compiled_call"], found["compiled_training"]) == (2.0, 1.0)
+    assert (found["updated_tensor"], found["forward_op"], found["autograd_node"]) == (4.0, 1.0, 1.0 + 1.0 + 4.0)
+
+
+def test_compiling_takes_longer_for_more_kernels_and_for_the_compiler_to_load(
+    cpu: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = replace(cpu, fits=tuple(
+        replace(fit, framework={**fit.framework, "python_call": 2 * REFERENCE_CALL}) for fit in cpu.fits
+    ))  # fmt: skip
+    model = torch.compile(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU()))
+    monkeypatch.delitem(sys.modules, "torch._inductor.compile_fx", raising=False)
+    once = price(model, slow, (32, 16), device="cpu").one_time
+    assert once["compilation"] == pytest.approx(2 * (0.5 + 4 * 0.005 + 2 * 0.3))  # a graph, four ops, two kernels
+    assert once["compiler"] == pytest.approx(2 * 6.0)
+    monkeypatch.setitem(sys.modules, "torch._inductor.compile_fx", sys)
+    assert price(model, slow, (32, 16), device="cpu").one_time["compiler"] == 0.0

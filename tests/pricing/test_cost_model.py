@@ -10,6 +10,7 @@ from priced import FLAT, call, device, family, matmul
 
 from placer.errors import ProfileError
 from placer.pricing.cost_model import FLOOR_SIGMA, CostModel
+from placer.pricing.describe import fitted_features, on_accelerator, op_label
 from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     LEAST_SHARE,
@@ -20,13 +21,8 @@ from placer.pricing.floors import (
     roofline_seconds,
 )
 from placer.pricing.gpu import edition
-from placer.pricing.kernels import SUFFIX
-from placer.pricing.on_accelerator import on_accelerator
-from placer.pricing.op_labels import op_label
-from placer.pricing.page_faults import SETTLED
-from placer.pricing.residual_inputs import fitted_features
-from placer.pricing.work import Work
-from placer.tracing.trace_data import MemoryEvent, Trace
+from placer.pricing.work import SUFFIX, Work
+from placer.tracing.trace_data import Trace
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -167,13 +163,3 @@ def test_a_fit_of_other_features_is_refused() -> None:
         CostModel(device({"matmul": other}))
     with pytest.raises(ProfileError, match="calibrate"):
         CostModel(device({"no such family": other}))
-
-
-def test_fresh_pages_cost_the_op_that_writes_them_first() -> None:
-    nbytes = 100 << 20
-    calls = (call("aten::add", nbytes // 4, 1), call("aten::add", 64, 64))
-    trace = Trace(calls, "infer", (), (), (), (), memory=(MemoryEvent(0, 1, nbytes), MemoryEvent(1, 1, 0)))
-    model = CostModel(device(fresh_seconds_per_byte=1e-9))
-    settled, unknown = model.price(trace, SETTLED).seconds, model.price(trace).seconds
-    assert settled[0] - unknown[0] == pytest.approx(nbytes * 1e-9, rel=1e-3)
-    assert settled[1] == unknown[1]

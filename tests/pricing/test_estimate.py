@@ -1,4 +1,4 @@
-"""What is known of a machine that was not calibrated: the nearest CPU's profile at this one's speed, GPUs by name."""
+"""The profile of a machine that was not calibrated, and what may be named as one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from placer import machine, profile
-from placer.errors import ProfileError
+from placer import profile as profiles
+from placer.errors import ProfileError, ProfileMissing, UnknownGPU
 from placer.machine import MeasuredSpeeds
-from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict, speeds
-from placer.pricing.speeds import beside, cpu_speeds, speeds_path
-from placer.profile import Profile
+from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict
+from placer.pricing.estimate import beside, cpu_speeds, named_profile, speeds_path
+from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -149,33 +150,19 @@ def test_speeds_are_measured_once_for_each_number_of_threads(intel: Profile, mea
     assert len(measured) == 3
 
 
-@pytest.mark.parametrize("damage", ['{"threads": 3}', None])
+@pytest.mark.parametrize("damage", ["", "[]", '{"threads": 3}', "\x00", "\udcff", -1.0, 0.0, "fast", None, {}])
 def test_speeds_that_cannot_be_read_are_measured_again(
-    damage: str | None, intel: Profile, measured: list[MeasuredSpeeds]
+    damage: Any, intel: Profile, measured: list[MeasuredSpeeds]
 ) -> None:
     cpu_speeds(FACTS, intel, 2)
     text = speeds_path().read_text()
     wrong = json.loads(text)
-    wrong["threads"]["2"]["flops_per_second"] = -1.0
-    speeds_path().write_text(json.dumps(wrong) if damage is None else damage)
+    wrong["threads"]["2"]["flops_per_second"] = damage
+    whole = isinstance(damage, str) and damage != "fast"
+    speeds_path().write_bytes((damage if whole else json.dumps(wrong)).encode(errors="surrogateescape"))
     cpu_speeds(FACTS, intel, 2)
     assert len(measured) == 2
     assert speeds_path().read_text() == text
-
-
-def test_what_no_measurement_gives_is_no_speed(tmp_path: Path) -> None:
-    good = {"dispatch_seconds": 1e-6, "flops_per_second": 1e11, "bytes_per_second": 1e10}
-    assert speeds._speeds(good) == CpuSpeeds(**good)
-    for value in (-1.0, 0.0, "fast", None, math.inf, math.nan, {}):
-        assert speeds._speeds({**good, "flops_per_second": value}) is None
-    assert speeds._speeds({**good, "colour": 1.0}) is speeds._speeds({}) is speeds._speeds(None) is None
-    file = tmp_path / "speeds.json"
-    assert speeds._read(file) == {}
-    for text in ("", "[]", "3", '{"threads": 3}', "{}", "\x00", "\udcff"):
-        file.write_bytes(text.encode(errors="surrogateescape"))
-        assert speeds._read(file) == {}
-    file.write_text('{"threads": {}, "of": 1}')
-    assert speeds._read(file) == {"threads": {}, "of": 1}
 
 
 def test_a_home_that_cannot_be_written_costs_only_the_next_measurement(
@@ -237,3 +224,28 @@ def test_the_calibration_of_an_accelerator_is_kept_while_its_host_is_the_same(
 def test_an_estimate_is_never_written_as_a_calibration(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="estimate"):
         profile.save(estimated_profile(None, WHY, 2), tmp_path / "p.json")
+
+
+def test_profiles_come_before_the_catalog(handmade_profile: Profile) -> None:
+    profiles.save(handmade_profile, profiles.named_path("T4"))
+    assert named_profile("T4", lambda: None).devices() == ("cpu", "cuda")
+    assert named_profile("Tesla T4", lambda: None).devices() == ("cuda",)
+    assert named_profile(handmade_profile, lambda: None) is handmade_profile
+
+
+def test_an_unknown_name_lists_what_is_close_and_how_to_list_both() -> None:
+    with pytest.raises(UnknownGPU, match=r"no profile .* placer profile list; no GPU .*RTX 4090.*placer gpus"):
+        named_profile("RTX 4099", lambda: None)
+    with pytest.raises(UnknownGPU, match=r"there is: .*placer profile list; no GPU .*closest.*T4.*placer gpus"):
+        named_profile("T4x", lambda: None)
+    with pytest.raises(UnknownGPU, match="no GPU is called ''"):
+        named_profile("", lambda: None)
+
+
+def test_a_missing_file_is_one(tmp_path: Path) -> None:
+    for name in (str(tmp_path / "none.json"), tmp_path / "T4", str(tmp_path / "none"), None):
+        with pytest.raises(ProfileMissing):
+            named_profile(name, lambda: None)
+    (tmp_path / "T4.json").write_text("{}")
+    with pytest.raises(ProfileError, match="not a placer profile"):
+        named_profile(str(tmp_path / "T4.json"), lambda: None)

@@ -1,4 +1,4 @@
-"""Trace x Profile -> Prediction: what is put together from the other stages."""
+"""Predictions: intervals, one-time costs, first calls and power."""
 
 from __future__ import annotations
 
@@ -10,12 +10,27 @@ import pytest
 import torch
 from torch import nn
 
-from placer import machine
+from placer import machine, tracing
 from placer.errors import ProfileError
-from placer.pricing import timeline
+from placer.pricing import gpu_profile, timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence
-from placer.pricing.predict import Z90, checked, cost_model, coverage, log_sigma, one_time_parts, predict
+from placer.pricing.predict import (
+    CPU_FULL,
+    CPU_IDLE,
+    GPU_IDLE,
+    Z90,
+    _check,
+    cost_model,
+    coverage,
+    first_calls_seconds,
+    libraries_seconds,
+    log_sigma,
+    one_time_parts,
+    power_limit,
+    predict,
+    step_watts,
+)
 from placer.pricing.prediction import Prediction
 from placer.profile.profile import DeviceFit, Profile
 from placer.tracing import trace
@@ -143,9 +158,92 @@ def test_times_that_make_no_sense_are_the_profiles_fault(
     wrong: dict[str, float], make_prediction: Callable[..., Prediction], handmade_profile: Profile
 ) -> None:
     right = make_prediction("cuda", 1.0)
-    assert checked(right, handmade_profile, "cuda") is right
+    _check(right, handmade_profile)
     with pytest.raises(ProfileError, match="numbers of profile in memory for cuda make no sense"):
-        checked(replace(right, **wrong), handmade_profile, "cuda")
+        _check(replace(right, **wrong), handmade_profile)
     priced = replace(right.priced, seconds=(math.inf, *right.priced.seconds[1:]))
     with pytest.raises(ProfileError, match="make no sense"):
-        checked(replace(right, priced=priced), handmade_profile, "cuda")
+        _check(replace(right, priced=priced), handmade_profile)
+
+RATES = {
+    "first_call_seconds": 1e-3, "first_use/convolution": 0.8, "first_use/product": 0.2, "first_use/fourier": 0.3,
+    "first_use/linear_algebra": 1.5, "first_use/shape": 0.01,
+}  # fmt: skip
+
+
+def test_libraries_are_those_that_the_ops_need() -> None:
+    image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, padding=1))
+    step = trace(make_workload(image, (2, 3, 16, 16), mode="infer"))
+    assert libraries_seconds(step, RATES) == pytest.approx(0.8)
+    shapes = first_calls_seconds(step, RATES) - len({call.op for call in step.calls}) * 1e-3
+    assert shapes == pytest.approx(3 * 0.01)
+    dense = trace(make_workload(nn.Linear(8, 8), (4, 8), mode="infer"))
+    assert libraries_seconds(dense, RATES) == pytest.approx(0.2)
+    assert libraries_seconds(trace(make_workload(nn.LSTM(8, 8), (4, 2, 8))), RATES) >= 0.8
+
+
+def test_a_profile_without_these_rates_knows_none() -> None:
+    step = trace(make_workload(nn.Conv1d(3, 8, 3), (2, 3, 16), mode="infer"))
+    assert (libraries_seconds(step, {}), first_calls_seconds(step, {})) == (0.0, 0.0)
+
+
+@pytest.fixture
+def host(handmade_profile: Profile) -> Profile:
+    """A CPU of four hardware threads, calibrated with one and with two."""
+    cpu, _ = handmade_profile.fits
+    fits = (replace(cpu, threads=1), replace(cpu, threads=2))
+    return replace(handmade_profile, fits=fits, fingerprint={**handmade_profile.fingerprint, "cores": 4})
+
+
+def priced(profile: Profile, size: int, threads: int = 1) -> Prediction:
+    net = nn.Sequential(nn.Linear(size, size, device="meta"), nn.ReLU(), nn.Linear(size, size, device="meta"))
+    trace = tracing.trace(make_workload(net, (size, size), mode="train"))
+    device = profile.devices()[0]
+    return predict(trace, profile, devices=(device,), threads=threads, residence=Residence(here=False))[device]
+
+
+def test_a_cpu_draws_more_with_more_threads(host: Profile) -> None:
+    cores = host.fingerprint["cores"]
+    one, two = priced(host, 64), priced(host, 64, threads=2)
+    assert one.watts == pytest.approx(cores * CPU_IDLE + CPU_FULL - CPU_IDLE)
+    assert two.watts == pytest.approx(one.watts + CPU_FULL - CPU_IDLE)
+
+
+def test_a_gpu_draws_its_limit_where_it_is_busy_and_little_where_it_waits(host: Profile) -> None:
+    t4 = gpu_profile("T4", host)
+    beside = host.fingerprint["cores"] * CPU_IDLE + CPU_FULL - CPU_IDLE
+    busy, idle = priced(t4, 4096).watts, priced(t4, 16).watts
+    assert busy is not None
+    assert idle is not None
+    assert power_limit("Tesla T4") == 70.0
+    assert 0.8 * 70.0 < busy - beside <= 70.0
+    assert 70.0 * GPU_IDLE < idle - beside < 0.4 * 70.0
+
+
+def test_what_is_not_known_is_not_made_up(host: Profile) -> None:
+    t4 = gpu_profile("T4", host)
+    fit, components = t4.fits[0], {"compute": 1e-3}
+    assert step_watts(gpu_profile("T4"), fit, components, 2e-3, 1) is None  # of no host
+    assert step_watts(t4, replace(fit, gpu=""), components, 2e-3, 1) is None
+    assert step_watts(t4, replace(fit, gpu="no such GPU"), components, 2e-3, 1) is None
+    assert step_watts(t4, fit, components, 0.0, 1) is None
+    assert power_limit("") is None
+
+
+class Region(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+def test_a_device_is_priced_by_the_trace_of_its_kind(handmade_profile: Profile) -> None:
+    traced = trace(make_workload(Region(), (8, 64), mode="infer"))
+    predictions = predict(traced, handmade_profile, devices=("cpu", "cuda"))
+    assert predictions["cpu"].priced.trace is traced
+    assert predictions["cuda"].priced.trace is traced.on("cuda")
+    dtypes = {name: {w.dtype for w in p.priced.works if w.op == "aten::addmm"} for name, p in predictions.items()}
+    assert dtypes == {"cpu": {"float32"}, "cuda": {"bfloat16"}}

@@ -1,4 +1,4 @@
-"""Priced ops -> step time, on hand-made prices."""
+"""Step time from op times: one clock, two clocks, and the host's time to issue an op."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
+from priced import call, device
 
+from placer.pricing.cost_model import CostModel
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.timeline import (
     MOST_KERNELS,
+    QUEUE_DEPTH,
+    Clocks,
+    ScheduleItem,
     Span,
     StepTime,
     accelerator_schedule,
@@ -18,6 +23,7 @@ from placer.pricing.timeline import (
     on_accelerator,
     on_cpu,
     step_components,
+    waits_for_device,
 )
 from placer.profile.profile import DeviceFit
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
@@ -256,3 +262,112 @@ def test_components_always_add_up(seed: int) -> None:
     rates = fit({"forward_op": 1e-6}, launch_seconds=5e-6, sync_seconds=1e-5, **COPIES)
     assert_adds_up(on_accelerator(ops, rates, data=draw.choice(["host", "pinned", "device"])))
     assert_adds_up(on_cpu(ops, rates))
+
+
+def played(*items: ScheduleItem, launch: float = 0.0, depth: int = QUEUE_DEPTH) -> Clocks:
+    clocks = Clocks(launch, depth=depth)
+    for item in items:
+        clocks.play(item)
+    return clocks
+
+
+def test_one_kernel_starts_when_it_is_issued_and_launched() -> None:
+    clocks = played(ScheduleItem(issue=10.0, device=5.0), launch=1.0)
+    assert (clocks.host, clocks.device) == (10.0, 16.0)
+
+
+def test_many_kernels_run_while_the_rest_are_issued() -> None:
+    """Host and device share an op of many kernels: an LSTM takes the longer of the two, not the sum."""
+    bound_by_host = played(ScheduleItem(issue=10.0, device=5.0, kernels=100), launch=1.0)
+    assert bound_by_host.device == pytest.approx(10.0 + 1.0 + 0.05)
+    bound_by_device = played(ScheduleItem(issue=10.0, device=50.0, kernels=100), launch=1.0)
+    assert bound_by_device.device == pytest.approx(0.1 + 1.0 + 50.0)
+    assert bound_by_device.host == pytest.approx(10.0)
+
+
+def test_a_full_queue_holds_the_host_back_within_an_op_too() -> None:
+    clocks = played(ScheduleItem(issue=10.0, device=1000.0, kernels=100), depth=10)
+    assert clocks.host == pytest.approx(0.1 + 90 * 10.0, rel=0.01)
+    assert played(ScheduleItem(issue=10.0, device=1000.0, kernels=100), depth=1000).host == pytest.approx(10.0)
+
+
+def test_the_queue_holds_as_many_kernels_as_it_is_deep() -> None:
+    """The third of four waits until the first has ended, the fourth until the second has."""
+    clocks = played(ScheduleItem(issue=4.0, device=40.0, kernels=4), depth=2)
+    assert (clocks.host, clocks.device, list(clocks.ends)) == (22.0, 41.0, [31.0, 41.0])
+
+
+def test_what_the_host_does_alone_leaves_the_device_as_it_is() -> None:
+    clocks = played(ScheduleItem(issue=3.0), ScheduleItem(issue=1.0, alone=0.5), launch=1.0)
+    assert (clocks.host, clocks.device, list(clocks.ends)) == (4.5, 0.0, [])
+
+
+def test_a_wait_ends_when_the_device_is_done_and_takes_its_own_time() -> None:
+    clocks = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=1.0, waits=True, alone=0.5))
+    assert clocks.host == clocks.device == 6.5
+    late = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=9.0, waits=True, alone=0.5))
+    assert late.host == late.device == 10.5
+
+
+def test_playing_tells_when_the_first_kernel_starts_and_all_are_issued() -> None:
+    clocks = Clocks(1.0)
+    assert clocks.play(ScheduleItem(issue=4.0, device=2.0, kernels=4)) == (2.0, 4.0)
+    assert clocks.play(ScheduleItem(issue=3.0)) == (7.0, 7.0)
+
+
+def test_items_are_played_alike_one_by_one_and_together() -> None:
+    items = (
+        ScheduleItem(issue=4.0, device=9.0, kernels=6), ScheduleItem(issue=1.0), ScheduleItem(issue=0.3, device=7.0),
+        ScheduleItem(issue=1.0, device=2.0, waits=True, alone=0.5), ScheduleItem(issue=0.2, device=3.0, kernels=2),
+    )  # fmt: skip
+    together, alone = Clocks(1.0, depth=3), played(*items[:-1], launch=1.0, depth=3)
+    assert together.play(*items) == alone.play(items[-1])
+    assert together == alone
+
+
+def test_the_host_time_of_an_op_or_its_family_or_any() -> None:
+    fit = replace(device(), device="cuda", framework={"host": 1e-6, "host/matmul": 2e-6, "host/aten::bmm": 3e-6})
+    calls = (call("aten::add", 4, 4), call("aten::mm", 4, 4), call("aten::bmm", 4, 4))
+    assert CostModel(fit).price(Trace(calls, "infer", (), (), (), ())).host_seconds == (1e-6, 2e-6, 3e-6)
+
+
+def test_an_update_is_issued_for_all_its_tensors_at_once() -> None:
+    known = {"host": 1e-6, "host/optimizer": 2e-6, "host_update/optimizer": 9e-5, "host_update/optimizer::SGD": 3e-5}
+    fit = replace(device(), device="cuda", framework=known)
+    for name, whole in (("Adam", 9e-5), ("SGD", 3e-5)):
+        calls = (*(call(f"optimizer::{name}", 4, 4, phase="optimizer") for _ in range(30)), call("aten::mm", 4, 4))
+        *updates, product = CostModel(fit).price(Trace(calls, "train", (), (), (), ())).host_seconds
+        assert updates == [pytest.approx(whole / 30 + 2e-6)] * 30
+        assert product == 1e-6
+
+
+def test_kernels_that_follow_each_other_pause_in_between() -> None:
+    """The pause is in no kernel's own time: an op of many small ones takes that much longer."""
+    calls = (call("aten::mm", 4, 4), call("aten::add", 4, 4))
+    trace = Trace(calls, "infer", (), (), (), ())
+    fit = replace(device(), device="cuda", framework={"kernels/aten::mm": 12.0})
+    before = CostModel(fit).price(trace)
+    assert before.kernels == (12.0, 1.0)
+    pausing = CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(trace)
+    longer = [after - seconds for after, seconds in zip(pausing.seconds, before.seconds, strict=True)]
+    assert longer == [pytest.approx(12e-6), pytest.approx(1e-6)]
+    view = replace(trace, calls=(calls[0]._replace(op="aten::t", view=True),))
+    assert CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(view).seconds == (0.0,)
+
+
+def test_a_cpu_has_no_kernels_to_pause_between() -> None:
+    trace = Trace((call("aten::mm", 4, 4),), "infer", (), (), (), ())
+    fit = device(kernel_gap_seconds=1.0)
+    priced = CostModel(fit).price(trace)
+    assert priced.kernels == ()
+    assert priced.seconds == CostModel(device()).price(trace).seconds
+
+
+@pytest.mark.parametrize(
+    ("kernel", "waits"),
+    [("aten::_local_scalar_dense", True), ("aten::nonzero", True), ("aten::masked_select", True),
+     ("aten::index.mask", True), ("aten::_linalg_check_errors", True), ("aten::sum.mask", False),
+     ("aten::index", False), ("aten::add.number", False)],
+)  # fmt: skip
+def test_in_these_ops_the_host_waits_for_the_device(kernel: str, waits: bool) -> None:
+    assert waits_for_device(kernel) == waits

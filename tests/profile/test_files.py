@@ -23,7 +23,7 @@ from torch import nn
 import placer
 from placer import profile as profiles
 from placer.decision import history
-from placer.profile import files as store
+from placer.profile import store
 from placer.profile.profile import Profile
 
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, and kills itself")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from placer.errors import UnknownGPU
 from placer.profile import DataSheet, find_gpu, gpus, knowledge, shipped
-from placer.profile.gpus import _names
+from placer.profile.gpus import _all_names
 
 SHEETS = tuple(gpus().values())
 #: Lanes that add and multiply in float32, per SM: by compute capability or gfx name, else by architecture.
@@ -182,12 +182,12 @@ def test_every_name_finds_its_own_sheet() -> None:
 
 def sharing(name: str) -> list[DataSheet]:
     """The GPUs that share a name, the one that has it first."""
-    return _names()._by_core[_names()._parts(name).core]
+    return _all_names()._by_core[_all_names()._parts(name).core]
 
 
 def test_only_variants_of_one_product_share_a_name() -> None:
     reused = {"titanx", "rtx4000", "rtx5000", "rtx6000"}  # by the maker, in another generation
-    for core, sheets in _names()._by_core.items():
+    for core, sheets in _all_names()._by_core.items():
         assert core in reused or len({sheet.architecture for sheet in sheets}) == 1, core
 
 
@@ -197,8 +197,8 @@ def test_shared_names_are_those_of_the_documents() -> None:
     assert shown
     for names, meant in shown.items():
         assert all(find_gpu(name).name == meant for name in re.findall(r"`(.+?)`", names)), names
-    listed = {_names()._parts(name).core for names in shown for name in re.findall(r"`(.+?)`", names)}
-    shared = {core for core, sheets in _names()._by_core.items() if len(sheets) > 1}
+    listed = {_all_names()._parts(name).core for names in shown for name in re.findall(r"`(.+?)`", names)}
+    shared = {core for core, sheets in _all_names()._by_core.items() if len(sheets) > 1}
     assert {core for core in shared if not core[0].isdigit()} <= listed
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from placer import machine
-from placer.profile.files import replace_file
+from placer.profile.store import replace_file
 
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "dev" / "reliability.json"
 SHARE = float(os.environ.get("PLACER_SOAK_SHARE", "1"))

@@ -1,58 +1,38 @@
-"""The families of ops. To add one, write a file that defines a ``Family`` and list it in ``FAMILIES``."""
+"""The families of ops. To add one, define a ``Family`` beside those it is like, and list it in ``FAMILIES``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from placer.pricing.families import (
-    attention,
-    convolution,
-    elementwise,
-    encoder,
-    fourier,
-    indexing,
-    linear_algebra,
-    matmul,
-    normalization,
-    optimizer,
-    other,
-    pooling,
-    random,
-    recurrent,
-    reduction,
-    softmax,
-    sorting,
-    view,
-)
-from placer.pricing.families.family import Family, Features
-from placer.pricing.families.sharing import PER_CORE, per_core
+from placer.pricing.families import loops, moves, parameter_updates, products
+from placer.pricing.families.family import PER_CORE, Family, Features, per_core
 
-__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "per_core"]
+__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates", "per_core"]
 
 #: All families by name.
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        view.FAMILY,
-        matmul.FAMILY,
-        convolution.FORWARD,
-        convolution.BACKWARD,
-        elementwise.FAMILY,
-        reduction.FAMILY,
-        softmax.FAMILY,
-        normalization.FAMILY,
-        pooling.FAMILY,
-        indexing.FAMILY,
-        attention.FAMILY,
-        encoder.FAMILY,
-        recurrent.FAMILY,
-        linear_algebra.FAMILY,
-        fourier.FAMILY,
-        random.FAMILY,
-        sorting.FAMILY,
-        optimizer.FAMILY,
-        other.FAMILY,
+        moves.VIEW,
+        products.MATMUL,
+        products.CONVOLUTION,
+        products.CONVOLUTION_BACKWARD,
+        loops.ELEMENTWISE,
+        loops.REDUCTION,
+        loops.SOFTMAX,
+        loops.NORMALIZATION,
+        loops.POOLING,
+        moves.INDEXING,
+        products.ATTENTION,
+        products.ENCODER,
+        products.RECURRENT,
+        products.LINEAR_ALGEBRA,
+        products.FOURIER,
+        loops.RANDOM,
+        loops.SORTING,
+        parameter_updates.OPTIMIZER,
+        moves.OTHER,
     )
 }
 _FAMILY_OF = {op: family.name for family in FAMILIES.values() for op in family.ops}
@@ -66,4 +46,4 @@ def family_of(op: str) -> str | None:
     for family in FAMILIES.values():
         if op.startswith(family.prefixes):
             return family.name
-    return None if op.startswith("aten::") else other.FAMILY.name
+    return None if op.startswith("aten::") else moves.OTHER.name

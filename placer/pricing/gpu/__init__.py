@@ -1,8 +1,7 @@
 """Prices ops on a GPU that nobody measured here, from its data sheet and published measurements."""
 
-from placer.pricing.gpu.network import FILE, USUAL, edition, networks
-from placer.pricing.gpu.physics import LAUNCH, inputs, kernel_seconds
-from placer.pricing.gpu.rows import Row, rows_of
+from placer.pricing.gpu.device_model import FILE, USUAL, edition, networks
+from placer.pricing.gpu.physics import LAUNCH, Row, inputs, kernel_seconds, rows_of
 
 __all__ = [
     "FILE", "LAUNCH", "USUAL", "Row", "edition", "inputs", "kernel_seconds", "networks", "rows_of",

@@ -8,19 +8,105 @@ The physics are in ``physics``, the learnt part is a small network per kind of k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placer.lazy import cached_property
-from placer.pricing.gpu.network import networks
-from placer.pricing.gpu.physics import LAUNCH, Array, inputs, kernel_seconds
-from placer.pricing.gpu.rows import Row, rows_of
-from placer.pricing.precision import TF32, Switch, allows_tf32
+from placer.pricing.floors import TF32, Switch, allows_tf32
+from placer.pricing.gpu.physics import LAUNCH, Array, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.prediction import Source
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu
+
+#: The fitted numbers that come with placer.
+FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
+
+#: log(seconds / physics) of an op that was hardly published, and its standard deviation.
+USUAL, UNTRIED_SIGMA = 0.2, 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The numbers of one kind. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
+
+    ``sigma`` are standard deviations of log(seconds): GPU known, GPU unknown."""
+
+    low: Array
+    high: Array
+    mean: Array
+    scale: Array
+    gpus: Mapping[str, Array]
+    labels: Mapping[str, Array]
+    trust: Mapping[str, float]
+    layers: tuple[tuple[Array, Array], ...]
+    sigma: tuple[float, float]
+
+    def knows(self, gpu: str) -> bool:
+        """Whether published measurements of this GPU went into the network."""
+        return gpu in self.gpus
+
+    def evaluate(self, x: Array, labels: Sequence[str], gpu: str) -> tuple[Array, Array]:
+        """(log of measured over physics, its standard deviation) of n rows, for n x d inputs.
+
+        Inputs outside the range of the published ones are taken at its edge: nothing is extrapolated.
+        """
+        own = self.gpus.get(gpu)
+        zero = np.zeros(len(next(iter(self.gpus.values()))))
+        each = np.stack([self.labels[self._known(label)] for label in labels])
+        z = np.hstack([
+            (np.clip(x, self.low, self.high) - self.mean) / self.scale,
+            np.broadcast_to(own if own is not None else zero, (len(x), len(zero))), each,
+        ])  # fmt: skip
+        for weight, bias in self.layers[:-1]:
+            z = z @ weight + bias
+            z = z / (1.0 + np.exp(-z))
+        weight, bias = self.layers[-1]
+        trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
+        learnt = USUAL + trust * ((z @ weight + bias)[:, 0] - USUAL)
+        return learnt, np.hypot(self.sigma[own is None], (1.0 - trust) * UNTRIED_SIGMA)
+
+    def _known(self, label: str) -> str:
+        """The label itself where it was published, else its family's, else any op's."""
+        family = f"{label.partition(':')[0]}:"
+        return label if label in self.labels else family if family in self.labels else ""
+
+
+@cache
+def edition() -> float:
+    """A number that changes whenever the fitted numbers that come with placer do; 0.0 without any."""
+    return float(zlib.crc32(FILE.read_bytes())) if FILE.is_file() else 0.0
+
+
+@cache
+def networks() -> Mapping[str, Network]:
+    """The networks that come with placer, by kind."""
+    if not FILE.is_file():
+        return {}
+    document = json.loads(FILE.read_text(encoding="utf-8"))
+    return {kind: _network(fields) for kind, fields in document["networks"].items()}
+
+
+def _network(fields: dict[str, Any]) -> Network:
+    layers = tuple((_array(layer["weight"], layer["rows"]), _array(layer["bias"])) for layer in fields["layers"])
+    return Network(
+        low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
+        scale=_array(fields["scale"]), gpus={k: _array(v) for k, v in fields["gpus"].items()},
+        labels={k: _array(v) for k, v in fields["labels"].items()}, trust=fields["trust"], layers=layers,
+        sigma=(fields["sigma"][0], fields["sigma"][1]),
+    )  # fmt: skip
+
+
+def _array(packed: str, rows: int = 0) -> Array:
+    values = np.frombuffer(base64.b64decode(packed), dtype="<f4").astype(np.float64)
+    return values.reshape(rows, -1) if rows else values
 
 #: Standard deviation of log(seconds) where only physics are known.
 _PHYSICS_SIGMA = 0.5

@@ -11,8 +11,7 @@ import torch
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit
 from placer.calibration.measuring.step import Step, make_optimizer
-from placer.pricing.describe import describe
-from placer.pricing.step_context import Context
+from placer.pricing.describe import Context, describe
 from placer.tracing import trace_here
 from placer.workload import make_workload
 

@@ -10,13 +10,10 @@ import pytest
 
 from placer import profile
 from placer.calibration.fitting.transfer import Expectation, work_at
+from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES, inputs_of, op_label
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import ARITHMETIC_BY_FLOOR
-from placer.pricing.kernels import SUFFIX
-from placer.pricing.op_labels import op_label
-from placer.pricing.residual_inputs import inputs_of
-from placer.pricing.step_context import CONTEXT_FLAGS, CONTEXT_SIZES
-from placer.pricing.work import Work
+from placer.pricing.work import SUFFIX, Work
 from placer.profile.profile import DeviceFit
 
 from .made_up import RATES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.floors import fit_floor
-from placer.pricing.families.sharing import GRAIN
+from placer.pricing.families.family import GRAIN
 from placer.pricing.floors import floor_seconds
 from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit

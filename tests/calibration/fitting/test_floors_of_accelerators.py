@@ -12,10 +12,9 @@ from placer.calibration.fitting import device as device_fitting
 from placer.calibration.fitting.accelerator import fit_accelerator
 from placer.calibration.fitting.family import ops_by_family
 from placer.calibration.fitting.floors import fit_floor
-from placer.pricing.describe import PLACE, feature_names
+from placer.pricing.describe import PLACE, feature_names, op_label
 from placer.pricing.families import FAMILIES
 from placer.pricing.floors import floor_seconds
-from placer.pricing.op_labels import op_label
 from placer.pricing.work import Work
 from placer.profile.profile import DeviceFit
 

@@ -10,8 +10,8 @@ import pytest
 from placer import profile
 from placer.calibration.fitting.transfer import expectation, pace_of_class, shipped_references
 from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing.describe import foreign_family
 from placer.pricing.families import FAMILIES
-from placer.pricing.residual_inputs import foreign_family
 from placer.profile import store
 from placer.profile.profile import Profile
 

@@ -1,4 +1,4 @@
-"""What is observed of a timed step: ops without page faults, and phases without their ops."""
+"""What is observed of a timed step: ops, and phases without their ops."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-from placer.calibration.benchmarks.probe import Apply, Probe
-from placer.calibration.measuring import bench as measuring
-from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.journal import StepObservation
 from placer.calibration.measuring.step_timing import LEAST_OWN, OpTiming, Phases, RecorderCost, StepTiming, observe
-from placer.machine import LAST_THRESHOLD, malloc
 from placer.tracing.trace_data import OpCall, Phase, TensorSpec, Trace
 
 SPEC = TensorSpec((1024,), (1,), "float32")
@@ -35,24 +29,10 @@ def seen(*timed: tuple[OpCall, float | None], phases: Phases | None = None, **mo
                    recorder=RecorderCost(0.0, 0.0), **more)  # fmt: skip
 
 
-def test_page_faults_are_no_part_of_an_op_or_of_the_step() -> None:
-    """Pricing adds them where the user's process has them."""
-    step = seen((op("exp"), 0.4), (op("relu"), 0.2), fresh_seconds={0: 0.1})
-    assert {o.op: o.seconds for o in step.ops} == {"aten::exp": pytest.approx(0.3), "aten::relu": pytest.approx(0.2)}
-    assert step.seconds == pytest.approx(0.9)
-
-
-def test_page_faults_never_take_more_than_a_share_of_an_op() -> None:
-    step = seen((op("exp"), 0.4), fresh_seconds={0: 5.0})
-    assert step.ops[0].seconds == pytest.approx(LEAST_OWN * 0.4)
-    assert step.seconds == pytest.approx(LEAST_OWN)
-
-
 def test_gaps_are_phases_without_their_ops() -> None:
     step = seen(
-        (op("exp"), 0.1), (op("sum", "loss"), 0.1), (op("mul", "backward"), 0.2), phases=Phases(0.3, 0.5, 0.2),
-        fresh_seconds={0: 0.05},
-    )  # fmt: skip
+        (op("exp"), 0.1), (op("sum", "loss"), 0.1), (op("mul", "backward"), 0.2), phases=Phases(0.3, 0.5, 0.2)
+    )
     assert step.gaps == pytest.approx({"forward": 0.1, "backward": 0.3, "update": 0.2})
 
 
@@ -63,23 +43,6 @@ def test_a_phase_with_a_missing_op_has_no_gap() -> None:
     assert set(seen((forward, 0.1), (op("sum", "loss"), None), phases=phases).gaps) == {"backward", "update"}
     assert set(seen((forward, 0.1), (backward, None), phases=phases).gaps) == {"forward", "update"}
     assert not seen((forward, 0.1)).gaps
-
-
-@pytest.mark.usefixtures("one_round")
-def test_a_block_that_is_mapped_anew_every_time_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(measuring, "observe", lambda *_, **given: asked.update(given))
-    bench = Bench("cpu", 1, rates={"fresh_seconds_per_byte": 1e-9})
-    large = LAST_THRESHOLD // 4 + 1  # numbers of four bytes
-    bench.measure(Probe("elementwise", "large", lambda: Apply(torch.neg), lambda: (torch.ones(large),), "infer"),
-                  seconds=0.01)  # fmt: skip
-    assert asked["fresh_seconds"] == {0: pytest.approx(4e-9 * large, rel=0.01)}
-    bench.measure(Probe("matmul", "small", lambda: nn.Linear(4, 4), lambda: (torch.ones(2, 4),), "infer"), seconds=0.01)
-    assert asked["fresh_seconds"] == {}
-    monkeypatch.setattr(malloc, "state", lambda: None)  # nothing is known of this allocator
-    bench.measure(Probe("elementwise", "large", lambda: Apply(torch.neg), lambda: (torch.ones(large),), "infer"),
-                  seconds=0.01)  # fmt: skip
-    assert asked["fresh_seconds"] == {}
 
 
 def launched(host: float, device: float, kernels: int) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from placer.calibration.measuring import rates as queueing
 from placer.calibration.measuring.rates import flops_per_second, products_in_tf32
-from placer.pricing.precision import allows_tf32
+from placer.pricing.floors import allows_tf32
 
 ISSUE, KERNEL, LAUNCH, SYNC = 4e-6, 1.5e-6, 6e-6, 8e-6
 
