@@ -22,9 +22,8 @@ BASE := $(VENV)/.installed-base
 DEV  := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NETS := $(VENV)/.installed-published
-MUTS := $(VENV)/.installed-mutants
 
-.PHONY: help venv demo docs test soak mutants lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
+.PHONY: help venv demo docs test soak lint types compiled check-tests gpu gpu-rehearsal tree wheel bench published published-packages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -48,10 +47,6 @@ $(DOCS): pyproject.toml constraints.txt | $(PY)
 	$(PIP) setuptools
 	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@ $(BASE)
-
-$(MUTS): pyproject.toml constraints.txt | $(DEV)
-	$(PIP) --no-build-isolation --editable '.[mutants]'
-	@touch $@
 
 venv: $(DEV) ## the development environment, in .venv
 
@@ -97,10 +92,6 @@ endif
 # Figures of docs/dev/reliability.md. PLACER_SOAK_SHARE=0.01 tries everything for a short time and writes none.
 soak: $(DEV) ## what needs time or load: about an hour, on an idle machine; writes docs/dev/reliability.json
 	$(PY) -m pytest -m soak -p no:randomly --durations=0 $(PYTEST_ARGS)
-
-# Not part of `make test`: it says how good the tests are, not whether the code is right.
-mutants: $(MUTS) ## change pricing, decision and placement in 260 places: how many changes do their tests notice?
-	$(PY) tests/mutants $(MUTANTS_ARGS)
 
 # Strict: a broken link, or a name that the API reference cannot find, fails.
 docs: export NO_MKDOCS_2_WARNING := 1
