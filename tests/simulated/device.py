@@ -25,7 +25,7 @@ class Device:
 
     def _become(self, spec: Spec) -> None:
         self.spec = spec
-        self.memory = Memory(spec.memory, cache=spec.cache, taken=spec.held_by_others)
+        self.memory = Memory(spec.memory, cache=spec.cache)
         self.contexts = 0
         self.initialized = False
         self._loaded: set[str] = set()
@@ -44,7 +44,6 @@ class Device:
         if not self.initialized:
             self.initialized = True
             self.contexts += 1
-            self.memory.taken += self.spec.context_bytes
             self.clock.spend(self.spec.context)
 
     def launch(self, seconds: float, op: str) -> None:
@@ -67,8 +66,6 @@ class Device:
 
     def forget_context(self) -> None:
         """As in a new process."""
-        if self.initialized:
-            self.memory.taken -= self.spec.context_bytes
         self.initialized = False
         self.contexts = 0
         self._loaded.clear()

@@ -9,13 +9,11 @@ class Memory:
     """Bytes in use (``used``), and the most there were (``peak``).
 
     ``reserved`` is what the allocator holds: ``used``, and with a ``cache`` also what was freed since it was emptied.
-    ``free`` is what the driver would give, ``taken`` what it gave to others and to the context. ``take`` raises
-    torch.OutOfMemoryError beyond ``capacity``.
+    ``free`` is what the driver would give. ``take`` raises torch.OutOfMemoryError beyond ``capacity``.
     """
 
-    def __init__(self, capacity: int, *, cache: bool = False, taken: int = 0) -> None:
+    def __init__(self, capacity: int, *, cache: bool = False) -> None:
         self.capacity = capacity
-        self.taken = taken
         self.used = 0
         self.peak = 0
         self.reserved = 0
@@ -23,7 +21,7 @@ class Memory:
 
     @property
     def free(self) -> int:
-        return self.capacity - self.taken - self.reserved
+        return self.capacity - self.reserved
 
     def take(self, size: int) -> Allocation:
         room = self.free + self.reserved - self.used  # the allocator empties its cache before it gives up

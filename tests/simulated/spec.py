@@ -27,9 +27,9 @@ class Spec:
     Of the rates, 0 for TF32 and bfloat16 means float32's, and 0 for float16 that its products are refused. TF32 is
     used where torch's switches allow it.
 
-    With ``cache`` the allocator keeps what is freed until it is emptied. ``context_bytes`` are gone once there is a
-    context, ``held_by_others`` always. ``no_kernel`` is the error of a device that is listed and answers, and can run
-    nothing. With ``profiled`` the recorder sees kernels; with ``loses_kernels``, too, session k loses its first k.
+    With ``cache`` the allocator keeps what is freed until it is emptied. ``no_kernel`` is the error of a device that is
+    listed and answers, and can run nothing. With ``profiled`` the recorder sees kernels; with ``loses_kernels``, too,
+    session k loses its first k.
     """
 
     name: str = "sim"
@@ -49,8 +49,6 @@ class Spec:
     queue_depth: int = 1000
     memory: int = 256 << 20
     cache: bool = False
-    context_bytes: int = 0
-    held_by_others: int = 0
     no_kernel: str = ""
     kernels: Mapping[str, int] = field(default_factory=dict)
     profiled: bool = False
