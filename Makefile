@@ -114,9 +114,8 @@ $(NETS): $(DEV)
 
 published-packages: $(NETS) ## torchvision, timm and transformers, which build the published networks
 
-published: $(NETS) ## fit what ships about GPUs nobody here owns: make published DATA=../shared/gpu-data
-	@test -n "$(DATA)" || { echo "make published: name the folder of published measurements, DATA=../shared/gpu-data"; exit 1; }
-	$(PY) -m placer.calibration.published $(DATA)
+published: $(NETS) ## fit what ships about GPUs nobody here owns, to calibration/published/data
+	$(PY) -m placer.calibration.published
 
 # A machine with an accelerator may have its own torch and no index to install from: the checkout is used as it is, through a
 # folder of links in which calibration/ stands where the wheel puts it. There, any Python with torch will do:

@@ -42,11 +42,9 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
-    "calibration/__init__.py", "calibration/published/networks/timm_models.py",
-    "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
-    "placer/__init__.py", "placer/api.py", "placer/cli/group.py",
-    "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py",
-    "placer/workload/target.py",
+    "calibration/__init__.py", "calibration/published/networks.py", "placer/__init__.py", "placer/api.py",
+    "placer/cli/group.py", "placer/explanation/__init__.py", "placer/pricing/__init__.py",
+    "placer/tracing/isolation.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

@@ -1,57 +1,55 @@
-"""``make published DATA=folder``: fits everything that ships about GPUs nobody here owns, and says how good it is."""
+"""``make published``: fits everything that ships about GPUs nobody here owns, and writes it with what it rests on."""
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from placer.calibration.published.numbers_file import document, sources
-from placer.calibration.published.ops import read_ops
-from placer.calibration.published.samples import Sample, Table, fitted_to, op_samples, step_samples
-from placer.calibration.published.selection import chosen_steps
-from placer.calibration.published.steps import read_steps
-from placer.calibration.published.training import EPOCHS, Trainer
+from placer.calibration.published.samples import Sample, Table, op_samples, step_samples
+from placer.calibration.published.table import read_ops, read_steps
+from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
 from placer.pricing.gpu import FILE
 
 #: Where counted steps are kept between runs.
 CACHE = Path("build/published")
+#: Samples that show a label as much as is needed to believe half of what was learnt of it.
+HALF_TRUSTED = 6.0
+#: How much is believed of what its family says of an op that no sample shows.
+BY_FAMILY = 0.7
 
 
-def main(data: Path, cache: Path = CACHE, epochs: int = EPOCHS) -> None:
-    """Read, fit and write the numbers that ship; print what went in and how the rest is met."""
+def main(cache: Path = CACHE, epochs: int = EPOCHS, file: Path = FILE) -> None:
+    """Read, fit and write the numbers that ship into ``file``; print what went in."""
     torch.set_num_threads(min(torch.get_num_threads(), 2))
-    samples = read_samples(data, cache)
+    samples = read_samples(cache)
     trainer = Trainer(samples, Table(samples))
     chosen = fit_to(samples)
     print(f"fitting to {len(chosen):,} of {len(samples):,} samples", file=sys.stderr)
     trainer.fit(chosen, epochs=epochs)
-    sigma = spread(trainer)
-    FILE.write_text(document(trainer, chosen, sigma), encoding="utf-8")
-    for source, rows in sources(samples, chosen).items():
+    file.write_text(document(trainer, chosen, spread(trainer)), encoding="utf-8")
+    for source, rows in Counter(samples[i].source for i in chosen).most_common():
         print(f"{rows:8,} rows of {source}")
-    print(f"{FILE}: {FILE.stat().st_size / 1e6:.2f} MB")
+    print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
 
 
-def read_samples(data: Path, cache: Path) -> list[Sample]:
-    """All published operators and steps that can be described; reasons for the others go to stderr."""
-    ops, left_out = read_ops(data)
-    found = op_samples(ops)
-    steps, reasons = step_samples(list(chosen_steps(read_steps(data)[0])), cache)
-    for reason, rows in (left_out + reasons).most_common():
-        print(f"{rows:8,} rows left out: {reason}", file=sys.stderr)
-    return [*found, *steps]
+def read_samples(cache: Path) -> list[Sample]:
+    """All published operators and steps. Raises ImportError where a package that builds networks is missing."""
+    steps = (step for step in read_steps() if step.use != "compiled")
+    return [*op_samples(read_ops()), *step_samples(steps, cache)]
 
 
 def fit_to(samples: Sequence[Sample]) -> list[int]:
-    """Numbers of the samples that are fitted to: licensed, not held out, and bound by the device."""
-    return [
-        i for i, s in enumerate(samples)
-        if not s.held_out and not s.held_out_gpu and s.device_bound and not (s.step and fitted_to(s.step))
-    ]  # fmt: skip
+    """Numbers of the samples that are fitted to."""
+    return [i for i, sample in enumerate(samples) if sample.use == "fit"]
 
 
 def spread(trainer: Trainer) -> dict[str, tuple[float, float]]:
@@ -60,7 +58,7 @@ def spread(trainer: Trainer) -> dict[str, tuple[float, float]]:
     A GPU that was never published is further off than one whose numbers are only hidden: by half as much again.
     """
     found = {}
-    ops = [i for i, s in enumerate(trainer.samples) if s.held_out and not s.is_step]
+    ops = [i for i, s in enumerate(trainer.samples) if s.use == "held out"]
     for kind in trainer.kinds:
         own = [i for i in ops if all(trainer.table.instances[j][0].kind == kind for j, _ in trainer.table.members[i])]
         if len(own) < 50:
@@ -73,3 +71,68 @@ def spread(trainer: Trainer) -> dict[str, tuple[float, float]]:
         )
         found[kind] = (known, 1.5 * hidden)
     return found
+
+
+def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, tuple[float, float]]) -> str:
+    """The file's text: networks by kind, and the number of published rows by GPU."""
+    seen: dict[str, set[str]] = {kind: set() for kind in trainer.kinds}
+    labels: dict[str, set[str]] = {kind: {""} for kind in trainer.kinds}
+    for i in chosen:
+        for j, _ in trainer.table.members[i]:
+            row, gpu, _ = trainer.table.instances[j]
+            seen[row.kind].add(gpu)
+            labels[row.kind] |= {row.label, _family(row.label)}
+    believed = trust(trainer.table, chosen)
+    networks = {}
+    for kind, net in trainer.nets.items():
+        trusted = {name: believed[name] for name in sorted(labels[kind])}
+        numbers = _numbers(net, trainer, trainer.scales[kind], seen[kind], labels[kind])
+        networks[kind] = {**numbers, "sigma": [round(value, 4) for value in sigma[kind]], "trust": trusted}
+    rows = Counter(trainer.samples[i].gpu for i in chosen)
+    return json.dumps({"rows": dict(sorted(rows.items())), "networks": networks}, separators=(",", ":")) + "\n"
+
+
+def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
+    """How much of the learnt part is believed of each label, family and "" (any op): near 1 where many samples show it.
+
+    A sample shows a label by the label's share of its physical seconds: an operator in full, a step in part.
+    """
+    shown: Counter[str] = Counter()
+    for i in chosen:
+        seconds = [n * table.seconds[j] for j, n in table.members[i]]
+        total = sum(seconds)
+        for (j, _), each in zip(table.members[i], seconds, strict=True):
+            label = table.instances[j][0].label
+            for name in (label, _family(label), ""):
+                shown[name] += each / total
+    believed = {}
+    for name, each in sorted(shown.items()):
+        most = BY_FAMILY if not name or name.endswith(":") else 1.0
+        believed[name] = round(each / (each + HALF_TRUSTED) * most, 4)
+    return believed
+
+
+def _family(label: str) -> str:
+    return f"{label.partition(':')[0]}:"
+
+
+def _numbers(net: Net, trainer: Trainer, scale: Scale, gpus: set[str], labels: set[str]) -> dict[str, Any]:
+    by_gpu, by_label = net.gpu.weight.detach().numpy(), net.label.weight.detach().numpy()
+    return {
+        "low": _packed(scale.low),
+        "high": _packed(scale.high),
+        "mean": _packed(scale.mean),
+        "scale": _packed(scale.deviation),
+        "gpus": {name: _packed(by_gpu[i]) for i, name in enumerate(trainer.gpus) if name in gpus},
+        "labels": {name: _packed(by_label[i]) for i, name in enumerate(trainer.labels) if name in labels},
+        "layers": [_layer(layer) for layer in (net.first, net.second, net.last)],
+    }
+
+
+def _layer(layer: torch.nn.Linear) -> dict[str, Any]:
+    weight = layer.weight.detach().numpy().T
+    return {"rows": weight.shape[0], "weight": _packed(weight), "bias": _packed(layer.bias.detach().numpy())}
+
+
+def _packed(values: NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()

@@ -1,11 +1,10 @@
-"""``python -m placer.calibration.published.operators DATA``: how well operators are priced that no fit saw.
+"""``python -m placer.calibration.published.operators``: how well operators are priced that no fit saw.
 
 Two questions: shapes held out on GPUs with published rows, and GPUs of a chip of which nothing was seen.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,9 +22,9 @@ from placer.profile import find_gpu
 CHIPS = {"V100": "GV100", "T4": "TU104", "P100": "GP100", "A100": "GA100", "H100": "GH100"}
 
 
-def main(data: Path, cache: Path = CACHE, epochs: int = EPOCHS) -> None:
+def main(cache: Path = CACHE, epochs: int = EPOCHS) -> None:
     """Fit once without the shapes held out and once without each chip; print both tables as Markdown."""
-    samples = read_samples(data, cache)
+    samples = read_samples(cache)
     print("\n".join(tables(Trainer(samples, Table(samples)), epochs)))
 
 
@@ -34,7 +33,7 @@ def tables(trainer: Trainer, epochs: int) -> Iterator[str]:
     samples = trainer.samples
     chosen = fit_to(samples)
     trainer.fit(chosen, epochs=epochs)
-    held = [i for i, s in enumerate(samples) if s.held_out and not s.is_step]
+    held = [i for i, s in enumerate(samples) if s.use == "held out"]
     yield "| operators, shapes held out | rows | median error | p90 | bias | roofline |"
     yield "|---|--:|--:|--:|--:|--:|"
     predicted = trainer.predicted(held, known=True)
@@ -73,6 +72,4 @@ def _line(name: str, trainer: Trainer, numbers: Sequence[int], predicted: NDArra
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m placer.calibration.published.operators DATA")
-    main(Path(sys.argv[1]))
+    main()

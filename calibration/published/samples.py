@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import gzip
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.published.counted_step import CountedStep, counted
-from placer.calibration.published.networks import NotBuilt
-from placer.calibration.published.ops import PublishedOp
-from placer.calibration.published.steps import PublishedStep
-from placer.errors import UnknownGPU
-from placer.pricing import Context, describe
-from placer.pricing.gpu import LAUNCH, Row, inputs, rows_of
+from placer.calibration.published.networks import identity, trace_step
+from placer.calibration.published.table import PublishedOp, PublishedStep, Use
+from placer.pricing import Context, describe, describe_step
+from placer.pricing.gpu import Row, inputs, rows_of
 from placer.profile import DataSheet, find_gpu
+from placer.tracing import Trace
 
-#: GPUs as the step sources call them, where the catalog needs more than that.
-_STEP_GPUS = {
-    "RTX 3080 Ti 16GB": "GeForce RTX 3080 Ti Laptop GPU", "A100": "NVIDIA A100-SXM4-40GB",
-    "V100": "Tesla V100-SXM2-32GB", "V100 16GB": "Tesla V100-SXM2-16GB", "V100 32GB": "Tesla V100-SXM2-32GB",
-    "V100 SXM": "Tesla V100-SXM2-16GB", "RTX 6000": "Quadro RTX 6000", "RTX 8000": "Quadro RTX 8000",
-    "RTX 5000": "Quadro RTX 5000", "MI300X VF": "AMD Instinct MI300X",
-}  # fmt: skip
-#: GPUs that no fit sees, so that predictions from a data sheet alone are held against their steps.
-HELD_OUT_GPUS = frozenset(("TITAN RTX", "RTX 4060 Ti 16GB", "RTX 3080 Ti 16GB"))
-#: One in so many networks, and operator shapes, is seen by no fit.
-FOLDS = 5
-#: Sources without a licence: their rows check predictions, and no number that ships is fitted to them.
-UNLICENSED = frozenset(("lambdal", "u39kun", "sandeepkumar-skb/pytorch_experiments", "lcy-seso/Carrot",
-                        "stefbraun/rnn_benchmarks"))  # fmt: skip
 #: Seconds that a slow host takes to issue an op, and the share of a step up to which it may do so unnoticed.
 _SLOW_HOST, _HIDDEN = 17e-6, {"ryujaehun": 0.3}
-#: Seconds of kernels below which a timing shows the host alone, and the host's share where none is as small.
-_TINY, _USUAL_HOST = 3e-6, 25e-6
-#: Times below so many times the host's show nothing of the kernels.
-_ABOVE_FLOOR = 1.15
-#: Sources whose float32 convolutions ran in TF32, cuDNN's default since Ampere.
-_TF32_CONVOLUTIONS = ("triosim-sample", "triosim-trace")
 #: A pageable copy: bytes per second below PCIe 4 and from it on, and seconds to begin.
 _COPY = (5e9, 8e9, 1.5e-4)
 
@@ -52,7 +31,8 @@ class Sample:
     """``seconds`` were published for ``rows`` (each with its count and dtype) on ``gpu`` (the catalog's name).
 
     ``offset`` seconds of them are not the device's: the host's share of a timing, or a copy. ``group`` names what is
-    alike: a source, an operator or a network family, a phase or mode, and a dtype. ``held_out``: in no fit.
+    alike: a source, an operator or a network family, a phase or mode, and a dtype. ``use`` is ``"host-bound"`` where
+    the host may bound a step: that says nothing of the device.
     """
 
     source: str
@@ -62,10 +42,7 @@ class Sample:
     seconds: float
     offset: float
     is_step: bool
-    held_out: bool
-    held_out_gpu: bool = False
-    device_bound: bool = True
-    step: PublishedStep | None = None
+    use: Use | Literal["host-bound"]
 
     @property
     def device_seconds(self) -> float:
@@ -105,42 +82,25 @@ class Table:
             self.inputs[kind] = np.concatenate(found)
 
 
-def fold(text: str) -> int:
-    """A number below ``FOLDS`` that depends on ``text`` alone."""
-    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), 16) % FOLDS
-
-
 def op_samples(ops: Iterable[PublishedOp]) -> list[Sample]:
-    """Samples of published operators. The host's share of a time that includes it is found per source, GPU and op."""
+    """Samples of published operators."""
     found: list[Sample] = []
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for op in ops:
-        sheet = find_gpu(op.gpu)
         rows = _part(tuple(row for call in op.calls for row in rows_of(describe(call, Context(0, False)))), op)
-        if not rows:
-            continue
-        if op.includes_host:
-            groups[op.source, sheet.name, op.op, op.phase].append(len(found))
-        found.append(Sample(
-            op.source, sheet.name, (op.source, op.op, op.phase, rows[0].dtype),
-            tuple((row, _op_dtype(row, op.source), 1) for row in rows), op.seconds, 0.0, False,
-            fold(repr([row.columns for row in rows])) == 0,
-        ))  # fmt: skip
-    least = physics(found)
-    hidden = _subtract_host(found, groups, least)
-    shown = [i for i in range(len(found)) if i not in hidden]
-    return [found[i] for i in shown if _plausible(found[i], least[i])]
-
-
-def _op_dtype(row: Row, source: str) -> str:
-    return "tf32" if source in _TF32_CONVOLUTIONS and row.kind == "convolution" else row.dtype
+        dtyped = tuple(
+            (row, "tf32" if op.dtype == "tf32" and row.kind == "convolution" else row.dtype, 1) for row in rows
+        )
+        group = op.source, op.op, op.phase, rows[0].dtype
+        found.append(Sample(op.source, op.gpu, group, dtyped, op.seconds, op.host_seconds or 0.0, False, op.use))
+    return found
 
 
 def _part(rows: tuple[Row, ...], op: PublishedOp) -> tuple[Row, ...]:
     """The rows of one half of a gradient that a library computes in two calls."""
     if op.part and op.op == "conv2d":
-        position = 8 if op.part == "weight" else 7  # of the flags to_weight and to_input
-        return tuple(row for row in rows if row.columns[position] == 1.0)
+        to_input, to_weight = 7, 8  # columns that flag what a convolution's row computes
+        flag = to_weight if op.part == "weight" else to_input
+        return tuple(row for row in rows if row.columns[flag] == 1.0)
     if op.part in ("input", "weight"):
         return tuple(
             row._replace(label=f"{row.label}_{op.part}", columns=(row.columns[0] / 2.0, *row.columns[1:]))
@@ -149,84 +109,25 @@ def _part(rows: tuple[Row, ...], op: PublishedOp) -> tuple[Row, ...]:
     return rows
 
 
-def _subtract_host(found: list[Sample], groups: dict[tuple[str, ...], list[int]], least: Sequence[float]) -> set[int]:
-    """Give each sample of ``groups`` the host's share of its time, and return those that show the host alone.
-
-    Between two event records the host needs ``a`` seconds, half of them before it launches the kernel. So a time is
-    ``max(a, a / 2 + kernels)``: regressions on bytes of large elementwise ops meet zero at 0.45 to 0.55 of the floor on
-    every GPU of the source.
-    """
-    by_gpu: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    floors: dict[tuple[str, ...], float] = {}
-    for key, members in groups.items():
-        small = [found[i].seconds for i in members if least[i] < LAUNCH + _TINY]
-        if len(small) >= 5:
-            floors[key] = median(small)
-            by_gpu[key[:2]].append(floors[key])
-    host_alone = set()
-    for key, members in groups.items():
-        known = by_gpu.get(key[:2]) or by_gpu.get(("neusight-train", key[1])) or [_USUAL_HOST]
-        most = min(found[i].seconds for i in members)
-        floor = floors.get(key, min((1.5 if key[3] == "bwd" else 1.0) * median(known), most))
-        for i in members:
-            found[i] = replace(found[i], offset=max(floor / 2.0 - LAUNCH, 0.0))
-            if found[i].seconds < _ABOVE_FLOOR * floor:
-                host_alone.add(i)
-    return host_alone
+def step_samples(steps: Iterable[PublishedStep], cache: Path) -> list[Sample]:
+    """Samples of published steps. Tracing a thousand networks takes an hour: what was counted is kept in ``cache``."""
+    return [_step_sample(step, counted(step, cache)) for step in steps]
 
 
-def physics(samples: Sequence[Sample]) -> list[float]:
-    """Seconds of each sample by the roofline and launches alone."""
-    table = Table(samples)
-    return [sum(n * (LAUNCH + table.seconds[j]) for j, n in members) for members in table.members]
-
-
-def _plausible(sample: Sample, least: float) -> bool:
-    """Whether a time is neither 60 times the roofline nor a quarter of it: fallbacks, throttling, wrong units."""
-    return 0.25 * (least - LAUNCH) <= sample.device_seconds <= 60.0 * least
-
-
-def step_samples(steps: Sequence[PublishedStep], cache: Path | None) -> tuple[list[Sample], Counter[str]]:
-    """Samples of published steps, and how many are left out by reason."""
-    found: list[Sample] = []
-    left_out: Counter[str] = Counter()
-    for step in steps:
-        try:
-            sheet = find_gpu(catalog_gpu(step.gpu))
-            rows = counted(step, cache)
-        except UnknownGPU:
-            left_out[f"not in the catalog: {step.gpu}"] += 1
-            continue
-        except (NotBuilt, ImportError) as reason:
-            left_out[str(reason)] += 1
-            continue
-        found.append(_step_sample(step, rows, sheet))
-    return found, left_out
-
-
-def _step_sample(step: PublishedStep, counts: CountedStep, sheet: DataSheet) -> Sample:
+def _step_sample(step: PublishedStep, counts: CountedStep) -> Sample:
+    sheet = find_gpu(step.gpu)
     slow, fast, begin = _COPY
-    copy = counts.batch_bytes / (slow if sheet.pcie_gen < 4 else fast) + begin if step.copies == "host" else 0.0
-    host = (counts.forward_ops + counts.backward_ops) * _SLOW_HOST
+    copy = counts.batch_bytes / (slow if sheet.pcie_gen < 4 else fast) + begin if step.data == "host" else 0.0
     hidden = _HIDDEN.get(step.source.partition(":")[0], 0.45)
+    host_bound = counts.launching * _SLOW_HOST >= hidden * step.seconds
     return Sample(
-        step.source, sheet.name, (step.source, step.family, step.mode, step.dtype),
-        tuple((row, dtype_of(row, step, sheet), n) for row, n in counts.rows), step.seconds, copy, True,
-        fold(base_network(step.network)) == 0, step.gpu in HELD_OUT_GPUS, host < hidden * step.seconds, step,
+        step.source, step.gpu, (step.source, step.family, step.mode, step.dtype),
+        tuple((row, _dtype(row, step, sheet), n) for row, n in counts.rows), step.seconds, copy, True,
+        "host-bound" if host_bound and step.use == "fit" else step.use,
     )  # fmt: skip
 
 
-def catalog_gpu(name: str) -> str:
-    """A name that the catalog finds, for the GPU that a step source calls ``name``."""
-    return _STEP_GPUS.get(name, name)
-
-
-def base_network(network: str) -> str:
-    """The network's name without its source and its weights."""
-    return network.rpartition(":")[2].lower().partition(".")[0]
-
-
-def dtype_of(row: Row, step: PublishedStep, sheet: DataSheet) -> str:
+def _dtype(row: Row, step: PublishedStep, sheet: DataSheet) -> str:
     """``tf32`` where the step lets this GPU's tensor cores multiply float32."""
     if row.dtype != "float32" or sheet.vendor != "nvidia" or not sheet.tensor_tf32_tflops:
         return row.dtype
@@ -236,12 +137,31 @@ def dtype_of(row: Row, step: PublishedStep, sheet: DataSheet) -> str:
     return "tf32" if allowed else row.dtype
 
 
-def fitted_to(step: PublishedStep) -> str:
-    """Why a step is no part of any fit; "" where it is."""
-    if step.source in UNLICENSED:
-        return "no licence"
-    if step.family == "recommender":
-        return "its rows contain CUDA graphs or data loading"
-    if any("kept apart" in caveat for caveat in step.caveats):
-        return "kept for validation"
-    return "" if step.source != "profiler-trace" else "under a profiler"
+@dataclass(frozen=True)
+class CountedStep:
+    """A step's ``rows`` with their counts, the number of calls that launch kernels, and the bytes of its batch."""
+
+    rows: tuple[tuple[Row, int], ...]
+    launching: int
+    batch_bytes: int
+
+
+def counted(step: PublishedStep, cache: Path) -> CountedStep:
+    """Trace a step and count its rows, or read them from ``cache``, which may be deleted at any time."""
+    path = cache / f"{identity(step)}.json.gz"
+    if path.is_file():
+        rows, launching, batch_bytes = json.loads(gzip.decompress(path.read_bytes()))
+        known = tuple((Row(kind, label, dtype, tuple(columns)), n) for kind, label, dtype, columns, n in rows)
+        return CountedStep(known, launching, batch_bytes)
+    found = count(trace_step(step))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps([[[*row, n] for row, n in found.rows], found.launching, found.batch_bytes])
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return found
+
+
+def count(trace: Trace) -> CountedStep:
+    """The rows of a trace, each with how often it occurs."""
+    rows = Counter(row for work in describe_step(trace) for row in rows_of(work))
+    launching = sum(not call.view or call.in_place for call in trace.calls)
+    return CountedStep(tuple(rows.items()), launching, sum(t.stored_bytes for t in trace.batch))

@@ -20,22 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from placer.calibration.published import (
-    FOLDS,
-    HELD_OUT_GPUS,
-    NotBuilt,
-    PublishedStep,
-    base_network,
-    catalog_gpu,
-    chosen_steps,
-    fold,
-    read_steps,
-    trace_step,
-)
+from placer.calibration.published import PublishedStep, read_steps, trace_step
 from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.priced_step import PricedStep
 from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
-from placer.errors import PlacerError, TraceError, UnknownGPU
+from placer.errors import TraceError
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import LAUNCH, inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
@@ -55,37 +44,24 @@ RIGHT = 0.25
 
 
 def validate_published(
-    data: str | Path, *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
+    *, profile: Profile | None = None, steps: int | None = None, output: Path | None = None,
     say: Callable[[str], Any] = lambda _: None,
 ) -> int:  # fmt: skip
     """Price up to ``steps`` published steps (None: 600), print the tables, write a record; returns the exit code.
 
     ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. The exit code
-    is 1 if not one step can be priced. Raises PlacerError if ``data`` is not a folder of published measurements.
+    is 1 if not one step can be priced. Raises PlacerError where the published measurements are not beside the code.
     """
-    with reading(data):
-        published = read_steps(Path(data))[0]
+    published = [step for step in read_steps() if step.use != "compiled"]
     priced = list(price_steps(spread_out(published, steps or DEFAULT_STEPS), profile, say))
     write_lines((json.dumps(vars(p)) for p in priced), output)
     print_lines(tables(priced))
     return 0 if priced else 1
 
 
-@contextlib.contextmanager
-def reading(data: str | Path) -> Iterator[None]:
-    """Read published measurements. Raises PlacerError where ``data`` is not a folder of them."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise PlacerError(
-            f"no published steps in {data}: {error.filename} is missing; give the folder that holds steps.csv.gz and "
-            "e2e_neusight.csv"
-        ) from error
-
-
 def spread_out(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
-    """At most so many of the steps that are not alike: of every GPU, dtype and mode in turn."""
-    groups = group_by(chosen_steps(steps), lambda step: (step.gpu, step.dtype, step.mode, step.source))
+    """At most so many of the steps: of every GPU, dtype and mode in turn."""
+    groups = group_by(steps, lambda step: (step.gpu, step.dtype, step.mode, step.source))
     turns = zip_longest(*groups.values())
     return list(islice((step for turn in turns for step in turn if step is not None), most))
 
@@ -94,8 +70,8 @@ def price_steps(
     steps: Sequence[PublishedStep], cpu: Profile | None, say: Callable[[str], Any] = lambda _: None
 ) -> Iterator[PricedStep]:
     """Each step that can be built, priced. Those that cannot are counted by reason in the last line said."""
-    built = buildable(steps, lambda step: (step, find_gpu(catalog_gpu(step.gpu)), trace_step(step)), "steps", say)
-    return (_priced(step, trace, sheet, cpu) for step, sheet, trace in built)
+    built = buildable(steps, lambda step: (step, trace_step(step)), "steps", say)
+    return (_priced(step, trace, cpu) for step, trace in built)
 
 
 def buildable(
@@ -106,7 +82,7 @@ def buildable(
     for number, each in enumerate(asked):
         try:
             built = build(each)
-        except (NotBuilt, TraceError, UnknownGPU, ImportError) as error:
+        except (TraceError, ImportError) as error:
             left_out[str(error).partition(":")[0]] += 1
             continue
         yield built
@@ -116,17 +92,17 @@ def buildable(
         say(f"{count} {what} left out: {reason}")
 
 
-def _priced(step: PublishedStep, trace: Trace, sheet: DataSheet, cpu: Profile | None) -> PricedStep:
-    profile = gpu_profile(sheet.name, cpu)
+def _priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> PricedStep:
+    sheet, profile = find_gpu(step.gpu), gpu_profile(step.gpu, cpu)
     device = profile.devices()[0]
     with as_published(step):
-        found = predict(trace, profile, devices=[device], data=step.copies)[device]
+        found = predict(trace, profile, devices=[device], data=step.data)[device]
     roofline, flops = _bounds(step, trace, sheet)
-    held = "GPU" if step.gpu in HELD_OUT_GPUS else "network" if fold(base_network(step.network)) == 0 else ""
+    held_out = {"held-out GPU": "GPU", "held-out network": "network"}.get(step.use, "")
     return PricedStep(
-        step.source, sheet.name, step.network, step.family, step.mode, step.dtype, step.batch, step.seconds,
+        step.source, step.gpu, step.network, step.family, step.mode, step.dtype, step.batch, step.seconds,
         found.step_seconds, found.low, found.high, found.components["compute"], roofline,
-        flops / (sheet.float32_tflops * 1e12), found.provenance, held,
+        flops / (sheet.float32_tflops * 1e12), found.provenance, held_out,
     )  # fmt: skip
 
 
@@ -155,7 +131,7 @@ def _bounds(step: PublishedStep, trace: Trace, sheet: DataSheet) -> tuple[float,
 
 def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
     """The result as Markdown: whole, held out, and by what steps differ in."""
-    yield f"{len(priced)} published steps; every 5th network ({FOLDS} folds) and three GPUs are in no fit."
+    yield f"{len(priced)} published steps; every fifth network and three GPUs are in no fit."
     bound = [p for p in priced if p.device_bound]
     yield from _table("Steps", {
         "device-bound": bound,

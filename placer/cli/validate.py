@@ -26,8 +26,9 @@ MOST_THREADS = 4096
 @click.option("--estimate", is_flag=True, default=None,
               help="Predict as before a calibration, from another class of CPU; "
                    "--profile tells how fast this one is.")  # fmt: skip
-@click.option("--published", type=click.Path(), metavar="DIR",
-              help="Compare with published steps on GPUs of the catalog; --profile names the host.")  # fmt: skip
+@click.option("--published", is_flag=True, default=None,
+              help="Compare with published steps on GPUs of the catalog; --profile names the host. "
+                   "They are in the repository, not in the package.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
 @click.option("--compiled", is_flag=True, help="Compare the published steps of compiled networks with the same eager.")
 @click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
@@ -38,7 +39,7 @@ MOST_THREADS = 4096
 @click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
     suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
-    estimate: bool | None, published: str | None, steps: int | None, what_if: tuple[str, ...], accounts: str | None,
+    estimate: bool | None, published: bool | None, steps: int | None, what_if: tuple[str, ...], accounts: str | None,
     compiled: bool, jobs: bool,
 ) -> None:  # fmt: skip
     """Show predicted beside measured step times.
@@ -62,11 +63,11 @@ def command(
     if published is not None:
         if given:
             raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
-        raise click.exceptions.Exit(_against_published(published, profile, steps, output, compiled=compiled))
+        raise click.exceptions.Exit(_against_published(profile, steps, output, compiled=compiled))
     if compiled:
-        raise click.UsageError("--compiled compares published steps: give their folder with --published DIR")
+        raise click.UsageError("--compiled compares published steps: say --published")
     if steps is not None:
-        raise click.UsageError("--steps counts published steps: give their folder with --published DIR")
+        raise click.UsageError("--steps counts published steps: say --published")
     from placer.calibration import check_what_if, validate_suite
 
     checked(check_what_if, what_if or None, suite, against)
@@ -78,16 +79,14 @@ def command(
     ))  # fmt: skip
 
 
-def _against_published(
-    folder: str, profile: str | None, steps: int | None, output: str | None, *, compiled: bool
-) -> int:
+def _against_published(profile: str | None, steps: int | None, output: str | None, *, compiled: bool) -> int:
     from placer.calibration import validate_compiled, validate_published
 
     host = None if profile is None else loaded(profile)
     written = None if output is None else Path(output)
     say = partial(show_text, err=True)
     validate = validate_compiled if compiled else validate_published
-    return validate(folder, profile=host, steps=steps, output=written, say=say)
+    return validate(profile=host, steps=steps, output=written, say=say)
 
 
 def _jobs(profile: str | None, output: str | None) -> int:

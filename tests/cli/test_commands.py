@@ -130,24 +130,26 @@ def test_validate_without_a_profile(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (("--published", "there", "--suite", "quick"), "leave out --suite"),
-    (("--published", "there", "--against", "record.json"), "leave out --against"),
-    (("--published", "there", "--threads", "1", "--suite", "full"), "leave out --suite and --threads"),
-    (("--published", "there", "--steps", "0"), "--steps"),
-    (("--steps", "10"), "give their folder with --published DIR"),
+    (("--published", "--suite", "quick"), "leave out --suite"),
+    (("--published", "--against", "record.json"), "leave out --against"),
+    (("--published", "--threads", "1", "--suite", "full"), "leave out --suite and --threads"),
+    (("--published", "--steps", "0"), "--steps"),
+    (("--steps", "10"), "say --published"),
     (("--accounts", "there", "--suite", "quick"), "leave out all but --output"),
     (("--accounts", "there", "--what-if"), "leave out all but --output"),
-    (("--published", "there", "--what-if", "K40"), "leave out --what-if"),
+    (("--published", "--what-if", "K40"), "leave out --what-if"),
 ])  # fmt: skip
 def test_published_steps_go_with_no_suite_and_no_record(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in run("validate", *arguments, code=2).stderr
 
 
-def test_a_folder_without_published_steps_is_named(run: Run, tmp_path: Path) -> None:
-    for folder in (tmp_path / "nowhere", tmp_path):
-        error = run("validate", "--published", str(folder), code=1).stderr
-        assert f"no published steps in {folder}" in error
-        assert "steps.csv.gz and e2e_neusight.csv" in error
+def test_a_package_without_the_published_steps_says_where_they_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from placer.calibration.published import table
+
+    monkeypatch.setattr(table, "DATA", tmp_path)
+    assert "they are in the repository, not in the package" in run("validate", "--published", code=1).stderr
 
 
 def test_a_missing_collection_of_accounts_is_named(run: Run, tmp_path: Path) -> None:
@@ -160,17 +162,17 @@ def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.Monke
 
     asked: list[tuple[object, ...]] = []
 
-    def validate_published(data: str, *, steps: int | None, **rest: Any) -> int:
-        asked.append((data, steps, rest["profile"], rest["output"]))
+    def validate_published(*, steps: int | None, **rest: Any) -> int:
+        asked.append((steps, rest["profile"], rest["output"]))
         rest["say"]("50 of 50 steps")
         return 0
 
     monkeypatch.setattr(published_steps, "validate_published", validate_published)
-    result = run("validate", "--published", "there")
+    result = run("validate", "--published")
     assert (result.stdout, result.stderr) == ("", "50 of 50 steps\n")
-    run("validate", "--published", "there", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
-    assert asked == [("there", None, None, None), ("there", 7, None, tmp_path / "steps.jsonl")]
-    assert "nowhere" in run("validate", "--published", "there", "--profile", "nowhere", code=1).stderr
+    run("validate", "--published", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
+    assert asked == [(None, None, None), (7, None, tmp_path / "steps.jsonl")]
+    assert "nowhere" in run("validate", "--published", "--profile", "nowhere", code=1).stderr
 
 
 def test_compiled_steps_are_compared_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,14 +180,14 @@ def test_compiled_steps_are_compared_as_asked(run: Run, monkeypatch: pytest.Monk
 
     asked: list[tuple[object, ...]] = []
 
-    def validate_compiled(data: str, *, steps: int | None, **rest: Any) -> int:
-        asked.append((data, steps, rest["profile"], rest["output"]))
+    def validate_compiled(*, steps: int | None, **rest: Any) -> int:
+        asked.append((steps, rest["profile"], rest["output"]))
         return 0
 
     monkeypatch.setattr(compiled_speed_ups, "validate_compiled", validate_compiled)
-    run("validate", "--published", "there", "--compiled", "--steps", "7")
-    assert asked == [("there", 7, None, None)]
-    assert "give their folder with --published DIR" in run("validate", "--compiled", code=2).stderr
+    run("validate", "--published", "--compiled", "--steps", "7")
+    assert asked == [(7, None, None)]
+    assert "say --published" in run("validate", "--compiled", code=2).stderr
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:

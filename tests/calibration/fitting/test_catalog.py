@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,17 +10,13 @@ import pytest
 from placer.calibration.fitting.accelerator import catalog_gpu, contradictions, fit_accelerator
 from placer.calibration.fitting.family import OpTimes, fit_op_times
 from placer.calibration.measuring.journal import StepObservation
-from placer.calibration.published.ops import read_ops
-from placer.calibration.published.samples import fold
+from placer.calibration.published import read_ops, table
 from placer.errors import ProfileError
 from placer.pricing import PUBLISHED, Context, CostModel, Work, describe, device_model, on_accelerator, with_weights
-from placer.pricing.gpu import rows_of
 from placer.profile import DeviceFit, find_gpu
 
 from .made_up import RATES, steps
 
-#: Published measurements; they are no part of the project.
-DATA = Path(__file__).resolve().parents[4] / "shared" / "gpu-data"
 A6000 = "NVIDIA RTX A6000"
 
 
@@ -86,18 +80,13 @@ def errors(gpu: str, taught: list[tuple[Work, float]], unseen: list[tuple[Work, 
     return np.abs(np.log(np.array(found) / [seconds for _, seconds in unseen]))
 
 
-@pytest.mark.skipif(not (DATA / "ops.csv.gz").is_file(), reason="published measurements are not beside the checkout")
-def test_few_samples_of_a_known_gpu_price_other_shapes_by_what_is_published(tmp_path: Path) -> None:
+def test_few_samples_of_a_known_gpu_price_other_shapes_by_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes that no published fit saw: 40 of them are samples, all others are priced."""
-    with gzip.open(DATA / "ops.csv.gz", "rt") as file, gzip.open(tmp_path / "ops.csv.gz", "wt") as some:
-        some.writelines(line for i, line in enumerate(file) if i == 0 or "A6000" in line)
-    ops, _ = read_ops(tmp_path)
-    single = [(describe(op.calls[0], Context(0, False)), op.seconds) for op in ops
-              if len(op.calls) == 1 and not op.includes_host and find_gpu(op.gpu).name == A6000]  # fmt: skip
-    unpublished = [
-        (work, seconds) for work, seconds in single
-        if work.family == "matmul" and fold(repr([row.columns for row in rows_of(work)])) == 0
-    ]  # fmt: skip
+    rows = list(table._rows("ops.csv.xz"))
+    held_out = [row for row in rows if row["gpu"] == A6000 and row["use"] == "held out"]
+    monkeypatch.setattr(table, "_rows", lambda name: iter(held_out))
+    works = [(describe(op.calls[0], Context(0, False)), op.seconds) for op in read_ops()]
+    unpublished = [(work, seconds) for work, seconds in works if work.family == "matmul"]
     order = np.random.default_rng(0).permutation(len(unpublished))
     taught, unseen = ([unpublished[i] for i in some] for some in (order[:40], order[40:]))
     alone, built_on = errors("", taught, unseen), errors(A6000, taught, unseen)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from placer.calibration.published.ops import PublishedOp
 from placer.calibration.published.samples import Sample
-from placer.calibration.published.steps import PublishedStep
+from placer.calibration.published.table import PublishedStep
 from placer.pricing import Context, describe
 from placer.pricing.gpu import LAUNCH, Row, inputs, rows_of
 from placer.profile import find_gpu
@@ -17,13 +16,13 @@ from placer.tracing import OpCall, TensorSpec
 GPUS = ("Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB")
 
 
-def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
+def spec(*shape: int) -> TensorSpec:
     strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
-    return TensorSpec(shape, tuple(strides), dtype)
+    return TensorSpec(shape, tuple(strides), "float32")
 
 
-def product(m: int, k: int, n: int, dtype: str = "float32") -> OpCall:
-    return OpCall("aten::mm", (spec(m, k, dtype=dtype), spec(k, n, dtype=dtype)), (spec(m, n, dtype=dtype),))
+def product(m: int, k: int, n: int) -> OpCall:
+    return OpCall("aten::mm", (spec(m, k), spec(k, n)), (spec(m, n),))
 
 
 def elementwise(name: str, numel: int) -> OpCall:
@@ -50,8 +49,7 @@ def op_sample(call: OpCall, gpu: str, **changes: Any) -> Sample:
     each = row(call)
     known: dict[str, Any] = {
         "source": "made up", "gpu": gpu, "group": ("made up", call.op, "fwd", "float32"),
-        "rows": ((each, "float32", 1),), "seconds": truth(each, gpu), "offset": 0.0, "is_step": False,
-        "held_out": False,
+        "rows": ((each, "float32", 1),), "seconds": truth(each, gpu), "offset": 0.0, "is_step": False, "use": "fit",
     }  # fmt: skip
     return Sample(**{**known, **changes})
 
@@ -60,41 +58,33 @@ def step_sample(calls: list[tuple[OpCall, int]], gpu: str, **changes: Any) -> Sa
     rows = tuple((row(call), "float32", n) for call, n in calls)
     known: dict[str, Any] = {
         "source": "made up", "gpu": gpu, "group": ("made up", "vision-conv", "train", "float32"), "rows": rows,
-        "seconds": sum(n * truth(each, gpu) for each, _, n in rows), "offset": 0.0, "is_step": True, "held_out": False,
+        "seconds": sum(n * truth(each, gpu) for each, _, n in rows), "offset": 0.0, "is_step": True, "use": "fit",
     }  # fmt: skip
     return Sample(**{**known, **changes})
 
 
-def published_op(call: OpCall, seconds: float, **changes: Any) -> PublishedOp:
+def published_step(builder: str, *shape: int, **changes: Any) -> PublishedStep:
+    """One inference of a network for images or numbers of this shape."""
     known: dict[str, Any] = {
-        "source": "made up", "gpu": "Tesla T4", "op": call.op.removeprefix("aten::"), "phase": "fwd",
-        "calls": (call,), "seconds": seconds, "includes_host": False,
+        "source": "ryujaehun:lamikr", "gpu": "Tesla V100-SXM2-16GB", "network": f"{builder}:made up",
+        "family": "vision-conv", "builder": builder, "arguments": {}, "inputs": [list(shape)], "batch": shape[0],
+        "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "infer", "optimizer": "", "loss": "",
+        "gradients": "", "data": "host", "torch": "", "seconds": 0.01, "compiled_seconds": None, "use": "fit",
     }  # fmt: skip
-    return PublishedOp(**{**known, **changes})
+    return PublishedStep(**{**known, **changes})
 
 
-def published_step(network: str, shape: tuple[int, ...], **changes: Any) -> PublishedStep:
-    known: dict[str, Any] = {
-        "source": "ryujaehun:lamikr", "gpu": "V100 16GB", "host_cpu": None, "torch_version": None,
-        "family": "vision-conv", "tokens": (), "dtype": "float32", "conv_tf32": False, "channels_last": False,
-        "mode": "infer", "part": "forward", "attention": "", "optimizer": None, "foreach": True, "copies": "host",
-        "zero_grad": False, "keeps_gradients": False, "benchmark": True, "synchronised": True, "seconds": 0.01,
-        "batch": shape[0],
-    }  # fmt: skip
-    return PublishedStep(network=network, input=shape, **{**known, **changes})
-
-
-def small_world(seed: int = 0) -> list[Sample]:
+def small_world(seed: int = 0, **changes: Any) -> list[Sample]:
     """Products and additions on three GPUs, then steps, which alone contain multiplications."""
     draw = np.random.default_rng(seed)
     samples = []
     for gpu in GPUS:
         for _ in range(150):
             m, k, n = (int(2 ** draw.uniform(5, 12)) for _ in range(3))
-            samples.append(op_sample(product(m, k, n), gpu))
-            samples.append(op_sample(elementwise("add", int(2 ** draw.uniform(12, 26))), gpu))
+            samples.append(op_sample(product(m, k, n), gpu, **changes))
+            samples.append(op_sample(elementwise("add", int(2 ** draw.uniform(12, 26))), gpu, **changes))
         for _ in range(40):
             size = int(2 ** draw.uniform(8, 11))
             parts = [(product(size, size, size), 3), (elementwise("mul", 64 * size * size), 5)]
-            samples.append(step_sample(parts, gpu))
+            samples.append(step_sample(parts, gpu, **changes))
     return samples

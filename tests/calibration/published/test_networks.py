@@ -11,211 +11,167 @@ from typing import Any
 import pytest
 import torch
 
-from placer.calibration.published.networks import NotBuilt, build, identity, timm_models, torchvision_models, trace_step
-from placer.calibration.published.steps import PublishedStep
+from placer.calibration.published import PublishedStep, networks, read_steps, trace_step
+from placer.calibration.published.networks import build, identity
+
+from .synthetic import published_step
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+RESNET = published_step("torchvision", 4, 3, 224, 224, arguments={"name": "resnet18"})
+VIT = published_step("timm", 2, 3, 224, 224, arguments={"name": "vit_tiny_patch16_224"}, dtype="amp-float16")
+NEUMF = published_step("neumf", 64, inputs=[{"shape": [64], "dtype": "int64"}] * 2)
 
 
 def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
 
-def step(network: str, shape: tuple[int, ...], **changes: Any) -> PublishedStep:
-    known: dict[str, Any] = {
-        "source": "ryujaehun:lamikr", "gpu": "V100", "host_cpu": None, "torch_version": None, "family": "vision-conv",
-        "tokens": (), "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "infer",
-        "part": "forward", "attention": "", "optimizer": None, "foreach": True, "copies": "host", "zero_grad": False,
-        "keeps_gradients": False, "benchmark": True, "synchronised": True, "seconds": 0.01, "batch": shape[0],
-    }  # fmt: skip
-    return PublishedStep(network=network, input=shape, **{**known, **changes})
+def ops(step: PublishedStep) -> Counter[str]:
+    return Counter(call.op for call in trace_step(step).calls)
 
 
-def counted(traced: Any) -> Counter[str]:
-    return Counter(call.op for call in traced.calls)
+def parameters(step: PublishedStep) -> int:
+    model = build(step).modules[0]
+    assert all(p.is_meta for p in model.parameters())
+    return sum(p.numel() for p in model.parameters())
 
 
-def test_a_network_nobody_described_cannot_be_built() -> None:
-    with pytest.raises(NotBuilt, match="its layers are not said"):
-        build(step("tiny MLP", (4, 8)))
-    with pytest.raises(NotBuilt, match="audio segments"):
-        build(step("WaveGlow (NVIDIA DLE)", (4, 8)))
-
-
-@pytest.mark.parametrize(("package", "network"), [
-    ("torchvision", "torchvision:resnet18"), ("timm", "timm:resnet18"), ("transformers", "transformers:bert-large"),
-])  # fmt: skip
-def test_a_missing_package_is_named(package: str, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["torchvision", "timm", "transformers"])
+def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*sys.modules, package, "torchvision.models"]:
         if name == package or name.startswith(f"{package}."):
             monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(torchvision_models, "find_spec", lambda name: None)
-    with pytest.raises(NotBuilt, match=rf"{package} is not installed .*pip install .*{package}"):
-        build(step(network, (2, 3, 64, 64)))
+    monkeypatch.setattr(networks, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=package):
+        build(published_step(package, 2, 3, 64, 64, arguments={"name": "resnet18"}))
+
+
+def test_every_network_of_the_table_has_a_builder() -> None:
+    assert {step.builder for step in read_steps()} == {"torchvision", "timm", "transformers", "neumf"}
 
 
 @pytest.mark.parametrize("change", [
-    {"mode": "train"}, {"dtype": "float16"}, {"channels_last": True}, {"batch": 24}, {"input": (4, 3, 64, 64)},
+    {"mode": "train"}, {"dtype": "float16"}, {"channels_last": True}, {"inputs": [[4, 3, 64, 64]]},
+    {"arguments": {"name": "resnet34"}}, {"gradients": "added to"}, {"loss": "sum"}, {"optimizer": "adam"},
 ])  # fmt: skip
 def test_steps_with_other_traces_have_other_identities(change: dict[str, Any]) -> None:
-    one = step("torchvision:resnet18", (4, 3, 224, 224))
-    assert identity(one) == identity(replace(one, gpu="T4", seconds=0.5, source="ryujaehun:aisensiy"))
-    assert identity(one) != identity(replace(one, **change))
-
-
-@pytest.mark.parametrize(("name", "op"), [
-    ("3-layer LSTM LM, nn.LSTM (cuDNN)", "aten::lstm"),
-    ("3-layer LSTM LM, nn.LSTMCell in Python loops", "aten::lstm_cell"),
-    ("3-layer LSTM LM, cell written in fine-grained ops, Python loops", "aten::mm"),
-])  # fmt: skip
-def test_recurrent_language_models(name: str, op: str) -> None:
-    traced = trace_step(step(name, (8, 5), family="recurrent", source="lcy-seso/Carrot", mode="train",
-                             optimizer="adam"))  # fmt: skip
-    assert counted(traced)[op]
-    assert traced.optimizer == "Adam"
-    assert sum(p.numel for p in traced.parameters) > 10_001 * (128 + 256)
-
-
-def test_recurrent_classifiers() -> None:
-    shape = (20, 4, 123)
-    source = "stefbraun/rnn_benchmarks"
-    known = {"family": "recurrent", "source": source, "mode": "train", "optimizer": "adam", "batch": 4}
-    traced = trace_step(step("1x320 LSTM + dense 10 (nn.LSTM cuDNN), 572800 parameters", shape, **known))
-    assert sum(p.numel for p in traced.parameters) == 4 * 320 * (123 + 320 + 2) + 321 * 10
-    gru = trace_step(step("1x320 unidirectional GRU + dense 25 (cuDNN)", shape, **known))
-    assert counted(gru)["aten::gru"] == 1
+    assert identity(RESNET) == identity(replace(RESNET, gpu="Tesla T4", seconds=0.5, source="timm"))
+    assert identity(RESNET) != identity(replace(RESNET, **change))
 
 
 def test_collaborative_filtering() -> None:
-    known = {"family": "recommender", "source": "lambdal", "mode": "train", "optimizer": "adam", "batch": 64}
-    traced = trace_step(step("NeuMF (NVIDIA DLE)", (64,), **known))
-    assert counted(traced)["aten::embedding"] == 4
-    assert sum(p.numel for p in traced.parameters) > 30e6
+    traced = trace_step(NEUMF)
+    assert ops(NEUMF)["aten::embedding"] == 4
+    assert sum(p.numel for p in traced.parameters) > (138_493 + 26_744) * (64 + 128)
+    assert (traced.outputs, [t.dtype for t in traced.batch]) == ((), ["int64", "int64"])
+
+
+def test_gradients_kept_from_step_to_step() -> None:
+    train = replace(NEUMF, mode="train", loss="sum", optimizer="adam", gradients="made anew")
+    plain, added, whole = (
+        ops(replace(train, gradients=each)) for each in (train.gradients, "added to", "cleared, added to")
+    )
+    tensors = len(trace_step(train).parameters)
+    assert added["aten::add_"] - plain["aten::add_"] == tensors
+    assert (added["aten::zero_"], whole["aten::zero_"] - plain["aten::zero_"]) == (plain["aten::zero_"], tensors)
+    assert whole["optimizer::Adam"] == plain["optimizer::Adam"] > 0
+
+
+def test_a_network_whose_constructor_reads_values_is_built_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reads(step: PublishedStep) -> torch.nn.Module:
+        return torch.nn.Linear(int(torch.linspace(1, 4, 2)[1].item()), 3)
+
+    monkeypatch.setattr(networks, "_torchvision", reads)
+    assert parameters(RESNET) == 4 * 3 + 3
 
 
 @needs("torchvision")
 class TestTorchvision:
-    def test_inference_copies_nothing_back(self) -> None:
-        traced = trace_step(step("torchvision:resnet18", (4, 3, 224, 224)))
+    def test_inference(self) -> None:
+        traced = trace_step(RESNET)
         assert traced.outputs == ()
         assert [t.shape for t in traced.batch] == [(4, 3, 224, 224)]
-        assert counted(traced)["aten::convolution"] == 20
+        assert ops(RESNET)["aten::convolution"] == 20
 
     def test_half_precision(self) -> None:
-        workload = build(step("torchvision:resnet18", (4, 3, 224, 224), dtype="float16", channels_last=True))
+        workload = build(replace(RESNET, dtype="float16", channels_last=True))
         assert workload.args[0].dtype == torch.float16
         assert workload.args[0].is_contiguous(memory_format=torch.channels_last)
         assert {p.dtype for p in workload.modules[0].parameters()} == {torch.float16}
 
-    def test_gradients_kept_from_step_to_step(self) -> None:
-        kept = step("torchvision:resnet18", (4, 3, 224, 224), mode="train", keeps_gradients=True, zero_grad=True)
-        plain, whole = (counted(trace_step(s)) for s in (replace(kept, keeps_gradients=False, zero_grad=False), kept))
-        assert whole["aten::zero_"] == 62
-        assert whole["aten::add_"] - plain["aten::add_"] == 62
-
     def test_no_optimizer_unless_the_source_has_one(self) -> None:
-        train = step("torchvision:resnet18", (4, 3, 224, 224), mode="train")
+        train = replace(RESNET, mode="train", loss="cross-entropy", gradients="made anew")
         assert trace_step(train).optimizer is None
-        updated = trace_step(replace(train, optimizer="sgd momentum", foreach=False))
+        updated = trace_step(replace(train, optimizer="sgd nesterov, one tensor at a time"))
         assert updated.optimizer == "SGD"
         assert ("foreach", False) in next(c for c in updated.calls if c.phase == "optimizer").args
-
-    def test_a_gradient_of_the_input(self) -> None:
-        train = step("torchvision:vgg16", (2, 3, 224, 224), mode="train")
-        masks = [
-            next(c.args for c in reversed(trace_step(s).calls) if c.op == "aten::convolution_backward")
-            for s in (train, replace(train, source="u39kun"))
-        ]
-        assert masks[0] != masks[1]
-
-    def test_a_name_nobody_knows(self) -> None:
-        with pytest.raises(NotBuilt, match="no network 'resnet51'"):
-            build(step("torchvision:resnet51", (4, 3, 224, 224)))
 
 
 @needs("timm")
 class TestTimm:
-    VIT = step("timm:vit_tiny_patch16_224", (2, 3, 224, 224), source="timm", dtype="amp-float16", attention="sdpa")
+    def test_attention_is_fused_unless_the_step_says_otherwise(self) -> None:
+        eager = replace(VIT, arguments={**VIT.arguments, "fused_attention": False})
+        assert ops(VIT)["aten::scaled_dot_product_attention"] == 12
+        assert not ops(eager)["aten::scaled_dot_product_attention"]
 
-    def test_attention_is_fused_since_torch_2(self) -> None:
-        assert counted(trace_step(self.VIT))["aten::scaled_dot_product_attention"] == 12
-        assert not counted(trace_step(replace(self.VIT, attention="eager")))["aten::scaled_dot_product_attention"]
-
-    def test_a_name_of_the_time(self) -> None:
-        old = step("timm:swsl_resnet18", (2, 3, 224, 224), source="timm")
-        assert counted(trace_step(old))["aten::convolution"] == 20
-        wide = build(step("timm:ig_resnext101_32x48d", (2, 3, 224, 224), source="timm"))
-        assert sum(p.numel() for p in wide.modules[0].parameters()) == pytest.approx(829e6, rel=0.01)
-
-    def test_a_name_nobody_knows(self) -> None:
-        with pytest.raises(NotBuilt, match="another library"):
-            build(step("timm:cspdarknet53_iabn", (2, 3, 256, 256), source="timm"))
+    def test_options(self) -> None:
+        wide = {"name": "resnext101_32x32d", "options": {"base_width": 48}}
+        assert parameters(replace(VIT, arguments=wide)) == pytest.approx(829e6, rel=0.01)
 
     def test_an_image_size_of_its_own(self) -> None:
-        assert build(replace(self.VIT, input=(2, 3, 384, 384))).args[0].shape[-1] == 384
-        trace_step(replace(self.VIT, input=(2, 3, 384, 384)))
+        assert trace_step(replace(VIT, inputs=[[2, 3, 384, 384]])).batch[0].shape[-1] == 384
 
-    def test_norms_run_in_half_precision_where_the_file_says_so_by_its_times(self) -> None:
-        group = step("timm:resnet50_gn", (2, 3, 224, 224), source="timm", dtype="amp-float16", attention="eager")
-        dtypes = {
-            version: {c.inputs[0].dtype for c in trace_step(replace(group, torch_version=version)).calls
-                      if c.op == "aten::native_group_norm"}
-            for version in ("1.12", "1.13")
-        }  # fmt: skip
-        assert dtypes == {"1.12": {"float32"}, "1.13": {"float16"}}
+    @pytest.mark.parametrize(("half_norms", "dtype"), [(None, "float32"), ("convolutional", "float16")])
+    def test_norms_in_half_precision(self, half_norms: str | None, dtype: str) -> None:
+        step = replace(VIT, arguments={"name": "resnet50_gn", "half_norms": half_norms})
+        assert {c.inputs[0].dtype for c in trace_step(step).calls if c.op == "aten::native_group_norm"} == {dtype}
 
-    def test_branches_are_merged_in_the_last_file(self) -> None:
-        mobile = step("timm:mobileone_s0", (2, 3, 224, 224), source="timm", dtype="amp-float16", attention="sdpa")
+    def test_branches_are_merged(self) -> None:
+        mobile = {"name": "mobileone_s0"}
         before, after = (
-            counted(trace_step(replace(mobile, torch_version=v)))["aten::convolution"] for v in ("2.4.0", "2.9.1")
+            ops(replace(VIT, arguments={**mobile, "merged": merged}))["aten::convolution"] for merged in (False, True)
         )
         assert before > 3 * after
-
-    def test_settings_of_training_are_plain(self) -> None:
-        training = replace(self.VIT, mode="train", torch_version="2.9.1")
-        assert timm_models.settings(training) == timm_models.Settings(fused_attention=True)
 
 
 @needs("transformers")
 class TestTransformers:
-    def language(self, name: str, **changes: Any) -> PublishedStep:
-        known = {"source": "neusight", "family": "language", "attention": "eager"}
-        return step(f"transformers:{name}", (2, 64), **{**known, **changes})
+    def language(self, network: str, mode: str = "infer") -> PublishedStep:
+        """A step of the table."""
+        return next(s for s in read_steps() if s.network == f"transformers:{network}" and s.mode == mode)
 
     @pytest.mark.parametrize(("name", "millions"), [
-        ("bert-large", 335), ("gpt2-large", 774), ("gpt3-2.7b (CausalLM)", 2652),
-        ("facebook/opt-1.3b (CausalLM)", 1316), ("meta-llama/Llama-2-7b-hf", 6738),
-        ("EleutherAI/pythia-410m-deduped", 405), ("BAAI/bge-base-en-v1.5", 109),
+        ("bert-large", 335), ("gpt3-2.7b (CausalLM)", 2652), ("facebook/opt-1.3b (CausalLM)", 1316),
+        ("NousResearch/Llama-2-7b-hf", 6738), ("EleutherAI/pythia-410m-deduped", 405), ("BAAI/bge-base-en-v1.5", 109),
     ])  # fmt: skip
     def test_parameters(self, name: str, millions: int) -> None:
-        model = build(self.language(name)).modules[0]
-        assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.01)
-        assert all(p.is_meta for p in model.parameters())
+        assert parameters(self.language(name)) == pytest.approx(millions * 1e6, rel=0.01)
 
-    def test_the_loss_of_neusight_is_not_timed(self) -> None:
-        traced = trace_step(self.language("bert-large", mode="train", keeps_gradients=True))
+    def test_a_loss_that_is_not_timed(self) -> None:
+        step = self.language("bert-large", "train")
+        assert (step.loss, step.gradients) == ("cross-entropy, not timed", "added to")
+        traced = trace_step(step)
         assert {c.phase for c in traced.calls} == {"forward", "backward"}
         assert traced.memory == ()
 
     @pytest.mark.parametrize("attention", ["eager", "sdpa"])
     def test_a_language_model_waits_for_nothing(self, attention: str) -> None:
-        traced = trace_step(self.language("gpt2-large", attention=attention))
+        step = self.language("gpt2-large (CausalLM)")
+        traced = trace_step(replace(step, arguments={**step.arguments, "attention": attention}))
         assert traced.syncs == 0
-        assert counted(traced)["aten::scaled_dot_product_attention"] == (36 if attention == "sdpa" else 0)
+        fused = [call for call in traced.calls if call.op == "aten::scaled_dot_product_attention"]
+        assert len(fused) == (36 if attention == "sdpa" else 0)
 
     def test_one_token_with_a_cache(self) -> None:
-        traced = trace_step(self.language("gpt2-large", part="decode", source="transformers-docs"))
-        assert counted(traced)["aten::cat"] == 2 * 36
+        step = self.language("gpt2-large")
+        cached = {**step.arguments, "cached_tokens": 64}
+        counted = ops(replace(step, inputs=[{"shape": [2, 1], "dtype": "int64"}], batch=2, arguments=cached))
+        assert counted["aten::cat"] == 2 * 36
         # A cache made in the step would add two for each layer. Some versions of the library make one, for a mask.
-        assert counted(traced)["aten::lift_fresh"] <= 1
+        assert counted["aten::lift_fresh"] <= 1
 
     def test_images_and_texts(self) -> None:
-        clip = step("transformers:openai/clip-vit-large-patch14 CLIPModel", (2, 3, 224, 224), tokens=(4, 77),
-                    source="transformers-docs", dtype="float16", attention="sdpa")  # fmt: skip
-        assert counted(trace_step(clip))["aten::scaled_dot_product_attention"] == 12 + 24
-
-    def test_a_network_of_unknown_sizes(self) -> None:
-        with pytest.raises(NotBuilt, match="sizes of transformers:somebody/else"):
-            build(self.language("somebody/else"))
-        with pytest.raises(NotBuilt, match="dispatch"):
-            build(self.language("switch-xl-4-experts (Seq2SeqLM, custom dispatch)"))
+        clip = self.language("openai/clip-vit-large-patch14 CLIPModel")
+        sdpa = replace(clip, arguments={**clip.arguments, "attention": "sdpa"})
+        assert ops(sdpa)["aten::scaled_dot_product_attention"] == 12 + 24

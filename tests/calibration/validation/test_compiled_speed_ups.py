@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from placer.calibration.published import CompiledPair, PublishedStep
+from placer.calibration.published import PublishedStep
 from placer.calibration.validation import compiled_speed_ups
-from placer.calibration.validation.compiled_speed_ups import SpeedUp, speed_ups, tables, validate_compiled
-from placer.errors import PlacerError, TraceError
+from placer.calibration.validation.compiled_speed_ups import SpeedUp, looked_at, speed_ups, tables, validate_compiled
+from placer.errors import TraceError
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -23,16 +23,15 @@ FOUND = SpeedUp(
     priced_as_compiled=True,
 )  # fmt: skip
 STEP = PublishedStep(
-    source="timm", gpu="RTX 4090", host_cpu=None, torch_version="2.9.1", network="timm:made_up", family="vision-conv",
-    batch=64, input=(64, 3, 32, 32), tokens=(), dtype="float32", conv_tf32=False, channels_last=False, mode="infer",
-    part="forward", attention="", optimizer=None, foreach=True, copies="device", zero_grad=False,
-    keeps_gradients=False, benchmark=True, synchronised=True, seconds=0.002,
+    source="timm", gpu="NVIDIA GeForce RTX 4090", network="timm:made_up", family="vision-conv", builder="timm",
+    arguments={}, inputs=[[64, 3, 32, 32]], batch=64, dtype="float32", conv_tf32=False, channels_last=False,
+    mode="infer", optimizer="", loss="", gradients="", data="device", torch="2.9.1", seconds=0.002,
+    compiled_seconds=0.001, use="compiled",
 )  # fmt: skip
-PAIR = CompiledPair(STEP, 0.001)
 
 
-def traced(pair: CompiledPair) -> Trace:
-    if pair.eager.network == "timm:broken":
+def traced(step: PublishedStep) -> Trace:
+    if step.network == "timm:broken":
         raise TraceError("the forward failed: of its own accord")
     layers = [nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.SiLU()]
     model = torch.compile(nn.Sequential(*layers).eval())
@@ -60,8 +59,8 @@ def test_the_halves_stand_apart() -> None:
 
 def test_a_pair_is_priced_both_ways_and_what_cannot_be_traced_is_counted() -> None:
     said: list[str] = []
-    broken = CompiledPair(replace(STEP, network="timm:broken"), 0.001)
-    (found,) = speed_ups([PAIR, broken], None, said.append, traced)
+    broken = replace(STEP, network="timm:broken")
+    (found,) = speed_ups([STEP, broken], None, said.append, traced)
     assert found.priced_as_compiled
     assert found.published == pytest.approx(2.0)
     assert 1.1 < found.predicted < 6.0
@@ -69,20 +68,22 @@ def test_a_pair_is_priced_both_ways_and_what_cannot_be_traced_is_counted() -> No
     assert said == ["1 pairs left out: the forward failed"]
 
 
-def test_a_folder_without_steps_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PlacerError, match=r"give the folder that holds steps\.csv\.gz and e2e_neusight\.csv"):
-        validate_compiled(tmp_path)
+def test_the_halves_share_no_network_whatever_its_source_and_weights() -> None:
+    names = ["resnet18", "resnet34", "vgg11", "vgg13", "vgg16"]
+    assert {looked_at(f"timm:{name}") for name in names} == {True, False}
+    assert all(looked_at(f"timm:{name}.a1_in1k") == looked_at(f"torchvision:{name}") for name in names)
 
 
 def test_the_record_and_the_tables_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compiled_speed_ups, "read_compiled_pairs", lambda folder: [PAIR])
-    monkeypatch.setattr(compiled_speed_ups, "trace_step", lambda step, *, compiled: traced(CompiledPair(step, 0.001)))
+    steps = [replace(STEP, compiled_seconds=None, use="fit"), STEP]
+    monkeypatch.setattr(compiled_speed_ups, "read_steps", lambda: steps)
+    monkeypatch.setattr(compiled_speed_ups, "trace_step", lambda step, *, compiled: traced(step))
     written = tmp_path / "a" / "pairs.jsonl"
-    assert validate_compiled(tmp_path, output=written) == 0
+    assert validate_compiled(output=written) == 0
     (found,) = [SpeedUp(**json.loads(text)) for text in written.read_text(encoding="utf-8").splitlines()]
     assert (found.network, found.compiled) == ("timm:made_up", 0.001)
     assert capsys.readouterr().out.startswith("1 published steps, eager and compiled")
-    monkeypatch.setattr(compiled_speed_ups, "read_compiled_pairs", lambda folder: [])
-    assert validate_compiled(tmp_path) == 1
+    monkeypatch.setattr(compiled_speed_ups, "read_steps", lambda: steps[:1])
+    assert validate_compiled() == 1

@@ -15,10 +15,8 @@ from placer.calibration.published import PublishedStep, read_steps
 from placer.calibration.validation import published_steps
 from placer.calibration.validation.priced_step import PricedStep
 from placer.calibration.validation.published_steps import price_steps, spread_out, tables, validate_published
-from placer.errors import PlacerError
+from placer.tracing import Trace
 
-FOLDER = Path(__file__).resolve().parents[4] / "shared" / "gpu-data"
-shared = pytest.mark.skipif(not (FOLDER / "steps.csv.gz").is_file(), reason="no published measurements in ../shared")
 needs_torchvision = pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
 
 STEP = PricedStep(
@@ -57,11 +55,11 @@ def test_the_nearest_gpu_is_scaled_by_the_ratio_of_the_peaks() -> None:
 
 def published(**changes: Any) -> PublishedStep:
     known: dict[str, Any] = {
-        "source": "lcy-seso/Carrot", "gpu": "V100 16GB", "host_cpu": None, "torch_version": None,
-        "network": "3-layer LSTM LM, nn.LSTM (cuDNN)", "family": "recurrent", "batch": 8, "input": (8, 5), "tokens": (),
-        "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "train", "part": "forward",
-        "attention": "", "optimizer": "adam", "foreach": True, "copies": "device", "zero_grad": True,
-        "keeps_gradients": True, "benchmark": False, "synchronised": False, "seconds": 0.01,
+        "source": "timm", "gpu": "Tesla V100-SXM2-16GB", "network": "NeuMF", "family": "recommender",
+        "builder": "neumf", "arguments": {}, "inputs": [{"shape": [64], "dtype": "int64"}] * 2, "batch": 64,
+        "dtype": "float32", "conv_tf32": False, "channels_last": False, "mode": "train", "optimizer": "adam",
+        "loss": "sum", "gradients": "made anew", "data": "device", "torch": "", "seconds": 0.01,
+        "compiled_seconds": None, "use": "fit",
     }  # fmt: skip
     return PublishedStep(**{**known, **changes})
 
@@ -71,23 +69,38 @@ def test_no_steps_are_tables_without_lines() -> None:
 
 
 def test_a_choice_takes_steps_of_every_gpu_in_turn() -> None:
-    steps = [published(gpu=gpu, batch=batch) for gpu in ("V100 16GB", "A100") for batch in range(1, 9)]
+    steps = [published(gpu=gpu, batch=batch) for gpu in ("V100", "A100") for batch in range(1, 9)]
     chosen = spread_out([*steps, published(gpu="T4")], 5)
-    assert sorted(step.gpu for step in chosen) == ["A100", "A100", "T4", "V100 16GB", "V100 16GB"]
+    assert sorted(step.gpu for step in chosen) == ["A100", "A100", "T4", "V100", "V100"]
     assert len(spread_out(steps, 100)) == 16
     assert spread_out([], 10) == []
 
 
-def test_a_step_is_priced_and_others_are_counted_by_reason() -> None:
+def test_a_step_is_priced_and_others_are_counted_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace_step = published_steps.trace_step
+
+    def without_timm(step: PublishedStep) -> Trace:
+        if step.builder == "timm":
+            raise ModuleNotFoundError("No module named 'timm'")
+        return trace_step(step)
+
+    monkeypatch.setattr(published_steps, "trace_step", without_timm)
     said: list[str] = []
-    steps = [published(), published(gpu="Voodoo 2"), published(network="tiny MLP", family="other")]
-    (priced,) = price_steps(steps, None, said.append)
+    missing = published(builder="timm", arguments={"name": "resnet18"})
+    (priced,) = price_steps([published(), missing, missing], None, said.append)
     assert (priced.gpu, priced.measured, priced.provenance) == ("Tesla V100-SXM2-16GB", 0.01, "published")
     assert 0.0 < priced.low < priced.predicted < priced.high
-    assert 0.0 < priced.busy <= priced.predicted
+    assert 0.0 < priced.busy < 1.001 * priced.predicted
     assert 0.0 < priced.peak < priced.roofline
-    assert len(said) == 2
-    assert all(text.startswith("1 steps left out: ") for text in said)
+    assert said == ["2 steps left out: No module named 'timm'"]
+
+
+@pytest.mark.parametrize(("use", "held_out"), [
+    ("fit", ""), ("check", ""), ("held-out GPU", "GPU"), ("held-out network", "network"),
+])  # fmt: skip
+def test_the_table_says_what_is_held_out(use: str, held_out: str) -> None:
+    (priced,) = price_steps([published(use=use)], None)
+    assert priced.held_out == held_out
 
 
 @pytest.fixture
@@ -106,27 +119,26 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, str]]:
 
 def test_tf32_is_as_the_source_had_it_and_the_switches_are_put_back(switches: list[tuple[bool, str]]) -> None:
     before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-    steps = [published(gpu="A100"), published(gpu="A100", conv_tf32=True), published(gpu="A100", dtype="tf32")]
+    steps = [published(), published(conv_tf32=True), published(dtype="tf32")]
     assert len(list(price_steps(steps, None))) == 3
     assert switches == [(False, "highest"), (True, "highest"), (True, "high")]
     assert before == (torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision())
 
 
-def test_a_folder_without_steps_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PlacerError, match=r"give the folder that holds steps\.csv\.gz and e2e_neusight\.csv"):
-        validate_published(tmp_path)
-
-
-@shared
 @needs_torchvision
-def test_two_steps_of_the_collection(
+def test_two_steps_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = [s for s in read_steps(FOLDER)[0] if s.network in ("torchvision:alexnet", "torchvision:resnet18")]
-    monkeypatch.setattr(published_steps, "read_steps", lambda folder: (known, []))
+    known = [s for s in read_steps() if s.network in ("torchvision:alexnet", "torchvision:resnet18")]
+    monkeypatch.setattr(published_steps, "read_steps", lambda: known)
     written = tmp_path / "a" / "steps.jsonl"
-    assert validate_published(FOLDER, steps=2, output=written) == 0
+    assert validate_published(steps=2, output=written) == 0
     found = [PricedStep(**json.loads(line)) for line in written.read_text(encoding="utf-8").splitlines()]
     assert len(found) == 2
     assert all(0.1 < step.predicted / step.measured < 10.0 for step in found)
     assert capsys.readouterr().out.startswith("2 published steps")
+
+
+def test_a_step_that_is_there_for_its_compiled_time_is_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_steps, "read_steps", lambda: [published(use="compiled")])
+    assert validate_published() == 1
