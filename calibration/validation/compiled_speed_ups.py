@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published import CompiledPair, catalog_gpu, read_compiled_pairs, spread_pairs, trace_step
-from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.published_steps import as_published, buildable, reading
+from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu

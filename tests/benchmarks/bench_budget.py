@@ -23,7 +23,7 @@ from placer.calibration.progress import silent
 from placer.calibration.runner import FIT_SHARE
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
-from placer.calibration.validation.scoring import score
+from placer.calibration.validation.scores import score
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from placer.calibration.probing import Target, measure
 from placer.calibration.progress import silent
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
-from placer.calibration.validation.scoring import score
+from placer.calibration.validation.scores import score
 
 #: Kinds of generated networks, and the families of the suite that are made like them.
 KINDS = {
