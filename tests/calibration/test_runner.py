@@ -20,7 +20,7 @@ from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.probing import Target, one_of_each, targets
-from placer.calibration.progress import Progress, silent
+from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
 
 #: Counts what this process computes, in seconds: a busy machine takes no time from a budget.
@@ -55,7 +55,7 @@ def test_an_accelerators_error_ends_its_own_target_only(
     journal = Journal(tmp_path / "p.journal", {})
     journal.add_broken("cuda:2", "it was busy in the last run")
     wanted = targets(("cpu", "cuda", "cuda:1", "cuda:2"), quick=True)
-    runner.measure_all(wanted, 9.0, journal, silent(), CLOCK)
+    runner.measure_all(wanted, 9.0, journal, Progress(), CLOCK)
     assert measured == [("cpu", 3.0), ("cuda:1", 3.0), ("cuda:2", 3.0)]
     assert set(journal.broken) == {"cuda", "cuda:1"}
     assert journal.broken["cuda"].endswith(str(error))
@@ -68,7 +68,7 @@ def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(runner, "measure", measure)
     with pytest.raises(type(error)):
-        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), silent(), CLOCK)
+        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), Progress(), CLOCK)
 
 
 def test_one_accelerator_of_each_kind_is_measured() -> None:
