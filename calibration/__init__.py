@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
     from placer.calibration.validation.accounts import validate_accounts
-    from placer.calibration.validation.command import check_what_if
-    from placer.calibration.validation.command import main as validate_suite
     from placer.calibration.validation.compiled_speed_ups import validate_compiled
     from placer.calibration.validation.jobs import validate_jobs
     from placer.calibration.validation.published_steps import validate_published
+    from placer.calibration.validation.run import check_what_if
+    from placer.calibration.validation.run import main as validate_suite
 
 #: Module and name behind each name of this page.
 _HOMES = {
     "USUAL_READING": ("measuring.speed_probe", "USUAL_READING"),
     "SpeedProbe": ("measuring.speed_probe", "SpeedProbe"),
     "calibrate": ("runner", "calibrate"),
-    "check_what_if": ("validation.command", "check_what_if"),
+    "check_what_if": ("validation.run", "check_what_if"),
     "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
     "validate_accounts": ("validation.accounts", "validate_accounts"),
     "validate_compiled": ("validation.compiled_speed_ups", "validate_compiled"),
     "validate_jobs": ("validation.jobs", "validate_jobs"),
     "validate_published": ("validation.published_steps", "validate_published"),
-    "validate_suite": ("validation.command", "main"),
+    "validate_suite": ("validation.run", "main"),
 }
 
 

@@ -15,12 +15,9 @@ import statistics
 import sys
 import tempfile
 import time
-from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from placer import machine, profile
 from placer.calibration.build import build
@@ -28,7 +25,7 @@ from placer.calibration.fitting import LEAST_POINTS
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import SpeedProbe, is_alike, probed_cores, usual_reading
 from placer.calibration.probing import measure, targets
-from placer.calibration.progress import silent
+from placer.calibration.progress import Progress
 from placer.decision import running_with
 from placer.errors import CalibrationError
 from placer.profile import Profile, data_home
@@ -39,10 +36,6 @@ BUDGET = 1500.0
 LISTENING = 0.005
 #: Least share of the steps that makes a speed of its own.
 LEAST_SHARE = 0.15
-#: Readings are compared by the length of their step: the bounds of the lengths (seconds), and the fewest steps of one
-#: length that count. The quiet reading of a length is this quantile; a longer length's may be longer by this factor.
-LENGTHS, LEAST_OF_LENGTH = (1e-3, 3e-3, 1e-2, 3e-2), 100
-QUIET_QUANTILE, MOST_LONGER = 0.05, 1.15
 
 
 def measure_session(folder: Path, *, seconds: float) -> None:
@@ -59,7 +52,7 @@ def measure_session(folder: Path, *, seconds: float) -> None:
         with running_with(target.threads):
             probe = SpeedProbe(probed_cores(target.device, target.threads))
             quiet = probe.quiet_reading(LISTENING * seconds)
-        measure(target, seconds * target.share, journal, silent(), time.perf_counter, usual=quiet, drawn=earlier)
+        measure(target, seconds * target.share, journal, Progress(), time.perf_counter, usual=quiet, drawn=earlier)
 
 
 def profiles_of(folder: Path) -> tuple[Profile, Profile | None]:
@@ -93,7 +86,7 @@ def _sort(sessions: Sequence[Journal], quiet: Journal, contended: Journal) -> No
     for device, threads in dict.fromkeys(key for session in sessions for key in session.rates):
         rates = [session.rates[device, threads] for session in sessions if (device, threads) in session.rates]
         common = {k: statistics.median(r[k] for r in rates) for k in sorted(set(rates[0]).intersection(*rates))}
-        steps = [step for session in sessions for step in with_comparable_readings(session.of(device, threads))]
+        steps = [step for session in sessions for step in session.of(device, threads)]
         spent = sum(session.seconds.get((device, threads), 0.0) for session in sessions)
         for journal, some in zip((quiet, contended), by_speed(steps), strict=True):
             if some:
@@ -102,51 +95,28 @@ def _sort(sessions: Sequence[Journal], quiet: Journal, contended: Journal) -> No
                 journal.add(step, spent / len(some))
 
 
-def with_comparable_readings(steps: Sequence[StepObservation]) -> list[StepObservation]:
-    """``steps`` of one session, each with the reading that a short step would have had around it.
-
-    Large products lower the clock of their core, and long steps evict the speed probe's code and data. Where short
-    steps have readings of 62 microseconds around them, long ones have some of 68 at the same speed of the machine.
-    """
-    by_length: dict[int, list[float]] = {}
-    for step in steps:
-        by_length.setdefault(bisect(LENGTHS, step.seconds), []).append(step.reading)
-    quiet = {
-        length: float(np.quantile(readings, QUIET_QUANTILE))
-        for length, readings in by_length.items()
-        if len(readings) >= LEAST_OF_LENGTH
-    }
-    short = quiet.get(0, 0.0)
-    factors = {n: min(max(reading / short, 1.0), MOST_LONGER) for n, reading in quiet.items() if short > 0.0}
-    return [replace(step, reading=step.reading / factors.get(bisect(LENGTHS, step.seconds), 1.0)) for step in steps]
-
-
 def by_speed(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
     """(steps at the faster, steps at the slower) of the two speeds at which most were measured.
 
     There are no slower ones where they would be too few, or where no readings were taken. Where no speed lasted, all
     steps count as the faster ones.
     """
-    fullest, others = _parted(steps)
+    fullest, others = _at_usual_speed(steps)
     if len(fullest) < LEAST_POINTS:
         return list(steps), []
-    next_fullest, _ = _parted(others)
-    if len(next_fullest) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
+    second, _ = _at_usual_speed(others)
+    if len(second) < max(LEAST_SHARE * len(steps), LEAST_POINTS):
         return fullest, []
-    quiet, contended = sorted((fullest, next_fullest), key=lambda some: statistics.median(s.reading for s in some))
+    quiet, contended = sorted((fullest, second), key=lambda some: statistics.median(s.reading for s in some))
     return quiet, contended
 
 
-def _parted(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
+def _at_usual_speed(steps: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
     """(steps at the usual speed, all others); where no readings were taken, all and none."""
     usual = usual_reading(step.reading for step in steps)
     if usual is None:
         return list(steps), []
-    alike: list[StepObservation] = []
-    others: list[StepObservation] = []
-    for step in steps:
-        (alike if is_alike(step.reading, usual) else others).append(step)
-    return alike, others
+    return [s for s in steps if is_alike(s.reading, usual)], [s for s in steps if not is_alike(s.reading, usual)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -157,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sessions", type=Path, help="the folder of all sessions (default: in the data folder)")
     options = parser.parse_args(arguments)
     target = profile.shipped_folder() / profile.named_path(options.name).name
-    new, former = (data_home() / name / options.name for name in ("sessions", "sittings"))
-    folder = options.sessions or (former if former.is_dir() and not new.exists() else new)
+    folder = options.sessions or data_home() / "sessions" / options.name
     if options.budget > 0.0:
         measure_session(folder, seconds=options.budget)
     quiet, contended = profiles_of(folder)

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from placer import machine
-from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.build import enough
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch, Load
-from placer.calibration.measuring.journal import Journal, StepObservation
+from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
@@ -35,6 +34,10 @@ RATES_SHARE = 0.08
 LONGEST_STEP = 0.0012
 #: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
 USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
+#: Times its share that a device may take on a slow or contended machine until there is anything to fit.
+OVERTIME = 4.0
+#: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
+MOST_DISTURBED = 0.5
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,15 @@ def measure(
         if recorder is None:
             recorder = start(target, seconds, journal, shown, clock)
         clock_resolution(clock, ticks=1)  # a clock that stands still would never spend the budget
-        planner = _planner(target, seconds, journal, drawn)
+        # Another seed than an earlier run's: what was drawn then need not be drawn again.
+        seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key) + drawn}".encode())
+        mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
+        on_cpu = target.device == "cpu"
+        planner = Planner(
+            journal.rates[target.key], seed=seed, longest_step=mostly,
+            rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly), short=SHORT if on_cpu else 0.0,
+            memory=None if on_cpu else machine.memory(target.device)[0],
+        )  # fmt: skip
         speed_probe = clocks = None
         if clock is time.perf_counter:
             speed_probe = SpeedProbe(probed_cores(target.device, target.threads), usual=usual)
@@ -136,24 +147,6 @@ def measure(
             kernels=recorder or UNSEEN, clocks=clocks,
         )  # fmt: skip
         Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
-
-
-def _planner(target: Target, seconds: float, journal: Journal, drawn: int) -> Planner:
-    # Another seed than an earlier run's: what was drawn then need not be drawn again.
-    seed = zlib.crc32(f"{target.device} {target.threads} {journal.attempts(*target.key) + drawn}".encode())
-    mostly = min(LONGEST_STEP * seconds, USUAL_LONGEST)
-    rarely = max(min(LONGEST_SHARE * seconds, LONGEST), mostly)
-    on_cpu = target.device == "cpu"
-    return Planner(
-        journal.rates[target.key], seed=seed, longest_step=mostly, rarely=rarely, short=SHORT if on_cpu else 0.0,
-        memory=None if on_cpu else machine.memory(target.device)[0],
-    )  # fmt: skip
-
-
-#: Times its share that a device may take on a slow or contended machine until there is anything to fit.
-OVERTIME = 4.0
-#: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
-MOST_DISTURBED = 0.5
 
 
 @dataclass
@@ -182,16 +175,19 @@ class Probing:
             probe = self.planner.next()
             self.shown.update(spent, probe.family)
             begun, before = self.clock(), Load.now()
-            observation = attempt(
-                self.bench, probe, seconds=_step_seconds(probe, self.seconds), journal=self.journal
-            )
+            # Whole steps of a network are a sample, those of a block only show how noisy ops are.
+            share = 1.0 if probe.family == "network" else 0.2
+            whole = share * min(0.06, 0.004 * self.seconds)
+            observation = attempt(self.bench, probe, seconds=whole, journal=self.journal)
             took = self.clock() - begun
             known: dict[str, float] = {}
             if observation is not None and self.clock is time.perf_counter:
                 known, disturbed = self._disturbance(before)
                 if disturbed:
+                    # Nothing is kept, unless many are so: where a machine is never idle, doubt is better than none.
                     self.disturbed += 1
-                    observation = _doubted(observation, self.disturbed, len(self.journal.observations))
+                    many = self.disturbed >= MOST_DISTURBED * len(self.journal.observations)
+                    observation = replace(observation, spread=max(observation.spread, 1.0)) if many else None
             self.planner.learn(probe.family, observation, took)
             if observation is None:
                 self.journal.seconds[key] = self.journal.seconds.get(key, 0.0) + took
@@ -226,19 +222,3 @@ class Probing:
         self.bench.timer, self.bench.lost = WAITING, 0
         self.journal.use_timer(*self._key, WAITING)
         return True
-
-
-def _step_seconds(probe: Probe, seconds: float) -> float:
-    """Seconds of whole steps to time: those of a network are a sample, those of a block only show how noisy ops are."""
-    share = 1.0 if probe.family == "network" else 0.2
-    return share * min(0.06, 0.004 * seconds)
-
-
-def _doubted(observation: StepObservation, disturbed: int, kept: int) -> StepObservation | None:
-    """What to keep of a disturbed probe: nothing, unless the ``disturbed`` ones are many beside those ``kept``.
-
-    On a machine that is never idle, doubtful samples are better than none.
-    """
-    if disturbed < MOST_DISTURBED * kept:
-        return None
-    return replace(observation, spread=max(observation.spread, 1.0))

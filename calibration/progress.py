@@ -60,43 +60,6 @@ class Progress:
         """Something to be told."""
 
 
-def silent() -> Progress:
-    """Shows nothing."""
-    return Progress()
-
-
-class Course:
-    """How far a calibration is: between two updates time passes by the clock, but never beyond the stage."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.total = 0.0
-        self._clock = clock
-        self._before = self._stage = self._spent = 0.0
-        self._since = clock()
-
-    def start(self, seconds: float, done: float = 0.0) -> None:
-        """A stage of ``seconds`` begins after those before it."""
-        self._before += self._stage
-        self._stage = seconds
-        self.reached(done)
-
-    def finish(self, seconds: float) -> None:
-        """The last ``seconds`` begin."""
-        self._before, self._stage = max(self.total - seconds, 0.0), seconds
-        self.reached(0.0)
-
-    def reached(self, spent: float) -> None:
-        """``spent`` seconds of the stage are gone."""
-        self._spent, self._since = spent, self._clock()
-
-    def passed(self) -> float:
-        return self._before + min(self._spent + self._clock() - self._since, self._stage)
-
-    def left(self) -> str:
-        seconds = max(self.total - self.passed(), 0.0)
-        return f"{seconds:.0f} s left" if seconds < _MINUTES else f"{seconds / 60:.0f} min left"
-
-
 class _Lines(Progress):
     def start(self, label: str, seconds: float, *, done: float = 0.0) -> None:
         resumed = f", {done:.0f} s of them done before" if done > 0 else ""
@@ -110,20 +73,26 @@ class _Lines(Progress):
 
 
 class _Bar(Progress):
-    def __init__(self) -> None:
+    """A bar and the time left. Between two updates time passes by ``clock``, but never beyond the stage."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         load_rich()
         from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        course = self._course = Course()
+        self._clock = clock
+        #: Seconds of all stages, of those before this one, of this one, and those that are gone of it since ``_since``.
+        self._total = self._before = self._stage = self._spent = 0.0
+        self._since = clock()
+        owner = self
 
         class Moving(RichProgress):
             """Asks how far it is whenever it is drawn: several times a second, also while nothing is told."""
 
             def get_renderables(self) -> Iterable[RenderableType]:
                 for task in self.tasks:
-                    self.update(task.id, completed=course.passed(), left=course.left())
+                    self.update(task.id, completed=owner.passed(), left=owner.left())
                 return super().get_renderables()
 
         texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[left]")]
@@ -133,24 +102,35 @@ class _Bar(Progress):
         )  # fmt: skip
         self._task: Any = None
 
+    def passed(self) -> float:
+        """Seconds of all stages that are gone."""
+        return self._before + min(self._spent + self._clock() - self._since, self._stage)
+
+    def left(self) -> str:
+        """The time left, in words."""
+        seconds = max(self._total - self.passed(), 0.0)
+        return f"{seconds:.0f} s left" if seconds < _MINUTES else f"{seconds / 60:.0f} min left"
+
     def showing(self) -> AbstractContextManager[object]:
         return self._bar
 
     def begin(self, seconds: float) -> None:
-        self._course.total = seconds
+        self._total = seconds
         self._task = self._bar.add_task("", total=seconds, what="", left="")
 
     def start(self, label: str, seconds: float, *, done: float = 0.0) -> None:
-        self._course.start(seconds, done)
+        self._next(label, self._before + self._stage, seconds, done)
+
+    def finish(self, label: str, seconds: float) -> None:
+        self._next(label, max(self._total - seconds, 0.0), seconds, 0.0)
+
+    def _next(self, label: str, before: float, seconds: float, done: float) -> None:
+        self._before, self._stage, self._spent, self._since = before, seconds, done, self._clock()
         self._bar.update(self._task, description=label, what="")
 
     def update(self, spent: float, what: str) -> None:
-        self._course.reached(spent)
+        self._spent, self._since = spent, self._clock()
         self._bar.update(self._task, what=WORDS.get(what, what.replace("_", " ")))
-
-    def finish(self, label: str, seconds: float) -> None:
-        self._course.finish(seconds)
-        self._bar.update(self._task, description=label, what="")
 
     def note(self, text: str) -> None:
         self._bar.console.print(printable(f"placer: {text}"), highlight=False, markup=False)

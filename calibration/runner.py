@@ -16,7 +16,7 @@ from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.probing import RATES_SHARE, Target, measure, one_of_each, shared_out, start, targets
-from placer.calibration.progress import Progress, silent
+from placer.calibration.progress import Progress
 from placer.errors import CalibrationError, ProfileError
 from placer.pricing import foreign_family
 from placer.profile import Profile
@@ -53,7 +53,7 @@ def calibrate(
     wanted = _checked_devices(devices)
     budget = min(budget, QUICK_BUDGET) if quick else budget
     target_path = Path(path) if path is not None else profile.default_path()
-    shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else silent())
+    shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else Progress())
     fingerprint = machine.fingerprint()
     wanted = one_of_each(wanted, fingerprint["accelerators"])
     existing = finished(target_path, fingerprint, wanted, budget)

@@ -21,7 +21,7 @@ from sky_apart import sky_apart
 from placer import api
 from placer import decision as deciding
 from placer.calibration.validation import record
-from placer.calibration.validation.scoring import score
+from placer.calibration.validation.scores import score
 from placer.cli import main
 from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.pricing.families import FAMILIES

@@ -6,16 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulated import backend
 
 from placer import profile
-from placer.calibration.gpu_run import PARTS, read
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.validation import record
 
 SCRIPT = Path(__file__).parent / "simulated" / "rehearsal.py"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.skipif(not backend.supported(), reason="this torch takes no backend written in Python")
@@ -27,15 +31,13 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     (folder,) = (tmp_path / "records").iterdir()
-    log = list(read(folder / "run.jsonl"))
-    assert [line["of"]["part"] for line in log] == [part.__name__ for part in PARTS]
+    log = read(folder / "run.jsonl")
+    assert [line["of"]["part"] for line in log] == [
+        "environment", "calibrating", "cells_on_device", "cells_on_cpu", "cells_in_bfloat16", "recorded_steps",
+        "single_ops", "choose_cost",
+    ]  # fmt: skip
     assert [line["error"] for line in log if "error" in line] == []
 
-    # The recorder lost one kernel more in every session, but for those that began with others.
-    sessions = [line for line in read(folder / "recorder.jsonl") if line["of"]["what"] == "session"]
-    bare = [line["lost"] for line in sessions if not line["of"]["prefix"]]
-    assert bare[:3] == [0, 2, 4]
-    assert {line["lost"] for line in sessions if line["of"]["prefix"]} <= {0}
     timed = {line["of"]["op"]: line for line in read(folder / "single_ops.jsonl") if "error" not in line}
     assert {"lstm", "conv2d"} <= set(timed)
     assert all(line["isolated"] > 0.0 for line in timed.values() if line["of"]["what"] == "seconds")
@@ -45,7 +47,6 @@ def test_a_run_on_a_simulated_accelerator_is_complete_and_can_be_replayed(tmp_pa
     journal = Journal(folder / "profile.journal", found.fingerprint, existing=True)
     assert journal.timers["sim", 1] == "recorder"
     assert any(op.seconds for o in journal.of("sim", 1) for op in o.ops)
-    assert json.loads((folder / "failures.json").read_text())["measured"]
     cells = record.load(folder / "measurements.json").cells
     assert {(c.network, c.device) for c in cells} == {
         ("actor_critic", "sim"), ("actor_critic", "cpu"), ("mlp_tabular_bfloat16", "sim"),

@@ -33,8 +33,7 @@ ORDER = (
 )
 #: The same inside ``placer.calibration``.
 CALIBRATION = (
-    ("gpu_run",),
-    ("gpu_ops", "make_reference"),
+    ("make_reference",),
     ("runner",),
     ("probing",),
     ("build", "summary"),

@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 from placer.calibration.suite.accounts import Account, Host, Point, Side, accounts, hosts
 from placer.calibration.validation import table
-from placer.calibration.validation.elsewhere import priced_elsewhere
-from placer.calibration.validation.grouping import group_by
+from placer.calibration.validation.scores import group_by
 from placer.decision import Decision, decide, total
 from placer.errors import PlacerError
-from placer.pricing import Cost, Prediction, gpu_profile, on_other_cpu
+from placer.pricing import Cost, Prediction, Residence, gpu_profile, on_other_cpu, predict
 from placer.profile import Profile, find_gpu, load
-from placer.tracing import trace_here
+from placer.tracing import Trace, trace_here
+from placer.workload import Data
 
 #: A reported margin from which on an account is clear. Below it, who won depends on the day.
 CLEAR = 1.3
@@ -33,8 +33,11 @@ Verdict = Literal["right", "wrong", "tie", "near"]
 
 
 @dataclass(frozen=True)
-class PricedPoint:
-    """A point of an account with what is predicted: ``ratio`` is the speed-up by the GPU, ``low`` to ``high`` 90 %."""
+class Judged:
+    """A point of an account, priced: ``ratio`` is the predicted speed-up by the GPU, ``low`` to ``high`` its 90 %.
+
+    ``reported`` is the speed-up that the account reported.
+    """
 
     account: Account
     point: Point
@@ -45,13 +48,6 @@ class PricedPoint:
     low: float
     high: float
     decision: Decision
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A priced point and the speed-up by the GPU that its account reported."""
-
-    priced: PricedPoint
     reported: float
 
     @property
@@ -61,8 +57,7 @@ class Judged:
     @property
     def said(self) -> str:
         """Who placer says wins; ``"tie"`` where it does not say."""
-        decision = self.priced.decision
-        return "tie" if decision.tie else "CPU" if decision.device == "cpu" else "GPU"
+        return "tie" if self.decision.tie else "CPU" if self.decision.device == "cpu" else "GPU"
 
     @property
     def verdict(self) -> Verdict:
@@ -111,14 +106,12 @@ def judge(
                 say(f"{account.id}, {point.at}: not in the collection")
                 continue
             try:
-                priced = price_point(account, point)
+                yield price_point(account, point, reported[account.id, point.at])
             except (PlacerError, ImportError) as error:
                 say(f"{account.id}, {point.at}: {error}")
-                continue
-            yield Judged(priced, reported[account.id, point.at])
 
 
-def price_point(account: Account, point: Point) -> PricedPoint:
+def price_point(account: Account, point: Point, reported: float) -> Judged:
     """Trace and price every step of a point. Raises PlacerError where one cannot be traced or priced."""
     host = hosts()[point.cpu or account.cpu]
     by_side = {"cpu": host, "gpu": hosts()[point.gpu_host] if point.gpu_host else host}
@@ -139,7 +132,13 @@ def price_point(account: Account, point: Point) -> PricedPoint:
     ratio = cpu.step_seconds / gpu.step_seconds
     decision = decide({"cpu": cpu, "cuda": gpu}, None)
     hardware = f"{host.name}, {sheet.name.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
-    return PricedPoint(account, point, hardware, cpu, gpu, ratio, ratio / spread, ratio * spread, decision)
+    return Judged(account, point, hardware, cpu, gpu, ratio, ratio / spread, ratio * spread, decision, reported)
+
+
+def priced_elsewhere(traced: Trace, profile: Profile, device: str, threads: int, data: Data) -> Prediction:
+    """A step on a device of another machine's profile, so that it does not depend on this one. Raises ProfileError."""
+    found = predict(traced, profile, devices=(device,), threads=threads, data=data, residence=Residence(here=False))
+    return found[device]
 
 
 @cache
@@ -152,11 +151,11 @@ def host_profile(host: Host) -> Profile:
 
 def row(judged: Judged) -> tuple[str, ...]:
     """A point under ``COLUMNS``. An asterisk marks hardware of which a part is a stand-in."""
-    priced = judged.priced
+    account, hardware = judged.account, judged.hardware + " *" * bool(judged.account.assumed)
+    interval = f"{_times(judged.low)} to {_times(judged.high)}"
     return (
-        priced.account.id, priced.point.at, priced.hardware + (" *" if priced.account.assumed else ""),
-        _times(judged.reported), _times(priced.ratio), f"{_times(priced.low)} to {_times(priced.high)}",
-        judged.won, judged.said, judged.verdict,
+        account.id, judged.point.at, hardware, _times(judged.reported), _times(judged.ratio), interval, judged.won,
+        judged.said, judged.verdict,
     )  # fmt: skip
 
 
@@ -164,13 +163,12 @@ def summary(judged: Sequence[Judged]) -> Iterator[str]:
     """How many clear points, and how many accounts with a clear point, are decided right."""
     clear = [j for j in judged if j.verdict != "near"]
     count = Counter(j.verdict for j in clear)
-    by_account = group_by(clear, lambda j: j.priced.account.id)
-    right = sum(all(j.verdict == "right" for j in group) for group in by_account.values())
+    by_account = group_by(clear, lambda j: j.account.id)
+    whole, right = len(by_account), sum(all(j.verdict == "right" for j in group) for group in by_account.values())
     yield (
         f"points with a margin of {CLEAR:g}x or more: {count['right']} of {len(clear)} right"
         f"{_share(count['right'], len(clear))}, {count['tie']} called a tie, {count['wrong']} wrong"
     )
-    whole = len(by_account)
     yield f"accounts with such a point: all of them right in {right} of {whole}{_share(right, whole)}"
     yield f"points below that margin: {len(judged) - len(clear)}"
 

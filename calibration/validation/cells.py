@@ -84,7 +84,7 @@ def one_line(error: Exception) -> str:
 
 def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> list[Cell]:
     """The cells with a prediction each, or the reason why there is none. One trace per batch and mode."""
-    traces: dict[tuple[int, str], tuple[Trace | str, float]] = {}
+    traces: dict[tuple[int, str], tuple[Trace, float]] = {}
     data = entry.data or "host"
     try:
         model = build_model(entry)
@@ -93,45 +93,31 @@ def predicted_cells(entry: Entry, cells: Sequence[Cell], profile: Profile) -> li
     result = []
     for cell in cells:
         case = cell.batch, cell.mode
-        if case not in traces:
-            traces[case] = _traced(cell_workload(entry, model, cell, data))
-        traced, seconds = traces[case]
-        if isinstance(traced, str):
-            result.append(unpredicted(cell, traced))
-        else:
-            result.append(_priced(cell, traced, seconds, profile, data))
+        try:
+            if case not in traces:
+                workload, started = cell_workload(entry, model, cell, data), time.perf_counter()
+                traces[case] = trace(workload), time.perf_counter() - started
+            result.append(_priced(cell, *traces[case], profile, data))
+        except PlacerError as error:
+            result.append(unpredicted(cell, one_line(error)))
+        except Exception as error:  # noqa: BLE001  a defect of tracing or pricing is a finding: it must not hide others
+            result.append(unpredicted(cell, f"defect: {one_line(error)}"))
     return result
-
-
-def _traced(workload: Workload) -> tuple[Trace | str, float]:
-    started = time.perf_counter()
-    try:
-        return trace(workload), time.perf_counter() - started
-    except Exception as error:  # noqa: BLE001  a defect of the tracer is a finding: it must not hide others
-        return _reason(error), 0.0
-
-
-def _reason(error: Exception) -> str:
-    return one_line(error) if isinstance(error, PlacerError) else f"defect: {one_line(error)}"
 
 
 def _priced(cell: Cell, traced: Trace, trace_seconds: float, profile: Profile, data: Data) -> Cell:
     """With the prediction, and what simpler models say: FLOPs over the peak rate, and a roofline per op."""
     started = time.perf_counter()
-    try:
-        prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
-        seconds = time.perf_counter() - started
-        fit = profile.fit(cell.device, cell.threads)
-        work = describe_step(traced)
-        flops = sum(item.flops for item in work)
-        roofline = sum(roofline_seconds(item, fit) for item in work)
-        baselines = {**cell.baselines, "flops": flops / fit.rates["flops/float32"], "roofline": roofline}
-    except Exception as error:  # noqa: BLE001  as for the tracer: a defect in pricing is shown, cell by cell
-        return unpredicted(cell, _reason(error))
+    prediction = predict(traced, profile, devices=(cell.device,), threads=cell.threads, data=data)[cell.device]
+    seconds = trace_seconds + time.perf_counter() - started
+    fit = profile.fit(cell.device, cell.threads)
+    work = describe_step(traced)
+    flops = sum(item.flops for item in work)
+    roofline = sum(roofline_seconds(item, fit) for item in work)
     return replace(
         cell, predicted=prediction.step_seconds, low=prediction.low, high=prediction.high, coverage=prediction.coverage,
-        flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=trace_seconds + seconds,
-        prediction_error=None, baselines=baselines,
+        flops=flops, one_time_seconds=prediction.one_time_seconds, decision_seconds=seconds, prediction_error=None,
+        baselines={**cell.baselines, "flops": flops / fit.rates["flops/float32"], "roofline": roofline},
     )  # fmt: skip
 
 

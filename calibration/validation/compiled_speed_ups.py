@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published import PublishedStep, read_steps, trace_step
-from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.published_steps import as_published, buildable
+from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
 from placer.pricing import gpu_profile, predict
 from placer.profile import Profile

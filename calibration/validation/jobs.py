@@ -11,7 +11,7 @@ from typing import Any
 
 import placer
 from placer.calibration.suite.jobs import JOBS, RealJob, build
-from placer.calibration.validation import table
+from placer.calibration.validation.table import Table, report
 from placer.errors import PlacerError
 from placer.pricing import Cost
 from placer.profile import Profile
@@ -53,8 +53,7 @@ def validate_jobs(
     ``profile`` None: this machine's. ``output`` gets the table as Markdown. The exit code is 1 if no job can be run.
     """
     rows = list(measure(names, profile, runs, say))
-    found = table.Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows)))
-    table.report(found, list(summary(rows)), (0, 1), output)
+    report(Table("Jobs on this CPU", COLUMNS, tuple(map(cells, rows))), list(summary(rows)), (0, 1), output)
     return 0 if rows else 1
 
 

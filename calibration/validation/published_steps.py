@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from placer.calibration.published import PublishedStep, read_steps, trace_step
-from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.priced_step import PricedStep
+from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
 from placer.errors import TraceError
 from placer.pricing import describe_step, gpu_profile, predict

@@ -8,12 +8,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from placer.calibration.validation.decision_scoring import decisions, thread_decisions
-from placer.calibration.validation.grouping import group_by
 from placer.calibration.validation.record import Cell, Report
-from placer.calibration.validation.reference_rows import COLUMNS, reference_rows
-from placer.calibration.validation.scoring import Score, baseline_scores, repeatability_score, score
+from placer.calibration.validation.reference import reference_tables
+from placer.calibration.validation.scores import (
+    Score,
+    baseline_scores,
+    decisions,
+    group_by,
+    repeatability_score,
+    score,
+    thread_decisions,
+)
 from placer.calibration.validation.table import Table, show
+
+#: What the baselines are called in tables.
+BASELINES = {
+    "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
+}  # fmt: skip
+FIGURES = ("cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x")
 
 
 def render(report: Report, stream: TextIO, what_if: Sequence[Table | str] = ()) -> None:
@@ -25,8 +37,7 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     """What a report says, in order: tables, and lines of text."""
     yield f"profile: {report.profile}"
     if not what_if or any(cell.device != "cpu" for cell in report.cells):
-        for title, rows in reference_rows(report.cells).items():
-            yield Table(title, COLUMNS, rows)
+        yield from reference_tables(report.cells)
     yield from what_if
     devices = group_by(report.cells, lambda cell: cell.device)
     yield _scores("Prediction error by device", "device", devices)
@@ -40,30 +51,35 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
 
 
 def _scores(title: str, label: str, groups: dict[str, list[Cell]]) -> Table:
-    columns = (
-        label, "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "in interval",
-        "log bias", "not predicted", "failed",
-    )  # fmt: skip
-    rows = [(name, *_score_row(found)) for name, cells in groups.items() if (found := score(cells)) is not None]
-    return Table(title, columns, tuple(rows))
-
-
-#: What the baselines are called in tables.
-BASELINES = {
-    "flops": "FLOPs over the peak rate", "roofline": "roofline of each op", "isolated_sum": "sum of ops timed alone",
-}  # fmt: skip
+    rows = []
+    for name, cells in groups.items():
+        found = score(cells)
+        if found is not None:
+            counts = (str(found.unpredicted), str(found.failed))
+            rows.append((name, *_figures(found), _percent(found.inside), _bias(found), *counts))
+    return Table(title, (label, *FIGURES, "in interval", "log bias", "not predicted", "failed"), tuple(rows))
 
 
 def _beside(device: str, cells: Sequence[Cell]) -> Table:
     """Predictions beside what simpler models say, and beside what the measurement itself is worth."""
-    rows: list[tuple[str, Score | None]] = [("placer", score(cells))]
-    rows += [(BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items()]
-    rows.append(("the measurement itself, last against first", repeatability_score(cells)))
-    return Table(
-        f"{device}, beside simpler models",
-        ("prediction", "cells", "median error", "90th pct", "within 10 %", "within 25 %", "beyond 2x", "log bias"),
-        tuple((name, *_score_row(found)[:6], _score_row(found)[7]) for name, found in rows if found is not None),
-    )
+    scores: dict[str, Score | None] = {"placer": score(cells)}
+    scores.update((BASELINES.get(name, name), found) for name, found in baseline_scores(cells).items())
+    scores["the measurement itself, last against first"] = repeatability_score(cells)
+    rows = tuple((name, *_figures(found), _bias(found)) for name, found in scores.items() if found is not None)
+    return Table(f"{device}, beside simpler models", ("prediction", *FIGURES, "log bias"), rows)
+
+
+def _figures(found: Score) -> tuple[str, ...]:
+    shares = (found.median_error, found.p90_error, found.within_10, found.within_25, found.beyond_2x)
+    return (str(found.cells), *map(_percent, shares))
+
+
+def _bias(found: Score) -> str:
+    return "-" if math.isnan(found.bias) else f"{found.bias:+.2f}"
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
@@ -77,29 +93,18 @@ def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"{never} cells had no others: what they say of a prediction is worth less"
 
 
-def _score_row(found: Score) -> tuple[str, ...]:
-    return (
-        str(found.cells), _percent(found.median_error), _percent(found.p90_error), _percent(found.within_10),
-        _percent(found.within_25), _percent(found.beyond_2x), _percent(found.inside),
-        "-" if math.isnan(found.bias) else f"{found.bias:+.2f}", str(found.unpredicted), str(found.failed),
-    )  # fmt: skip
-
-
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:
-    for question, table in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
-        if not table:
-            continue
-        yield Table(
-            f"Decisions on the {question} over {table[0].scenarios} scenarios",
-            ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"),
-            tuple(
-                (
-                    row.rule, f"{row.wrong} ({_percent(row.wrong / row.scenarios)})", _percent(row.mean_regret),
-                    _percent(row.worst_regret), row.worst or "-",
-                )
-                for row in table
-            ),
+    for question, scores in (("device", decisions(cells)), ("number of threads", thread_decisions(cells))):
+        rows = tuple(
+            (
+                row.rule, f"{row.wrong} ({_percent(row.wrong / row.scenarios)})", _percent(row.mean_regret),
+                _percent(row.worst_regret), row.worst or "-",
+            )
+            for row in scores
         )  # fmt: skip
+        if scores:
+            title = f"Decisions on the {question} over {scores[0].scenarios} scenarios"
+            yield Table(title, ("rule", "wrong outside a 10 % tie", "mean regret", "worst regret", "where"), rows)
 
 
 def _left_out(report: Report) -> Iterator[Table]:
@@ -117,7 +122,3 @@ def _left_out(report: Report) -> Iterator[Table]:
     if reasons:
         rows = tuple((network, str(count), why) for (network, why), count in reasons.items())
         yield Table("Not predicted", ("network", "cells", "why"), rows)
-
-
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:.1f} %"

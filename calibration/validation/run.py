@@ -1,4 +1,4 @@
-"""Predicted beside measured, on real networks: the proof of everything else.
+"""What ``placer validate`` does: it predicts real networks, then measures them; or replays a record of that.
 
 Every network is predicted before it is measured. Cells of one network are measured in turns. A network that fails, or
 that cannot be predicted, stays in the record with the reason.
@@ -7,6 +7,7 @@ that cannot be predicted, stays in the record with the reason.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +23,16 @@ from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
-from placer.calibration.validation.grouping import group_by
-from placer.calibration.validation.held_out import held_out_entries
+from placer.calibration.validation.held_out import held_out_entries, networks_of
 from placer.calibration.validation.record import Cell, Key, Report
+from placer.calibration.validation.reference import what_if_tables
+from placer.calibration.validation.report import render
+from placer.calibration.validation.scores import group_by
 from placer.errors import CalibrationError, ProfileMissing
-from placer.pricing import nearest_profile
-from placer.profile import Profile
+from placer.machine import MeasuredSpeeds
+from placer.pricing import beside, named_profile, nearest_profile, on_other_cpu, small_step_seconds
+from placer.printable import printable_text
+from placer.profile import DeviceFit, Profile
 from placer.units import format_seconds
 from placer.workload import same_randomness
 
@@ -38,6 +43,157 @@ Progress = Callable[[str], None]
 MORE_VISITS, MOSTLY = 3, 0.5
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL = 0.5
+#: The same, and the times that a whole suite is gone through: a machine that shares its cores is another one some
+#: minutes later, and what is predicted is its usual self. The quick suite has to end within a minute.
+THOROUGH, QUICK = (SECONDS_PER_CELL, 3), (0.8, 1)
+
+
+def main(
+    suite: str | None = None, output: str | Path | None = None, against: str | Path | None = None,
+    profile: Profile | str | Path | None = None, *, threads: Sequence[int] | None = None, estimate: bool = False,
+    what_if: Sequence[str] | None = None,
+) -> int:  # fmt: skip
+    """Measure (or, with ``against``, replay a record) and print the tables.
+
+    ``suite`` None is ``quick`` when measuring, and every cell of the record when replaying. ``threads`` are the numbers
+    of CPU threads to run with (None: as the process has now) or, when replaying, those of the cells to keep. With
+    ``estimate`` the CPU's predictions are those of before a calibration, from another class of CPU. ``what_if`` names
+    GPUs of the catalog that the reference systems are priced on too (empty: those of ``what_if_tables``). Returns the
+    exit code: 0, or 1 if not one cell has both a prediction and a measurement. Raises the errors of ``placer.errors``
+    and ValueError for an argument that is not accepted.
+    """
+    check_what_if(what_if, suite, against)
+    for name in what_if or ():
+        profiles.find_gpu(name)  # refused before anything is measured
+    written = None if output is None else Path(output)
+    if against is not None:
+        past = record.load(Path(against))
+        chosen = _estimate(profile) if estimate else _profile_for(past, Path(against), profile)
+        report = replay(_kept(past, suite, threads), chosen, progress=say)
+        if written is not None:
+            record.save(report, written)
+    else:
+        chosen = _estimate(profile) if estimate else _loaded(profile)
+        stale = profiles.stale_fields(chosen, machine.fingerprint())
+        if stale:
+            say(f"warning: the profile is stale ({'; '.join(stale)}); run: placer calibrate")
+        seconds, visits = QUICK if suite in (None, "quick") else THOROUGH
+        report = validate(
+            networks_of(suite or "quick"), chosen, _usable(chosen), threads=threads, progress=say,
+            output=written, time_limit_per_cell=seconds, visits=visits,
+        )  # fmt: skip
+    tables = () if what_if is None else tuple(what_if_tables(report, chosen, what_if, say))
+    render(report, sys.stdout, tables)
+    return 0 if any(cell.predicted is not None and cell.measured is not None for cell in report.cells) else 1
+
+
+def check_what_if(what_if: Sequence[str] | None, suite: str | None, against: str | Path | None) -> None:
+    """Raise ValueError where GPUs are asked about, and no reference system would run."""
+    if what_if is not None and against is None and suite not in ("reference", "full"):
+        raise ValueError("--what-if prices the reference systems: give --suite reference, or a record with --against")
+
+
+def say(text: str) -> None:
+    """To stderr, at once."""
+    print(printable_text(text), file=sys.stderr, flush=True)
+
+
+def _loaded(source: Profile | str | Path | None) -> Profile:
+    return source if isinstance(source, Profile) else profiles.load(source)
+
+
+def _profile_for(past: Report, path: Path, source: Profile | str | Path | None) -> Profile:
+    """The profile to predict a record with. A GPU of the catalog is driven by the CPU of the record's own profile.
+
+    Raises ProfileError.
+    """
+    if source is None:
+        return profile_of_record(past, path)
+    found = named_profile(source, lambda: profile_of_record(past, path))
+    if found.created:  # what was calibrated some day is taken as it is
+        return found
+    host = [fit for fit in profile_of_record(past, path).fits if fit.device == "cpu"]
+    return replace(found, fits=(*host, *found.fits))
+
+
+def profile_of_record(report: Report, path: Path) -> Profile:
+    """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
+
+    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
+    ProfileError where a profile cannot be read.
+    """
+    beside_it = path.parent / report.profile.rpartition(" of ")[0]
+    if beside_it.is_file():
+        found = profiles.load(beside_it)
+        if profile_title(found) == report.profile:
+            return found
+    try:
+        return profiles.load(None)
+    except ProfileMissing:
+        return nearest_profile(report.fingerprint)
+
+
+def profile_title(profile: Profile) -> str:
+    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
+    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
+
+
+def _estimate(source: Profile | str | Path | None) -> Profile:
+    """The estimate for a calibrated machine's CPU, or for this one's (None), from another class of machine.
+
+    Of a calibrated machine the speed probe is what its calibration says of the same work. This one is probed, with the
+    threads that the process has. Raises ProfileError.
+    """
+    profile = None if source is None else _loaded(source)
+    facts = machine.fingerprint() if profile is None else profile.fingerprint
+    nearest = nearest_profile(facts, own_class=False)
+    fits: list[DeviceFit] = []
+    for threads in (torch.get_num_threads(),) if profile is None else profile.threads("cpu"):
+        if profile is None:
+            probed = machine.measure_speeds()
+        else:
+            rates = profile.fit("cpu", threads).rates
+            small = small_step_seconds(profile, threads)
+            probed = MeasuredSpeeds(small, rates["flops/float32"], rates["bytes_per_second"])
+        fits += on_other_cpu(nearest, beside(nearest, probed, threads), threads=threads).fits
+    return replace(nearest, fits=tuple(fits), fingerprint=facts, name=f"estimate from {nearest.fingerprint['cpu']}")
+
+
+def _kept(report: Report, suite: str | None, threads: Sequence[int] | None) -> Report:
+    """The cells of a record that are of this suite and these numbers of threads; None keeps all."""
+    names = {entry.name for entry in networks_of(suite)} if suite else None
+    kept = [cell for cell in report.cells if names is None or cell.network in names]
+    return replace(report, cells=tuple(cell for cell in kept if threads is None or cell.threads in threads))
+
+
+def _usable(profile: Profile) -> tuple[str, ...]:
+    """The devices that are here and calibrated."""
+    here = machine.available_devices()
+    both = tuple(device for device in here if device in profile.devices())
+    if not both:
+        raise CalibrationError(
+            f"no device of this machine ({', '.join(here)}) is in the profile ({', '.join(profile.devices())}); "
+            "run: placer calibrate"
+        )
+    return both
+
+
+def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
+    """The same measurements beside the predictions of ``profile``; nothing is run."""
+    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
+    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
+        known |= {entry.name: entry for entry in held_out_entries()}
+    fresh: list[Cell] = []
+    for network, cells in group_by(report.cells, lambda cell: cell.network).items():
+        progress(f"{network}: {len(cells)} cells")
+        entry = known.get(network)
+        if entry is None:
+            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
+        elif missing := entry.missing():
+            fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
+        else:
+            fresh += predicted_cells(entry, cells, profile)
+    return replace(report, cells=tuple(fresh), profile=profile_title(profile))
 
 
 def validate(
@@ -58,10 +214,11 @@ def validate(
     """
     before = torch.get_num_threads()
     places = [(device, count) for device in devices for count in threads or (before,)]
+    # Where time is not the machine's own, no speed of it is probed.
     cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
     speed_probes = {count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores}
     effort = Effort(rounds, time_limit_per_cell, clock, isolated=isolated)
-    run = _Run(networks, profile, places, effort, speed_probes, progress, output, deadline, resumed(output, profile))
+    run = _Run(networks, profile, places, effort, speed_probes, progress, output, deadline, _resumed(output, profile))
     try:
         with same_randomness(devices):
             for visit in range(visits):
@@ -76,9 +233,37 @@ def validate(
     return run.report
 
 
+def _usual_reading(profile: Profile, threads: int) -> float | None:
+    """Seconds of a reading while calibration measured: predictions are of that speed."""
+    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
+    return next(known, None)
+
+
+def _resumed(output: Path | None, profile: Profile) -> Report:
+    """What an earlier run left at ``output``, beside predictions of this profile; an empty report where there is none.
+
+    Raises CalibrationError if that was measured on another machine, or cannot be read.
+    """
+    here = machine.fingerprint()
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    fresh = Report(created=now, fingerprint=here, profile=profile_title(profile))
+    if output is None or not output.exists():
+        return fresh
+    found = record.load(output)
+    # How many threads the process has does not matter: every cell says its own.
+    changed = machine.differences({**found.fingerprint, "threads": here["threads"]}, here, ())
+    if changed:
+        raise CalibrationError(
+            f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
+        )
+    # A network may have been skipped for a package that is installed by now.
+    found = replace(found, skipped={})
+    return found if found.profile == fresh.profile else replay(found, profile)
+
+
 @dataclass
 class _Run:
-    """A validation as it goes. ``speed_probes`` by number of cores; none where time is not the machine's own."""
+    """A validation as it goes. ``speed_probes`` by number of cores."""
 
     networks: Sequence[Entry]
     profile: Profile
@@ -136,81 +321,7 @@ class _Run:
             effort = replace(self.effort, speed_probe=self.speed_probes.get(probed_cores(device, threads)))
             for cell in measured_cells(entry, here, device, effort):
                 measured[cell.key] = cell
-                self.progress("  " + _progress_line(cell))
+                foretold = "not predicted" if cell.predicted is None else f"predicted {format_seconds(cell.predicted)}"
+                seen = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
+                self.progress(f"  {cell.title}: {foretold}, {seen}")
         return tuple(measured[cell.key] for cell in predicted)
-
-
-def _usual_reading(profile: Profile, threads: int) -> float | None:
-    """Seconds of a reading while calibration measured: predictions are of that speed."""
-    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
-    return next(known, None)
-
-
-def _progress_line(cell: Cell) -> str:
-    shown = [
-        "not predicted" if cell.predicted is None else f"predicted {format_seconds(cell.predicted)}",
-        "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}",
-    ]
-    return f"{cell.title}: {', '.join(shown)}"
-
-
-def replay(report: Report, profile: Profile, *, progress: Progress = lambda _: None) -> Report:
-    """The same measurements beside the predictions of ``profile``; nothing is run."""
-    known = {entry.name: entry for entry in (*entries("full"), *accelerator_entries())}
-    if any(cell.network not in known for cell in report.cells):  # they take a second to draw
-        known |= {entry.name: entry for entry in held_out_entries()}
-    fresh: list[Cell] = []
-    for network, cells in group_by(report.cells, lambda cell: cell.network).items():
-        progress(f"{network}: {len(cells)} cells")
-        entry = known.get(network)
-        if entry is None:
-            fresh += [unpredicted(cell, "no longer in the suite") for cell in cells]
-        elif missing := entry.missing():
-            fresh += [unpredicted(cell, f"not installed: {', '.join(missing)}") for cell in cells]
-        else:
-            fresh += predicted_cells(entry, cells, profile)
-    return replace(report, cells=tuple(fresh), profile=profile_title(profile))
-
-
-def profile_of_record(report: Report, path: Path) -> Profile:
-    """The profile to predict a record with where none is named: the one it names, if it lies beside it in a file.
-
-    Else this machine's; where there is none, the shipped one of the class of CPU nearest to the record's. Raises
-    ProfileError where a profile cannot be read.
-    """
-    beside = path.parent / report.profile.rpartition(" of ")[0]
-    if beside.is_file():
-        found = profiles.load(beside)
-        if profile_title(found) == report.profile:
-            return found
-    try:
-        return profiles.load(None)
-    except ProfileMissing:
-        return nearest_profile(report.fingerprint)
-
-
-def profile_title(profile: Profile) -> str:
-    """Which profile this is: two calibrations never share it. Records travel, so a file goes without its folders."""
-    return f"{Path(profile.name).name or 'in memory'} of {profile.created}"
-
-
-def resumed(output: Path | None, profile: Profile) -> Report:
-    """What an earlier run left at ``output``, beside predictions of this profile; an empty report where there is none.
-
-    Raises CalibrationError if that was measured on another machine, or cannot be read.
-    """
-    here = machine.fingerprint()
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    fresh = Report(created=now, fingerprint=here, profile=profile_title(profile))
-    if output is None or not output.exists():
-        return fresh
-    found = record.load(output)
-    # How many threads the process has does not matter: every cell says its own.
-    changed = machine.differences({**found.fingerprint, "threads": here["threads"]}, here, ())
-    if changed:
-        raise CalibrationError(
-            f"{output} was measured on another machine or set-up ({'; '.join(changed)}); give another --output"
-        )
-    # A network may have been skipped for a package that is installed by now.
-    found = replace(found, skipped={})
-    return found if found.profile == fresh.profile else replay(found, profile)

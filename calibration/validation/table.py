@@ -1,19 +1,23 @@
-"""A table of a validation report: drawn by rich on a terminal, plain aligned text in a pipe, Markdown on a page."""
+"""A table of a validation report: plain aligned text, as wide as it is in a pipe, and Markdown on a page."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from placer.explanation import load_rich
-from placer.printable import printable, printable_text
+from placer.explanation import new_table, plain
+from placer.printable import printable_text
 
 T = TypeVar("T")
 
 #: Columns of words, beside the first.
 _TEXT_COLUMNS = ("why", "where", "variant", "reported")
+#: Characters of a line in a pipe: no line is ever wrapped there.
+_NO_LIMIT = 10_000
 
 
 @dataclass(frozen=True)
@@ -26,45 +30,21 @@ class Table:
 
 
 def show(items: Iterable[Table | str], stream: TextIO) -> None:
-    """Print tables and lines of text: tables are drawn on a terminal, else plain."""
+    """Print tables and lines of text."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else _NO_LIMIT
     for item in items:
-        if isinstance(item, str):
-            stream.write(printable_text(f"{item}\n"))
-        elif stream.isatty():
-            _draw(item, stream)
-        else:
-            stream.write(printable_text(_plain(item) + "\n"))
+        stream.write(printable_text(f"{item}\n") if isinstance(item, str) else f"\n{_aligned(item, width)}\n")
 
 
-def _plain(table: Table) -> str:
-    """Aligned text, two blanks between columns, no line ever wrapped."""
-    lines = [table.columns, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-    texts = [
-        "  ".join(
-            cell.ljust(width) if _left(table, i) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(["", table.title, *texts])
-
-
-def _draw(table: Table, stream: TextIO) -> None:
-    load_rich()
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    drawn = RichTable(title=table.title, title_justify="left")
-    for i, name in enumerate(table.columns):
-        drawn.add_column(name, justify="left" if _left(table, i) else "right")
+def _aligned(table: Table, width: int) -> str:
+    drawn = new_table(table.title, table.columns)
+    drawn.box = None
+    for column in drawn.columns:
+        if column.header in _TEXT_COLUMNS:
+            column.justify = "left"
     for row in table.rows:
-        drawn.add_row(*map(printable, row))
-    Console(file=stream, markup=False, highlight=False).print(drawn)
-
-
-def _left(table: Table, column: int) -> bool:
-    return column == 0 or table.columns[column] in _TEXT_COLUMNS
+        drawn.add_row(*row)
+    return plain([drawn], width=width).rstrip()
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], words: Container[int] = (0,)) -> Iterator[str]:
@@ -96,5 +76,5 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def report(table: Table, notes: Sequence[str], words: Container[int], output: Path | None) -> None:
     """Print a table and notes below it, and write both as Markdown."""
-    print_lines([_plain(table), "", *notes])
+    show([table, "", *notes], sys.stdout)
     write_lines([*markdown(table.columns, table.rows, words), "", *(f"- {note}" for note in notes)], output)

@@ -1,8 +1,15 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalog of GPUs."""
 
 from placer.profile import json_values
-from placer.profile.freshness import (
+from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge
+from placer.profile.profile import (
+    OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
+    SCHEMA,
+    DeviceFit,
+    FamilyFit,
+    Profile,
+    Sample,
     changed_fields,
     check_fresh,
     default_threads,
@@ -12,8 +19,6 @@ from placer.profile.freshness import (
     notes,
     stale_fields,
 )
-from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge
-from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 from placer.profile.store import (
     check_source,
     data_home,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+
+import msgspec
 
 from placer.errors import UnknownGPU
 
@@ -160,7 +161,9 @@ _PUBLISHED = _CATALOG.with_name("published.json")
 def gpus() -> Mapping[str, DataSheet]:
     """Every GPU of the catalog by its name, in catalog order: by vendor and family, the usual variant first."""
     document = json.loads(_CATALOG.read_text(encoding="utf-8"))
-    sheets = (_sheet(row, document["sources"]) for row in document["gpus"])
+    for row in document["gpus"]:
+        row["source"] = "; ".join(document["sources"][key] for key in row["source"])
+    sheets = msgspec.convert(document["gpus"], list[DataSheet])
     return MappingProxyType({sheet.name: sheet for sheet in sheets})
 
 
@@ -187,17 +190,9 @@ def knowledge(name: str) -> str:
 @cache
 def published_rows() -> Mapping[str, int]:
     """Number of published measurements behind the fitted numbers of each GPU that has any, by its catalog name."""
-    rows: dict[str, int] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))["rows"]
-    return MappingProxyType(rows)
+    return MappingProxyType(json.loads(_PUBLISHED.read_text(encoding="utf-8"))["rows"])
 
 
 @cache
 def _all_names() -> Names:
     return Names(gpus().values())
-
-
-def _sheet(row: dict[str, Any], sources: Mapping[str, str]) -> DataSheet:
-    """One line of the file, where lists stand for tuples and ``source`` holds keys of ``sources``."""
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    values["source"] = "; ".join(sources[key] for key in row["source"])
-    return DataSheet(**values)

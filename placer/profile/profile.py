@@ -1,4 +1,4 @@
-"""The machine profile: what calibration learnt about one machine, as plain numbers."""
+"""The machine profile: what calibration learnt about one machine, as plain numbers, and whether it still holds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.errors import ProfileError
-from placer.machine import normal_device
+from placer import machine
+from placer.errors import ProfileError, ProfileStale
 
 #: The format, and the oldest that is still read. A reader refuses what it does not know, newer and older with different
 #: errors. What is not read any more was never in a release.
 SCHEMA = OLDEST_SCHEMA = 4
+#: Dissimilarity below which two machines are of the same class.
+SAME_CLASS_WITHIN = 0.05
+#: What makes another CPU, and how dissimilar. Vector instructions decide which kernels run, the vendor how fast caches
+#: and memory are beside them. Older profiles do not tell CPUs of one name apart.
+_CPU = {"cpu": 10.0, "cpu_instructions": 5.0, "cpu_version": 1.0}
+_OTHER_VENDOR = 2.0
+_VENDORS = ("amd", "intel", "apple", "arm", "neoverse", "ibm")
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class Profile:
 
     def threads(self, device: str) -> tuple[int, ...]:
         """The numbers of CPU threads the device was calibrated with, ascending; empty if it was not."""
-        device = normal_device(device)
+        device = machine.normal_device(device)
         return tuple(sorted(fit.threads for fit in self.fits if fit.device == device))
 
     def fit(self, device: str, threads: int | None = None) -> DeviceFit:
@@ -150,7 +157,7 @@ class Profile:
 
         Raises ProfileError if the device was not calibrated.
         """
-        wanted = normal_device(device)
+        wanted = machine.normal_device(device)
         fits = [fit for fit in self.fits if fit.device == wanted]
         if not fits:
             known = ", ".join(self.devices()) or "none"
@@ -159,9 +166,85 @@ class Profile:
                 f"run: placer calibrate --device {wanted}"
             )
         if threads is None:
-            default = self.fingerprint.get("threads")
-            threads = default if isinstance(default, int) and default > 0 else max(fit.threads for fit in fits)
+            threads = default_threads(self) or max(fit.threads for fit in fits)
         if threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         aim = math.log(threads)
         return min(fits, key=lambda fit: (abs(math.log(fit.threads) - aim), fit.threads))
+
+
+def stale_fields(profile: Profile, current: Mapping[str, Any]) -> tuple[str, ...]:
+    """What changed on the machine since calibration, readable: ``("torch: 2.11.0 -> 2.13.0",)``; empty: nothing.
+
+    ``current`` is a ``machine.fingerprint()``.
+    """
+    return machine.differences(profile.fingerprint, current, profile.threads("cpu"))
+
+
+def changed_fields(profile: Profile) -> tuple[str, ...]:
+    """What makes this machine another one than the profile's, readable; empty: nothing."""
+    return stale_fields(profile, machine.fingerprint())
+
+
+def check_fresh(profile: Profile) -> None:
+    """Raise ProfileStale, naming the fields, if the machine changed since calibration."""
+    if changed := changed_fields(profile):
+        raise ProfileStale(f"the machine changed since calibration ({'; '.join(changed)}); run: placer calibrate")
+
+
+def describe(profile: Profile) -> dict[str, Any]:
+    """What the numbers were measured on, as plain values."""
+    known = ("cpu", "cores", "memory_bytes", "accelerators", "torch", "threads")
+    facts = {key: profile.fingerprint[key] for key in known if key in profile.fingerprint}
+    return {**facts, "calibrated": profile.created, "profile": profile.name}
+
+
+def notes(profile: Profile) -> tuple[str, ...]:
+    """What a reader should know about the profile itself."""
+    unfinished = () if profile.complete else ("calibration did not finish; run: placer calibrate",)
+    return (*unfinished, *profile.warnings)
+
+
+def memory_of(profile: Profile, device: str) -> int | None:
+    """Bytes of memory that a device of the profile's machine has; None where that is not known."""
+    if device == "cpu":
+        return int(profile.fingerprint.get("memory_bytes", 0)) or None
+    for facts in profile.fingerprint.get("accelerators", ()):
+        if facts["device"] == device:
+            return int(facts.get("memory_bytes", 0)) or None
+    return None
+
+
+def default_threads(profile: Profile) -> int | None:
+    """The number of CPU threads that the profile's machine runs with by default; None where that is not known."""
+    threads = profile.fingerprint.get("threads")
+    return threads if isinstance(threads, int) and threads > 0 else None
+
+
+def dissimilarity(there: Mapping[str, Any], here: Mapping[str, Any], device: str = "cpu") -> float:
+    """How unlike two machines are by their fingerprints; 0.0 for the same processor, cores and version of torch."""
+    if device != "cpu":
+        return 0.0 if _accelerator(there, device) == _accelerator(here, device) else 1.0
+    cores = abs(math.log(float(there.get("cores") or 1) / float(here.get("cores") or 1)))
+    other_torch = 0.1 * (_release(there) != _release(here))
+    vendor = _OTHER_VENDOR * (_vendor(there) != _vendor(here))
+    return cores + other_torch + vendor + sum(weight * _differs(there, here, field) for field, weight in _CPU.items())
+
+
+def _differs(there: Mapping[str, Any], here: Mapping[str, Any], field: str) -> bool:
+    return field in there and field in here and there[field] != here[field]
+
+
+def _vendor(fingerprint: Mapping[str, Any]) -> str:
+    name = str(fingerprint.get("cpu")).lower()
+    return next((vendor for vendor in _VENDORS if vendor in name), "")
+
+
+def _release(fingerprint: Mapping[str, Any]) -> str:
+    """Major and minor version of torch."""
+    return ".".join(str(fingerprint.get("torch")).split(".")[:2])
+
+
+def _accelerator(fingerprint: Mapping[str, Any], device: str) -> str | None:
+    listed = fingerprint.get("accelerators", ())
+    return next((str(facts.get("name")) for facts in listed if facts["device"] == device), None)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from placer.collector import without_collection
 from placer.errors import ProfileDamaged, ProfileError, ProfileTooNew, ProfileTooOld
-from placer.profile.json_values import check_tree
 from placer.profile.profile import OLDEST_SCHEMA, SCHEMA, DeviceFit, FamilyFit, Profile, Sample
 
 Array = NDArray[np.float64]
@@ -43,6 +42,7 @@ Line = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
 Device = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*(:[0-9]{1,3})?$")]
 Positive = Annotated[float, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
+Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Whole = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -59,6 +59,10 @@ class _Family(Struct, forbid_unknown_fields=True):
     measured: Whole
     points: bytes
     weights: bytes
+
+
+#: What a family has in the file as in memory.
+_SAME = tuple(name for name in _Family.__struct_fields__ if name not in ("points", "weights"))
 
 
 class _Fit(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -138,12 +142,8 @@ def _encoded_fit(fit: DeviceFit) -> _Fit:
 
 def _encoded_family(family: FamilyFit) -> _Family:
     points = np.column_stack((family.x, family.op_index, family.y, family.point_noise))
-    return _Family(
-        feature_names=family.feature_names, ops=family.ops, length_scales=family.length_scales,
-        op_scale=family.op_scale, mean=family.mean, signal=family.signal, noise=family.noise,
-        parameters=dict(family.parameters), measured=family.measured,
-        points=points.astype("<f4").tobytes(), weights=family.weights.astype("<f4").tobytes(),
-    )  # fmt: skip
+    same = {name: getattr(family, name) for name in _SAME}
+    return _Family(**same, points=points.astype("<f4").tobytes(), weights=family.weights.astype("<f4").tobytes())
 
 
 def _encoded_samples(samples: Iterable[Sample]) -> list[_Table]:
@@ -179,7 +179,7 @@ def decode(data: bytes, where: str, *, samples: bool = True) -> Profile:
         with without_collection():
             _check_format(data, where)
             return _profile(msgspec.json.decode(data, type=_Document), samples=samples)
-    except (ValueError, RecursionError) as error:  # those of msgspec and UnfitError among them
+    except (ValueError, RecursionError) as error:  # those of msgspec among them
         raise ProfileDamaged(f"{where} is damaged: {error}; write a new one with: placer calibrate") from None
 
 
@@ -227,11 +227,23 @@ def _profile(document: _Document, *, samples: bool) -> Profile:
 
 def _check_fingerprint(fingerprint: dict[str, Any]) -> None:
     """Open-ended, but for what others rely on: sizes are numbers, and every accelerator has a device."""
-    check_tree(fingerprint, "fingerprint")
     try:
+        _check_facts(fingerprint)
         msgspec.convert(fingerprint, _Machine)
     except msgspec.ValidationError as error:
         raise ValueError(f"fingerprint: {error}") from None
+
+
+def _check_facts(value: Any) -> None:
+    """Lines of text, finite numbers, flags, lists and objects of them. Raises ValidationError."""
+    if isinstance(value, dict):
+        msgspec.convert(list(value), list[Line])
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _check_facts(item)
+    else:
+        msgspec.convert(value, Line | bool | int | Finite | None)
 
 
 class _Accelerator(Struct):
@@ -269,11 +281,8 @@ def _family(family: _Family, where: str) -> FamilyFit:
     if not (point_noise >= 0).all():
         raise ValueError(f"{where}.points: the variance of a point cannot be negative")
     _check_indices(op_index, f"{where}.points: the op of a point", len(family.ops))
-    return FamilyFit(
-        feature_names=family.feature_names, ops=family.ops, x=x, op_index=op_index, y=y, point_noise=point_noise,
-        length_scales=family.length_scales, op_scale=family.op_scale, mean=family.mean, signal=family.signal,
-        noise=family.noise, parameters=family.parameters, measured=family.measured, weights=weights,
-    )  # fmt: skip
+    same = {name: getattr(family, name) for name in _SAME}
+    return FamilyFit(**same, x=x, op_index=op_index, y=y, point_noise=point_noise, weights=weights)
 
 
 def _unpacked(data: bytes, width: int, where: str) -> Array:

@@ -19,11 +19,11 @@ from placer import machine
 from placer.calibration.build import build
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.probing import measure, targets
-from placer.calibration.progress import silent
+from placer.calibration.progress import Progress
 from placer.calibration.runner import FIT_SHARE
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
-from placer.calibration.validation.scoring import score
+from placer.calibration.validation.scores import score
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
             started = time.perf_counter()
             journal = Journal(Path(folder) / "journal", here)
             for target in targets(("cpu",), quick=False):
-                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, silent(), time.perf_counter)
+                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, Progress(), time.perf_counter)
             profile = build(journal, here, interrupted=False, unaided=False)
             took = time.perf_counter() - started
             by_itself = build(journal, here, interrupted=False, unaided=True)

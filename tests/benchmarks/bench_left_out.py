@@ -26,10 +26,10 @@ from placer.calibration.fitting.device import fit_device
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import usual_reading
 from placer.calibration.probing import Target, measure
-from placer.calibration.progress import silent
+from placer.calibration.progress import Progress
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
-from placer.calibration.validation.scoring import score
+from placer.calibration.validation.scores import score
 
 #: Kinds of generated networks, and the families of the suite that are made like them.
 KINDS = {
@@ -51,7 +51,7 @@ def main() -> None:
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
-        measure(Target("cpu", threads, 1.0), arguments.seconds, journal, silent(), time.perf_counter)
+        measure(Target("cpu", threads, 1.0), arguments.seconds, journal, Progress(), time.perf_counter)
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
         measured_steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
         usual = usual_reading(step.reading for step in measured_steps)

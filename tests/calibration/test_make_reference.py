@@ -10,7 +10,6 @@ import torch
 
 from placer import machine, profile
 from placer.calibration import make_reference
-from placer.calibration.make_reference import LEAST_OF_LENGTH, MOST_LONGER
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.errors import CalibrationError
@@ -45,12 +44,7 @@ def test_a_reference_is_measured_from_nothing_and_put_among_the_shipped(
     assert "made-here" in profile.shipped()
 
 
-@pytest.mark.parametrize("name", ["sessions", "sittings"])
-def test_sessions_are_found_in_the_data_folder_under_its_name_and_its_former_one(
-    name: str, placer_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = placer_home / name / "made-here"
-    folder.mkdir(parents=True)
+def test_sessions_are_found_in_the_data_folder(placer_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 
     def none_there(folder: Path) -> None:
@@ -60,13 +54,7 @@ def test_sessions_are_found_in_the_data_folder_under_its_name_and_its_former_one
     monkeypatch.setattr(make_reference, "profiles_of", none_there)
     with pytest.raises(CalibrationError):
         make_reference.main(["made-here", "--budget", "0"])
-    assert asked == [folder]
-
-
-def test_a_session_that_cannot_be_read_is_noticed_before_another_is_measured(tmp_path: Path) -> None:
-    Journal(tmp_path / "far.journal", {"cpu": "Another CPU"})
-    with pytest.raises(CalibrationError, match=r"far\.journal is no journal of this machine"):
-        make_reference.measure_session(tmp_path, seconds=1500.0)
+    assert asked == [placer_home / "sessions" / "made-here"]
 
 
 def taken(reading: float, count: int) -> list[StepObservation]:
@@ -81,19 +69,6 @@ def test_the_quiet_and_the_contended_machine_are_two_references() -> None:
     never_steady = [step for n in range(6) for step in taken(7e-5 * 1.3**n, 4)]
     assert make_reference.by_speed(never_steady) == (never_steady, [])
     assert make_reference.by_speed(taken(0.0, 9)) == (taken(0.0, 9), [])  # without a probe
-
-
-def test_longer_readings_around_long_steps_are_no_speed_of_the_machine() -> None:
-    def readings(of_short: float, of_long: float, count: int = LEAST_OF_LENGTH) -> set[float]:
-        short = [replace(step, seconds=1e-4) for step in taken(of_short, count)]
-        long = [replace(step, seconds=0.02) for step in taken(of_long, count)]
-        return {round(step.reading, 9) for step in make_reference.with_comparable_readings([*short, *long])}
-
-    assert readings(6.2e-5, 6.8e-5) == {6.2e-5}
-    assert readings(6.2e-5, 6e-5) == {6.2e-5, 6e-5}  # shorter ones are as they are
-    assert readings(6.2e-5, 9e-5) == {6.2e-5, round(9e-5 / MOST_LONGER, 9)}  # of a contended machine
-    assert readings(6.2e-5, 6.8e-5, LEAST_OF_LENGTH - 1) == {6.2e-5, 6.8e-5}
-    assert readings(0.0, 0.0) == {0.0}  # without a probe
 
 
 @pytest.mark.soak
@@ -118,6 +93,8 @@ def test_sessions_at_two_speeds_make_two_profiles(tmp_path: Path) -> None:
 def test_sessions_of_another_machine_are_refused_and_stay(tmp_path: Path) -> None:
     Journal(tmp_path / "far.journal", {"cpu": "Another CPU"})
     before = (tmp_path / "far.journal").read_bytes()
+    with pytest.raises(CalibrationError, match=r"far\.journal is no journal of this machine"):
+        make_reference.measure_session(tmp_path, seconds=1500.0)  # before anything is measured
     with pytest.raises(CalibrationError, match=r"far\.journal is no journal of this machine"):
         make_reference.profiles_of(tmp_path)
     assert (tmp_path / "far.journal").read_bytes() == before

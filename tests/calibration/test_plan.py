@@ -30,37 +30,29 @@ def counts(planner: Planner) -> dict[str, int]:
     return {name: state.probes for name, state in planner._families.items()}
 
 
-def test_every_family_gets_two_probes_before_any_gets_more() -> None:
+def after(probes: int, factors: tuple[float, ...] = (1.0,), **options: float) -> Planner:
+    """A planner after so many probes, whose elementwise residuals vary by ``factors``."""
     planner = Planner(RATES, seed=0, longest_step=0.15)
-    for _ in range(2 * len(PROPOSERS)):
-        probe = planner.next()
-        planner.learn(probe.family, observation(probe.family), 0.01)
-    assert counts(planner) == dict.fromkeys(PROPOSERS, 2)
+    for number in range(probes):
+        family = planner.next().family
+        factor = factors[number % len(factors)] if family == "elementwise" else 1.0
+        fails = family in options
+        planner.learn(family, None if fails else observation(family, factor), options.get(family, 0.01))
+    return planner
 
 
-def test_time_goes_where_the_weight_is() -> None:
-    planner = Planner(RATES, seed=0, longest_step=0.15)
-    for _ in range(120):
-        probe = planner.next()
-        planner.learn(probe.family, observation(probe.family), 0.01)
-    drawn = counts(planner)
-    assert sum(drawn.values()) == 120
-    assert min(drawn.values()) >= 2
-    heaviest = max(PROPOSERS, key=lambda name: PROPOSERS[name][1])
-    lightest = min(PROPOSERS, key=lambda name: PROPOSERS[name][1])
-    assert drawn[heaviest] > drawn[lightest]
+def test_time_goes_where_it_teaches_most() -> None:
+    assert counts(after(2 * len(PROPOSERS))) == dict.fromkeys(PROPOSERS, 2)  # two of each before more of any
+    drawn = counts(after(120))
+    by_weight = sorted(PROPOSERS, key=lambda name: PROPOSERS[name][1])
+    assert drawn[by_weight[-1]] > drawn[by_weight[0]] >= 2
+    varied = counts(after(100, (math.exp(-3), math.exp(3))))
+    assert varied["elementwise"] > counts(after(100))["elementwise"]
 
 
-def test_a_family_whose_residuals_vary_gets_more() -> None:
-    def probes(factors: tuple[float, ...]) -> int:
-        planner = Planner(RATES, seed=0, longest_step=0.15)
-        for i in range(100):
-            probe = planner.next()
-            factor = factors[i % len(factors)] if probe.family == "elementwise" else 1.0
-            planner.learn(probe.family, observation(probe.family, factor), 0.01)
-        return counts(planner)["elementwise"]
-
-    assert probes((math.exp(-3), math.exp(3))) > probes((1.0,))
+def test_a_family_that_cannot_run_here_is_not_tried_for_ever() -> None:
+    assert counts(after(100, network=1.0))["network"] < 20  # failures cost time too
+    assert counts(after(100, recurrent=1e-5))["recurrent"] < 25
 
 
 def test_some_blocks_are_made_for_much_shorter_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +107,6 @@ def test_an_accelerators_probes_have_room_in_its_memory() -> None:
     assert Planner(fast, seed=0, longest_step=0.02).limit.branch == math.inf
 
 
-def test_failures_cost_time_too() -> None:
-    planner = Planner(RATES, seed=0, longest_step=0.15)
-    for _ in range(100):
-        probe = planner.next()
-        failed = probe.family == "network"
-        planner.learn(probe.family, None if failed else observation(probe.family), 1.0 if failed else 0.01)
-    assert counts(planner)["network"] < 20
-
-
 def test_the_same_seed_draws_the_same_probes() -> None:
     def names(seed: int) -> list[str]:
         planner = Planner(RATES, seed=seed, longest_step=0.15)
@@ -142,12 +125,3 @@ def test_families_with_too_few_probes_are_named() -> None:
     assert too_few(enough) == ()
     assert too_few(enough[2:]) == (next(iter(PROPOSERS)),)
     assert set(too_few([])) == set(PROPOSERS)
-
-
-def test_a_family_that_cannot_run_here_is_not_tried_for_ever() -> None:
-    planner = Planner(RATES, seed=0, longest_step=1e-3)
-    for _ in range(100):
-        family = planner.next().family
-        fails = family == "recurrent"
-        planner.learn(family, None if fails else observation(family), 1e-5 if fails else 1e-2)
-    assert counts(planner)["recurrent"] < 25

@@ -18,7 +18,7 @@ from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsL
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
 from placer.calibration.probing import MOST_LOST, Probing
-from placer.calibration.progress import silent
+from placer.calibration.progress import Progress
 
 RATES = {"dispatch_seconds": 1e-6, "flops/float32": 1e9, "bytes_per_second": 1e9}
 SEEN = StepObservation("cuda", 2, "matmul", "p", 1e-3, 0.0, {"step": 1.0}, ())
@@ -60,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> Callable[..., Benc
         monkeypatch.setattr(Bench, "measure", measure)
         bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
         planner = Planner(RATES, seed=0, longest_step=0.01)
-        Probing(bench, planner, journal, silent(), seconds, Time()).run()
+        Probing(bench, planner, journal, Progress(), seconds, Time()).run()
         return bench
 
     return measured
@@ -97,7 +97,7 @@ def test_others_on_the_cores_of_the_host_do_not_disturb_an_accelerator(
 
     def disturbed(clocks: ClockWatch | None) -> bool:
         bench = Bench("cpu", 2)
-        return Probing(bench, planner, journal, silent(), 1.0, Time(), clocks)._disturbance(Load.now())[1]
+        return Probing(bench, planner, journal, Progress(), 1.0, Time(), clocks)._disturbance(Load.now())[1]
 
     assert disturbed(None)
     assert not disturbed(ClockWatch("cuda", Time(), lambda: {"sm_mhz": 1980.0}))
@@ -111,7 +111,7 @@ def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: py
     monkeypatch.setattr(probing.Load, "now", lambda: Load(0.0, 0.0, 0.0))
     watch = ClockWatch("cuda", time, lambda: {"sm_mhz": next(megahertz)})
     bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
-    Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, silent(), 20.0, time, watch).run()
+    Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), 20.0, time, watch).run()
     clocks = [line for line in journal.path.read_text().splitlines() if '"clocks"' in line]
     assert len(clocks) == len(journal.observations) > 12
     assert not any("345" in line for line in clocks)

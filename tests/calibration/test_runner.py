@@ -14,13 +14,13 @@ import placer
 from placer import machine, profile
 from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.build import noise_warnings
+from placer.calibration.build import build
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import Journal, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.probing import Target, one_of_each, targets
-from placer.calibration.progress import Progress, silent
+from placer.calibration.progress import Progress
 from placer.calibration.runner import calibrate
 
 #: Counts what this process computes, in seconds: a busy machine takes no time from a budget.
@@ -55,7 +55,7 @@ def test_an_accelerators_error_ends_its_own_target_only(
     journal = Journal(tmp_path / "p.journal", {})
     journal.add_broken("cuda:2", "it was busy in the last run")
     wanted = targets(("cpu", "cuda", "cuda:1", "cuda:2"), quick=True)
-    runner.measure_all(wanted, 9.0, journal, silent(), CLOCK)
+    runner.measure_all(wanted, 9.0, journal, Progress(), CLOCK)
     assert measured == [("cpu", 3.0), ("cuda:1", 3.0), ("cuda:2", 3.0)]
     assert set(journal.broken) == {"cuda", "cuda:1"}
     assert journal.broken["cuda"].endswith(str(error))
@@ -68,7 +68,7 @@ def test_the_cpus_errors_go_through(error: Exception, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(runner, "measure", measure)
     with pytest.raises(type(error)):
-        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), silent(), CLOCK)
+        runner.measure_all(targets(("cpu",), True), 1.0, Journal(tmp_path / "j", {}), Progress(), CLOCK)
 
 
 def test_one_accelerator_of_each_kind_is_measured() -> None:
@@ -155,7 +155,7 @@ class Interrupted:
     profile: profile.Profile
     notes: list[str]
     finished: list[str]
-    kept: list[str]
+    kept: list[StepObservation]
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Int
     with pytest.MonkeyPatch.context() as patch:
         finished = interrupted_after(9, patch)
         first = calibrate(budget=TIME_ENOUGH, path=path, quick=True, progress=shown, clock=CLOCK)
-    kept = [o.name for o in Journal(path.with_suffix(".journal"), machine.fingerprint()).observations]
+    kept = list(Journal(path.with_suffix(".journal"), machine.fingerprint()).observations)
     assert torch.get_num_threads() == 1
     torch.set_num_threads(threads)
     return Interrupted(path, first, shown.notes, finished, kept)
@@ -175,7 +175,7 @@ def interrupted(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Int
 
 def test_an_interrupt_keeps_every_finished_point(interrupted: Interrupted) -> None:
     assert len(interrupted.finished) == 9
-    assert interrupted.kept == interrupted.finished
+    assert [step.name for step in interrupted.kept] == interrupted.finished
     assert not interrupted.profile.complete
     assert interrupted.profile.samples
     assert any("interrupted" in note for note in interrupted.notes)
@@ -203,22 +203,12 @@ def test_wrong_arguments_say_what_is_accepted(arguments: dict[str, object], mess
         calibrate(path=tmp_path / "p.json", progress=False, **arguments)  # type: ignore[arg-type]
 
 
-def test_a_contended_machine_is_marked_in_the_profile_it_writes(
-    handmade_profile: profile.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure = Bench.measure
-
-    def contended(self: Bench, probe: Probe, *, seconds: float) -> StepObservation | None:
-        found = measure(self, probe, seconds=seconds)
-        return None if found is None else replace(found, spread=0.4)
-
-    monkeypatch.setattr(Bench, "measure", contended)
-    interrupted_after(10, monkeypatch)
-    path = tmp_path / "p.json"
-    with_rates(path, handmade_profile)
-    calibrate(budget=TIME_ENOUGH, devices=["cpu"], path=path, progress=False, unaided=True, clock=CLOCK)
-    found = profile.load(path)
-    assert found.warnings[0] == noise_warnings(0.4, 0.0)[0]
+def test_a_contended_machine_is_marked_in_the_profile(interrupted: Interrupted, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "p.journal", {})
+    journal.add_rates("cpu", 1, interrupted.profile.fit("cpu").rates, 1.0)
+    for step in interrupted.kept:
+        journal.add(replace(step, spread=0.4), 1.0)
+    found = build(journal, interrupted.profile.fingerprint, interrupted=False, unaided=True)
     assert found.warnings[0].startswith("very noisy: repeated steps spread by 40%")
 
 

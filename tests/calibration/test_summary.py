@@ -74,20 +74,6 @@ def test_what_is_notable_comes_with_what_to_do(profile: Profile) -> None:
     assert "not complete: run placer calibrate again to go on where it stopped" in text.splitlines()
 
 
-def test_what_was_never_measured_is_not_claimed(handmade_profile: Profile) -> None:
-    cpu, cuda = handmade_profile.fits
-    unpinned = render(replace(handmade_profile, fits=(cpu, replace(cuda, framework={}, interval={}))))
-    assert "pinned" not in unpinned
-    assert "training step" not in unpinned
-    assert unpinned.count("certainty") == 1
-
-
-def test_dtypes_with_different_prefixes_have_their_own_units(profile: Profile) -> None:
-    one, *_ = profile.fits
-    mixed = replace(one, rates={**one.rates, "flops/float32": 1.2e12, "flops/float16": 3e9})
-    assert "float32 1.20 TFLOP/s, float16 3.00 GFLOP/s" in render(replace(profile, fits=(mixed,)))
-
-
 def test_what_a_training_step_costs_is_what_the_framework_was_fitted_to(profile: Profile) -> None:
     once, per_op = training_step(profile.fits[0])
     assert once == pytest.approx(COSTS["step"] + COSTS["training_step"])

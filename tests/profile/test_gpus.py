@@ -35,21 +35,6 @@ HALF_RATE = {"NVIDIA A10G", "NVIDIA L20", "NVIDIA L40"}
 LIMITED = {"NVIDIA H20"}
 #: Sheets of these count the tensor cores at a lower clock than the rest.
 SLOWER_TENSOR = ("hopper", "blackwell")
-FAMILIES = (
-    ("GTX 1050", "GTX 1050 Ti", "GTX 1060", "GTX 1070", "GTX 1070 Ti", "GTX 1080", "GTX 1080 Ti"),
-    ("RTX 2060", "RTX 2060 SUPER", "RTX 2070", "RTX 2070 SUPER", "RTX 2080", "RTX 2080 SUPER", "RTX 2080 Ti"),
-    ("RTX 3050", "RTX 3060", "RTX 3060 Ti", "RTX 3070", "RTX 3070 Ti", "RTX 3080", "RTX 3080 Ti", "RTX 3090"),
-    ("RTX 3090", "RTX 3090 Ti"),
-    ("RTX 4060", "RTX 4060 Ti", "RTX 4070", "RTX 4070 SUPER", "RTX 4070 Ti", "RTX 4070 Ti SUPER", "RTX 4080"),
-    ("RTX 4080", "RTX 4080 SUPER", "RTX 4090"),
-    ("RTX 5050", "RTX 5060", "RTX 5060 Ti", "RTX 5070", "RTX 5070 Ti", "RTX 5080", "RTX 5090"),
-    ("RX 6600", "RX 6600 XT", "RX 6700 XT", "RX 6800", "RX 6800 XT", "RX 6900 XT", "RX 6950 XT"),
-    ("RX 7600", "RX 7700 XT", "RX 7800 XT", "RX 7900 XT", "RX 7900 XTX"),
-    ("M1", "M1 Pro", "M1 Max", "M1 Ultra"), ("M2", "M2 Pro", "M2 Max", "M2 Ultra"), ("M4", "M4 Pro", "M4 Max"),
-    ("K80", "P100", "V100", "A100", "H100", "B200"), ("MI50", "MI100", "MI300A", "MI300X"),
-    ("P4", "T4", "A10", "L40S"), ("A380", "A580", "A750", "A770"),
-)  # fmt: skip
-
 
 def by_kind(table: dict[str, int], sheet: DataSheet) -> int:
     return table.get(sheet.compute_capability) or table.get(sheet.architecture, 0)
@@ -91,12 +76,6 @@ def test_tensor_cores_came_with_their_architecture() -> None:
             assert (sheet.tensor_float16_tflops == 0) == without
         assert (sheet.matrix_float32_tflops > 0) == sheet.architecture.startswith("cdna")
         assert re.fullmatch(r"\d+\.\d|gfx[0-9a-f]+|", sheet.compute_capability)
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
-def test_families_grow(family: tuple[str, ...]) -> None:
-    rates = [find_gpu(name).float32_tflops for name in family]
-    assert rates == sorted(rates)
 
 
 def test_the_catalog_is_large_and_is_no_profile() -> None:

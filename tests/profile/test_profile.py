@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
 import json
 import os
@@ -45,11 +44,12 @@ def make_profile(**changes: Any) -> Profile:
         Sample("cpu", 2, "matmul", "aten::mm", (32.0, 84.0), 1.25e-5, 0.0, 0.02, 11),
         Sample("cpu", 2, "matmul", "aten::addmm", (64.0, 84.0), 2.5e-5, 0.0, 0.03, 7),
         Sample("cuda", 2, "matmul", "aten::mm", (32.0, 84.0), 4e-6, 3e-6, 0.01, 20),
+        Sample("cuda", 2, "matmul", "aten::mm", (), 4e-6, 3e-6, 0.01, 20),
     )
     fits = (
         DeviceFit("cpu", 1, {"flops/float32": 5e10}, {"matmul": family}, {"call_seconds": 1e-6}, {"scale": 1.1}, "far"),
         DeviceFit("cpu", 4, {"flops/float32": 2e11}, {"matmul": family}, {}, {}),
-        DeviceFit("cuda", 4, {"flops/float32": 5e13}, {}, {}, {}),
+        DeviceFit("cuda", 4, {"flops/float32": 5e13}, {}, {}, {}, gpu="Tesla T4"),
     )
     return replace(
         Profile(
@@ -95,28 +95,12 @@ def test_a_saved_profile_loads_equal(placer_home: Path) -> None:
     assert loaded.name == str(path)
 
 
-def test_a_fit_may_name_its_gpu_and_else_the_format_lacks_the_key() -> None:
-    profile = make_profile()
-    named = replace(profile, fits=(replace(profile.fits[0], gpu="Tesla T4"), *profile.fits[1:]))
-    assert decode(encode(named), "p") == named
-    assert ["gpu" in fit for fit in json.loads(encode(named))["fits"]] == [True, *[False] * (len(profile.fits) - 1)]
-
-
 def test_measured_values_keep_six_digits_and_a_second_trip_changes_nothing() -> None:
     odd = Sample("cpu", 2, "copy", "aten::copy_", (123456789.0, 1 / 3), 1.23456789e-5, 0.0, 0.0, 3)
     once = decode(encode(make_profile(samples=(odd,))), "p")
     assert once.samples[0].features == (123457000.0, 0.333333)
     assert once.samples[0].seconds == 1.23457e-05
     assert decode(encode(once), "p") == once
-
-
-def test_samples_of_one_family_may_have_features_of_different_lengths() -> None:
-    samples = (
-        Sample("cpu", 2, "f", "a", (1.0,), 1.0, 0.0, 0.0, 1),
-        Sample("cpu", 2, "f", "a", (1.0, 2.0), 1.0, 0.0, 0.0, 1),
-        Sample("cpu", 2, "f", "b", (), 1.0, 0.0, 0.0, 1),
-    )
-    assert decode(encode(make_profile(samples=samples)), "p").samples == samples
 
 
 def test_an_empty_profile_is_valid() -> None:
@@ -216,28 +200,10 @@ def test_without_samples_everything_else_is_there() -> None:
     assert decode(other, "p", samples=False) == replace(profile, samples=())
 
 
-def test_damage_outside_of_the_samples_is_noticed_without_them_too() -> None:
-    data = encode(make_profile())
-    samples = data.index(b',"samples":[')
-    for cut in range(0, samples, 7):
-        with pytest.raises(ProfileDamaged):
-            decode(data[:cut] + data[cut + 1 :].replace(b"}", b"", 1), "p", samples=False)
-    with pytest.raises(ProfileDamaged, match="truncated"):
-        decode(data[:-20], "p", samples=False)
-
-
-def test_every_truncation_is_noticed() -> None:
-    data = encode(make_profile()).rstrip()
-    for cut in range(0, len(data), 7):
-        with pytest.raises(ProfileDamaged):
-            decode(data[:cut], "p")
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"null", b"[]", b"{}", b"42", b'"text"', b"\xff\xfe{}", b"\x80\x03]q\x00.", b"{}{}", b"{'a': 1}",
-        b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b'{"schema": 1}', b"1" * 10_000,
+        b"null", b"42", b"\x80\x03]q\x00.", b"{}{}", b'{"a":' * 50_000 + b"1" + b"}" * 50_000, b"1" * 10_000,
         b'{"format": "placer machine profile", "schema": true}', b'{"format": "placer machine profile", "schema": "1"}',
     ],
 )  # fmt: skip
@@ -284,6 +250,8 @@ WRONG: list[tuple[tuple[Any, ...], Any]] = [
     (("samples", 0, "rows"), [[]]), (("samples", 0, "rows"), [[0, 1, 0, 0]]), (("samples", 0, "rows", 0, 1), -1.0),
     (("samples", 0, "rows", 0, 4), 0), (("samples", 0, "rows", 0, 4), 1.5), (("samples", 0, "rows", 0, 4), 1e200),
     (("samples", 0, "rows", 1), [0, 1, 0, 0, 1]), (("samples", 0, "rows", 0), {"0": 1}),
+    (("unusable",), {"CUDA": "why"}), (("unusable",), {"cuda": 3}), (("unusable",), {"cuda": "a\nb"}),
+    (("unusable",), ["cuda"]),
 ]  # fmt: skip
 
 
@@ -293,42 +261,29 @@ def shown(item: object) -> str:
 
 @pytest.mark.parametrize(("place", "value"), WRONG, ids=shown)
 def test_a_wrong_value_is_named(place: tuple[Any, ...], value: Any) -> None:
-    refused(document(), place, value)
-
-
-def refused(broken: dict[str, Any], place: tuple[Any, ...], value: Any) -> None:
-    target: Any = broken
+    broken: Any = document()
+    target = broken
     for step in place[:-1]:
         target = target[step]
     target[place[-1]] = value
-    top = str(place[0])
-    with pytest.raises(ProfileDamaged, match=rf"^p is damaged: .*\b{top}\b.*placer calibrate$"):
+    with pytest.raises(ProfileDamaged, match=rf"^p is damaged: .*\b{place[0]}\b.*placer calibrate$"):
         decode(json.dumps(broken).replace("Infinity", "1e999").encode(), "p")
 
 
-@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_constants_json_does_not_have(constant: str) -> None:
-    content = encode(make_profile()).replace(b'"seconds":12.5', f'"seconds":{constant}'.encode())
-    with pytest.raises(ProfileDamaged, match=r"damaged: JSON is malformed.*byte \d+"):
-        decode(content, "p")
-
-
-def test_missing_and_unknown_keys_are_named() -> None:
-    for place in ((), ("fits", 0), FAMILY, ("samples", 0)):
-        target: Any = document()
-        for step in place:
-            target = target[step]
-        for key in [key for key in target if key not in ("format", "schema")]:
-            broken = document()
-            inner: Any = broken
-            for step in place:
-                inner = inner[step]
-            value = inner.pop(key)
-            with pytest.raises(ProfileDamaged, match=f"missing required field `{key}`"):
-                decode(json.dumps(broken).encode(), "p")
-            inner.update({key: value, "surprise": 1})
-            with pytest.raises(ProfileDamaged, match="unknown field `surprise`"):
-                decode(json.dumps(broken).encode(), "p")
+@pytest.mark.parametrize("place", [(), ("fits", 0), FAMILY, ("samples", 0)], ids=shown)
+def test_missing_and_unknown_keys_are_named(place: tuple[Any, ...]) -> None:
+    broken: Any = document()
+    target = broken
+    for step in place:
+        target = target[step]
+    for key in target.keys() - {"format", "schema", "gpu"}:
+        value = target.pop(key)
+        with pytest.raises(ProfileDamaged, match=f"missing required field `{key}`"):
+            decode(json.dumps(broken).encode(), "p")
+        target[key] = value
+    target["surprise"] = 1
+    with pytest.raises(ProfileDamaged, match="unknown field `surprise`"):
+        decode(json.dumps(broken).encode(), "p")
 
 
 json_values = st.recursive(
@@ -358,28 +313,12 @@ def test_no_document_escapes_the_error_tree(data: st.DataObject) -> None:
     assert decode(encode(loaded), "p").devices() == loaded.devices()
 
 
-@settings(max_examples=150, deadline=None)
-@given(cut=st.integers(0, 2000), junk=st.binary(max_size=6))
-def test_no_bytes_escape_the_error_tree(cut: int, junk: bytes) -> None:
-    data = encode(make_profile())
-    with contextlib.suppress(ProfileError):
-        decode(data[:cut] + junk + data[cut + len(junk) :], "p")
-
-
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProfileDamaged, match="is not a file"):
         profiles.load(tmp_path)
     monkeypatch.setattr(store, "MAX_BYTES", 100)
     with pytest.raises(ProfileDamaged, match="larger than"):
         profiles.load(written(tmp_path / "p.json", encode(make_profile())))
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "p.json", encode(make_profile()))
-    path.chmod(0)
-    with pytest.raises(ProfileError, match="cannot read"):
-        profiles.load(path)
 
 
 # --- saving ---------------------------------------------------------------------------------------
@@ -424,14 +363,6 @@ def test_a_save_that_stops_half_way_keeps_the_old_file(
         assert "No space left on device" in str(caught.value)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_saving_where_a_folder_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ProfileError, match="cannot write profile"):
-        profiles.save(make_profile(), tmp_path / "file" / "p.json")
-    with pytest.raises(ProfileError, match="cannot write profile"):
-        profiles.save(make_profile(), tmp_path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="symbolic links")
@@ -485,24 +416,12 @@ def test_stale_fields_name_the_field_and_both_values(change: dict[str, Any], exp
     assert profiles.stale_fields(make_profile(fingerprint=THEN), {**THEN, **change}) == expected
 
 
-def other(value: Any) -> Any:
-    """Another value of the same kind, further away than any tolerance."""
-    if isinstance(value, bool):
-        return not value
-    return value * 3 + 1 if isinstance(value, (int, float)) else f"other {value}"
-
-
-def test_every_field_of_the_fingerprint_that_changes_is_named() -> None:
-    assert set(machine.fingerprint()) <= set(THEN)  # no field is forgotten here
-    profile = make_profile(fingerprint=THEN)
+def test_no_field_of_the_fingerprint_is_forgotten() -> None:
+    assert set(machine.fingerprint()) <= set(THEN)
     for field in THEN.keys() - {"accelerators", "matmul_precision", "tf32_matmul", "tf32_convolution"}:
-        found = profiles.stale_fields(profile, {**THEN, field: other(THEN[field])})
-        assert len(found) == 1, field
-        assert str(other(THEN[field])) in found[0] or "GiB" in found[0]
-    for field in GPU.keys() - {"device"}:
-        (named,) = profiles.stale_fields(profile, {**THEN, "accelerators": [{**GPU, field: other(GPU[field])}]})
-        assert {"memory_bytes": "memory"}.get(field, field) in named
-        assert "cuda" in named
+        value: Any = THEN[field]
+        changed = value * 3 + 1 if isinstance(value, int) else f"other {value}"
+        assert len(profiles.stale_fields(make_profile(fingerprint=THEN), {**THEN, field: changed})) == 1, field
 
 
 def test_showing_and_hiding_devices_is_not_staleness() -> None:
@@ -531,11 +450,3 @@ def test_devices_that_cannot_be_used_are_kept_with_the_reason(tmp_path: Path) ->
     plain = profiles.save(make_profile(), tmp_path / "plain.json")
     assert b"unusable" not in plain.read_bytes()  # earlier versions of placer read it
     assert profiles.load(plain).unusable == {}
-
-
-@pytest.mark.parametrize("bad", [{"CUDA": "why"}, {"cuda": 3}, {"cuda": "a\nb"}, ["cuda"]])
-def test_a_damaged_list_of_unusable_devices_is_refused(bad: Any, tmp_path: Path) -> None:
-    path = profiles.save(make_profile(unusable={"cuda": "why"}), tmp_path / "p.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "unusable": bad}))
-    with pytest.raises(ProfileDamaged, match="unusable"):
-        profiles.load(path)

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulated.entry_point import environment
 
+SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_gpu.py"
 #: Enough for every part on a slow machine: starting a process takes some seconds of each.
 SECONDS = 200.0
 #: Small networks: of the reference, of the quick suite, and one in bfloat16.
@@ -38,7 +39,7 @@ def main() -> int:
         **environment(folder / "entry_point", DEVICE), "PLACER_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "placer.calibration.gpu_run", "--folder", str(folder / "records")]
+    command = [sys.executable, str(SCRIPT), "--folder", str(folder / "records")]
     for name in NETWORKS:
         command += ["--only", name]
     code = subprocess.run([*command, "--seconds", str(options.seconds)], env=process, check=False).returncode

@@ -46,7 +46,7 @@ def test_a_clear_winner_is_held_against_what_was_reported(reported: float, point
     found = judged(reported, point)
     assert found.verdict == verdict
     assert found.said == ("CPU" if point is SMALL else "GPU")
-    assert found.priced.low < found.priced.ratio < found.priced.high
+    assert found.low < found.ratio < found.high
 
 
 def test_equal_times_are_called_a_tie() -> None:
@@ -56,16 +56,17 @@ def test_equal_times_are_called_a_tie() -> None:
 
 
 def test_a_step_counts_as_often_and_on_the_side_that_it_says() -> None:
-    once, twice = price_point(account(SMALL), SMALL), price_point(account(SMALL), Point("t", (step(1, 16, count=2),)))
+    once = price_point(account(SMALL), SMALL, 1.0)
+    twice = price_point(account(SMALL), Point("t", (step(1, 16, count=2),)), 1.0)
     assert twice.cpu.step_seconds == pytest.approx(2 * once.cpu.step_seconds)
-    beside = price_point(account(SMALL), Point("c", (step(1, 16), step(512, 512, counted=("cpu",)))))
+    beside = price_point(account(SMALL), Point("c", (step(1, 16), step(512, 512, counted=("cpu",)))), 1.0)
     assert beside.gpu.step_seconds == pytest.approx(once.gpu.step_seconds)
     assert beside.cpu.step_seconds > 2 * once.cpu.step_seconds
 
 
 def test_a_gpu_elsewhere_is_driven_by_its_own_host() -> None:
-    slow = price_point(account(SMALL), Point("s", SMALL.steps, gpu_host="i7-2600K"))
-    here = price_point(account(SMALL), SMALL)
+    slow = price_point(account(SMALL), Point("s", SMALL.steps, gpu_host="i7-2600K"), 1.0)
+    here = price_point(account(SMALL), SMALL, 1.0)
     assert slow.cpu.step_seconds == here.cpu.step_seconds
     assert slow.gpu.step_seconds > here.gpu.step_seconds
 
@@ -81,7 +82,7 @@ def test_what_is_not_in_the_collection_or_cannot_be_traced_is_said_and_left_out(
     broken = Point("broken", (Step("perceptron", ("1,3",), {"sizes": [16, 16]}),))
     said: list[str] = []
     found = list(judge([account(SMALL, broken, LARGE)], {("mine", "small"): 0.5, ("mine", "broken"): 2.0}, said.append))
-    assert [j.priced.point.at for j in found] == ["small"]
+    assert [j.point.at for j in found] == ["small"]
     assert said[0].startswith("mine, broken: ")
     assert "shapes cannot be multiplied" in said[0]
     assert said[1] == "mine, large: not in the collection"

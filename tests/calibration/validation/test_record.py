@@ -1,18 +1,25 @@
-"""Records of every format on disk, and damaged ones."""
+"""Records on disk: damaged ones, and those that are committed, whose predictions are as good as ever."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from placer import load_profile
+from placer.calibration.suite import entries
 from placer.calibration.validation import record
 from placer.calibration.validation.record import Cell
+from placer.calibration.validation.run import replay
+from placer.calibration.validation.scores import score, thread_decisions
 from placer.errors import PlacerError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+RECORDS = Path(__file__).parents[3] / "calibration" / "records"
+#: Of the same class as another: they tell nothing new but to ``make soak``.
+SOAK = [pytest.mark.soak]
 
 
 def damaged(**changes: Any) -> str:
@@ -44,3 +51,49 @@ def test_damaged_records_are_refused(content: str, complaint: str, tmp_path: Pat
     path.write_text(content)
     with pytest.raises(PlacerError, match=complaint):
         record.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "priced_by"),  # calibrated on the day, or what comes with placer of that kind of machine
+    [
+        ("cpu-2-core", "profile.json"),
+        pytest.param("cpu-avx512-2-core", "profile.json", marks=SOAK),
+        pytest.param("cpu-avx512-2-core-calm", "profile.json", marks=SOAK),
+        ("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core"),
+    ],
+)
+def test_the_figures_reached_are_held(name: str, priced_by: str) -> None:
+    profile = load_profile(RECORDS / name / priced_by if priced_by.endswith(".json") else priced_by)
+    found = record.load(RECORDS / name / "measurements.json")
+    names = {entry.name for entry in entries("quick")}
+    kept = replace(found, cells=tuple(cell for cell in found.cells if cell.network in names))
+    reached = score(replay(kept, profile).cells)
+    assert reached is not None
+    assert reached.cells >= 40
+    assert reached.median_error < 0.17
+    assert reached.p90_error < 0.45
+    assert reached.beyond_2x < 0.05
+    assert reached.inside > 0.85
+
+
+def test_every_reference_system_is_priced_within_fifteen_percent() -> None:
+    folder = RECORDS / "cpu-intel-avx512-2-core"
+    profile = load_profile(folder / "reference_profile.json")
+    cells = replay(record.load(folder / "reference.json"), profile).cells
+    assert {cell.network for cell in cells} == {entry.name for entry in entries("reference")}
+    ratios = [cell.predicted / cell.measured for cell in cells if cell.predicted and cell.measured]
+    assert len(ratios) == len(cells)
+    assert 0.85 < min(ratios) < max(ratios) < 1.15
+    reached = score(cells)
+    assert reached is not None
+    assert reached.median_error <= 0.08
+
+
+def test_the_decision_on_threads_is_held() -> None:
+    folder = RECORDS / "cpu-avx512-2-core"
+    cells = replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
+    rows = {row.rule: row for row in thread_decisions(cells)}
+    reached, all_threads = rows["placer"], rows["always all threads"]
+    assert reached.scenarios == 46
+    assert reached.wrong <= 3
+    assert reached.mean_regret < 0.03 < all_threads.mean_regret

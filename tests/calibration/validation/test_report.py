@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.report import render
 
@@ -43,12 +45,13 @@ def test_report_text_in_a_pipe() -> None:
     assert "gone     not installed: y" in shown
 
 
-def test_report_text_on_a_terminal() -> None:
+def test_no_line_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
+    monkeypatch.setenv("COLUMNS", "70")
     stream = Terminal()
     render(hand_made(), stream)
     assert "Prediction error by device" in stream.getvalue()
-    assert "━" in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 70 < max(map(len, text_of(hand_made()).splitlines()))

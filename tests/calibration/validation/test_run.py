@@ -1,10 +1,13 @@
-"""A suite predicted and measured, cell by cell, on this machine."""
+"""A suite predicted and measured, cell by cell, on this machine; runs that go on with a record, or replay one."""
 
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +16,32 @@ from torch import Tensor, nn
 
 from placer.calibration.measuring.step import Measurement
 from placer.calibration.suite import Entry
-from placer.calibration.validation import cells, run
+from placer.calibration.validation import cells, record, run
 from placer.calibration.validation.cells import with_measurement
-from placer.calibration.validation.record import Cell
-from placer.calibration.validation.run import validate
+from placer.calibration.validation.record import Cell, Report
+from placer.calibration.validation.run import main, replay, validate
+from placer.errors import CalibrationError, ProfileError, UnknownGPU
 
 from .made_up import measured, own_clock, profile, tiny
 from .test_report import text_of
 
+RECORDS = Path(__file__).parents[3] / "calibration" / "records"
+FOLDER = RECORDS / "cpu-intel-avx512-2-core"
+
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class OneLayer(nn.Module):
+    """Calls ``check`` with the batch of every forward."""
+
+    def __init__(self, check: Any) -> None:
+        super().__init__()
+        self.linear, self.check = nn.Linear(4, 1), check
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.check(self, x)
+        out: Tensor = self.linear(x)
+        return out
 
 
 def test_a_real_network_end_to_end() -> None:
@@ -30,110 +50,70 @@ def test_a_real_network_end_to_end() -> None:
         (1, "train", "adam"), (64, "train", "adam"), (1, "infer", ""), (64, "infer", ""),
     ]  # fmt: skip
     for cell in report.cells:
-        assert (cell.network, cell.device, cell.threads, cell.error, cell.prediction_error) == (
-            "tiny", "cpu", 1, None, None,
-        )  # fmt: skip
-        assert cell.predicted is not None
-        assert cell.measured is not None
-        assert cell.low is not None
-        assert cell.high is not None
+        assert (cell.network, cell.device, cell.threads) == ("tiny", "cpu", 1)
+        assert cell.error is cell.prediction_error is None
         assert 0 < cell.low < cell.predicted < cell.high
-        assert cell.p10 is not None
-        assert cell.p90 is not None
         assert 0 < cell.p10 <= cell.measured <= cell.p90
         assert cell.count >= 3
-        assert cell.repeatability is not None
-        assert cell.repeatability >= 1.0
+        assert (cell.repeatability or 0.0) >= 1.0
         assert cell.coverage == 0.0  # nothing was calibrated
         assert set(cell.baselines) == {"flops", "roofline", "isolated_sum"}
         assert cell.baselines["isolated_sum"] > 0
         assert cell.baselines["flops"] == pytest.approx((cell.flops or 0) / 1e10)
-    train, infer = report.cells[1], report.cells[3]
-    assert infer.flops is not None
-    assert infer.flops >= 2 * 64 * (4 * 8 + 8)
-    assert train.flops is not None
-    assert train.flops > 2 * infer.flops
+    train, infer = (cell.flops or 0.0 for cell in (report.cells[1], report.cells[3]))
+    assert train > 2 * infer >= 4 * 64 * (4 * 8 + 8)
 
 
 def test_the_model_runs_in_the_mode_of_its_cell() -> None:
     seen: list[str] = []
 
-    class Watched(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 2)
+    def note(model: nn.Module, x: Tensor) -> None:
+        seen.append(f"{'train' if model.training else 'infer'} {torch.is_grad_enabled()}")
 
-        def forward(self, x: Tensor) -> Tensor:
-            seen.append(f"{'train' if self.training else 'infer'} {torch.is_grad_enabled()}")
-            out: Tensor = self.linear(x)
-            return out
-
-    report = measured(tiny(build=Watched, example=lambda n: torch.randn(n, 2)))
-    assert all(cell.measured for cell in report.cells)
+    assert all(cell.measured for cell in measured(tiny(build=lambda: OneLayer(note))).cells)
     assert set(seen) == {"train True", "infer False"}
 
 
-def test_weights_stay_numbers_after_thousands_of_steps() -> None:
-    models: list[nn.Module] = []
-
-    def build() -> nn.Module:
-        models.append(nn.Linear(4, 4))
-        return models[-1]
-
-    measured(tiny(build=build, optimizer="sgd", modes=("train",)))
-    assert all(torch.isfinite(p).all() and p.abs().max() < 10 for model in models for p in model.parameters())
-
-
-def test_the_clock_is_injectable() -> None:
-    report = measured(tiny(modes=("infer",)), clock=lambda: 1.0)
-    assert [cell.error for cell in report.cells] == ["TimerError: a whole step took no time by the clock"] * 2
-    assert all(cell.predicted for cell in report.cells)
-
-
-def test_a_network_that_cannot_be_built_is_shown() -> None:
+def test_what_fails_is_shown_with_its_reason() -> None:
     def build() -> nn.Module:
         raise ImportError("half installed")
 
-    report = measured(tiny(build=build))
-    assert [cell.error for cell in report.cells] == ["ImportError: half installed"] * 4
+    assert [cell.error for cell in measured(tiny(build=build)).cells] == ["ImportError: half installed"] * 4
+    report = measured(tiny(modes=("infer",)), clock=lambda: 1.0)
+    assert [cell.error for cell in report.cells] == ["TimerError: a whole step took no time by the clock"] * 2
+    assert all(cell.predicted for cell in report.cells)
+    said: list[str] = []
+    report = measured(tiny(needs=("no_such_package_here",)), visits=3, progress=said.append)
+    assert (report.cells, report.skipped) == ((), {"tiny": "not installed: no_such_package_here"})
+    assert "no_such_package_here" in text_of(report)
+    assert said == ["1/1 tiny: skipped, not installed: no_such_package_here"]
 
 
 def test_what_cannot_be_traced_is_measured_but_not_predicted() -> None:
     here = os.getpid()
 
-    class AtHome(nn.Module):
-        """Runs in its own process only."""
+    def check(model: nn.Module, x: Tensor) -> None:
+        if os.getpid() != here:
+            raise RuntimeError("this process is a stranger")
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            if os.getpid() != here:
-                raise RuntimeError("this process is a stranger")
-            out: Tensor = self.linear(x)
-            return out
-
-    report = measured(tiny(build=AtHome, traceable=False))
+    report = measured(tiny(build=lambda: OneLayer(check), traceable=False))
     assert all(cell.predicted is None and cell.measured is not None for cell in report.cells)
     assert all("stranger" in (cell.prediction_error or "") for cell in report.cells)
-    shown = text_of(report)
-    assert "as expected" in shown
+    assert "as expected" in text_of(report)
 
 
-def test_missing_packages_skip_a_network_visibly_and_once() -> None:
-    said: list[str] = []
-    report = measured(tiny(needs=("no_such_package_here",)), visits=3, progress=said.append)
-    assert report.cells == ()
-    assert report.skipped == {"tiny": "not installed: no_such_package_here"}
-    assert "no_such_package_here" in text_of(report)
-    assert said == ["1/1 tiny: skipped, not installed: no_such_package_here"]
+def test_failures_are_recorded_and_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
 
+    def check(model: nn.Module, x: Tensor) -> None:
+        if x.shape[0] == 64:
+            raise RuntimeError("too\nlarge")
 
-def test_thread_counts_are_cells_and_are_restored() -> None:
-    report = measured(tiny(modes=("infer",)), threads=(2, 1))
-    assert [(cell.threads, cell.batch) for cell in report.cells] == [(2, 1), (2, 64), (1, 1), (1, 64)]
-    assert torch.get_num_threads() == 1
+    report = measured(tiny(build=lambda: OneLayer(check)), output=path)
+    errors = {(cell.batch, cell.mode): cell.error for cell in report.cells}
+    assert (errors[1, "train"], errors[64, "train"]) == (None, "RuntimeError: too large")
+    assert "TraceError" in (next(c.prediction_error for c in report.cells if c.batch == 64) or "")
+    assert all(cell.error is None for cell in measured(tiny(), output=path).cells)
 
 
 def test_every_visit_counts_and_their_medians_are_kept() -> None:
@@ -145,8 +125,6 @@ def test_every_visit_counts_and_their_medians_are_kept() -> None:
         counted = [v for v, share in zip(cell.visits, cell.usual, strict=True) if share >= least]
         assert cell.measured == statistics.median(counted)
         assert cell.count >= 3 * len(counted) / 2
-        assert cell.p10 is not None
-        assert cell.p90 is not None
         assert cell.p10 <= min(counted) <= max(counted) <= cell.p90
 
 
@@ -169,27 +147,22 @@ def test_networks_are_visited_in_turn_and_predicted_before_the_first(monkeypatch
 
 def test_a_cell_hardly_seen_at_the_usual_pace_is_visited_again(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = {
-        "steady": iter([0.5, 0.05]), "slowed": iter([0.0, 0.0, 0.0, 0.8]), "hopeless": iter([0.0] * 5),
-        "glimpsed": iter([0.1, 0.0, 0.6]), "halves": iter([0.4, 0.1, 0.6]),
+        "steady": (0.5, 0.05), "slowed": (0.0, 0.0, 0.0, 0.8), "hopeless": (0.0,) * 5, "glimpsed": (0.1, 0.0, 0.6),
+        "halves": (0.4, 0.1, 0.6),
     }  # fmt: skip
+    coming = {name: iter(some) for name, some in shares.items()}
 
     def seen(entry: Entry, due: list[Cell], *_: object) -> list[Cell]:
-        share = next(shares[entry.name])
+        share = next(coming[entry.name])
         return [with_measurement(cell, Measurement(1.0 + share, 0.9, 2.0, 9, 1.1, 2.0, share)) for cell in due]
 
     monkeypatch.setattr(run, "measured_cells", seen)
     networks = [tiny(name=name, batches=(1,), modes=("infer",)) for name in shares]
     found = {cell.network: cell for cell in validate(networks, profile(), ["cpu"], visits=2).cells}
-    assert {name: cell.usual for name, cell in found.items()} == {
-        "steady": (0.5, 0.05), "slowed": (0.0, 0.0, 0.0, 0.8), "hopeless": (0.0,) * 5,
-        "glimpsed": (0.1, 0.0, 0.6), "halves": (0.4, 0.1, 0.6),
-    }  # fmt: skip
+    assert {name: cell.usual for name, cell in found.items()} == shares
     # What was measured at the usual pace counts alone, where there is any, and a glimpse does not beside a good look.
-    assert {name: cell.measured for name, cell in found.items()} == {
-        "steady": 1.5, "slowed": 1.8, "hopeless": 1.0, "glimpsed": 1.6, "halves": 1.5,
-    }  # fmt: skip
-    assert {name: cell.count for name, cell in found.items()} == {
-        "steady": 9, "slowed": 9, "hopeless": 45, "glimpsed": 9, "halves": 18,
+    assert {name: (cell.measured, cell.count) for name, cell in found.items()} == {
+        "steady": (1.5, 9), "slowed": (1.8, 9), "hopeless": (1.0, 45), "glimpsed": (1.6, 9), "halves": (1.5, 18),
     }  # fmt: skip
     assert found["steady"].anyhow == (2.0, 2.0)
     assert (found["slowed"].repeatability, found["hopeless"].repeatability) == (1.1, 1.0)
@@ -207,3 +180,130 @@ def test_a_network_can_say_where_its_batches_live(monkeypatch: pytest.MonkeyPatc
     for own in (None, "device", "pinned"):
         measured(tiny(modes=("infer",), batches=(1,), data=own))
     assert asked == ["host", "device", "pinned"]
+
+
+def test_a_record_is_kept_and_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    first = measured(tiny(), output=path)
+    assert record.load(path) == first
+
+    def refused() -> nn.Module:
+        raise AssertionError("nothing is left to do")
+
+    assert measured(tiny(build=refused), output=path) == first
+    more = measured(tiny(batches=(1, 2, 64)), output=path)
+    kept = {cell.key: cell for cell in more.cells}
+    assert len(kept) == 6
+    assert all(kept[cell.key] == cell for cell in first.cells)
+    # A second visit, and another number of threads, which is put back.
+    again = measured(tiny(), output=path, visits=2)
+    assert [cell.visits[:1] for cell in again.cells[:4]] == [cell.visits for cell in first.cells]
+    assert {len(cell.visits) for cell in again.cells[:4]} == {2}
+    threaded = measured(tiny(), output=path, threads=(2,))
+    assert threaded.cells[: len(again.cells)] == again.cells
+    assert {cell.threads for cell in threaded.cells} == {1, 2}
+    assert torch.get_num_threads() == 1
+
+
+def test_an_interrupted_run_keeps_the_networks_that_were_done(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+
+    def interrupt() -> nn.Module:
+        raise KeyboardInterrupt
+
+    networks = [tiny(), tiny(name="stops", build=interrupt)]
+    with pytest.raises(KeyboardInterrupt):
+        validate(networks, profile(), ["cpu"], rounds=3, time_limit_per_cell=0.02, output=path)
+    assert {cell.network for cell in record.load(path).cells} == {"tiny"}
+
+
+def test_another_profile_predicts_anew_and_another_machine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record.json"
+    monkeypatch.setattr(run, "entries", lambda _: [tiny()])
+    first = measured(tiny(), output=path)
+    slower = profile(rate=1e6, created="2026-02-02T00:00:00+00:00")
+    again = validate([tiny()], slower, ["cpu"], rounds=3, time_limit_per_cell=0.02, output=path)
+    assert "2026-02-02" in again.profile
+    gone = replace(first.cells[0], network="gone")
+    replayed = replay(replace(first, cells=(*first.cells, gone)), slower)
+    for other in (again.cells, replayed.cells[:4]):
+        assert [cell.measured for cell in other] == [cell.measured for cell in first.cells]
+        assert all((b.predicted or 0) > (a.predicted or 0) for a, b in zip(first.cells, other, strict=True))
+    assert (replayed.cells[4].prediction_error, replayed.cells[4].predicted) == ("no longer in the suite", None)
+    elsewhere = replay(replace(first, cells=(replace(first.cells[0], device="cuda"),)), slower).cells[0]
+    assert elsewhere.predicted is elsewhere.low is None
+    assert "cuda" in (elsewhere.prediction_error or "")
+
+    record.save(replace(first, fingerprint={**first.fingerprint, "cpu": "another CPU"}), path)
+    with pytest.raises(CalibrationError, match=r"another machine.*CPU: another CPU ->.*--output"):
+        measured(tiny(), output=path)
+
+
+def test_main_replays_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, copy = tmp_path / "record.json", tmp_path / "copy.json"
+    cell = Cell("mlp_tiny_sgd", "mlp", 1, "infer", "cpu", 1, measured=1e-4)
+    record.save(Report("2026-01-01", {}, "other", (cell, replace(cell, network="lstm"))), path)
+    assert main(against=path, profile=profile(), output=copy) == 0
+    assert "hand-made of 2026-01-01" in capsys.readouterr().out
+    saved = record.load(copy)
+    assert [c.measured for c in saved.cells] == [1e-4, 1e-4]
+    assert all(c.predicted for c in saved.cells)
+    # A suite picks its networks only; none of the cells left can be predicted on this device.
+    assert main("quick", against=path, profile=profile(device="cuda"), output=copy) == 1
+    assert [c.network for c in record.load(copy).cells] == ["lstm"]
+
+
+def test_main_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unknown suite 'fast'"):
+        main("fast", profile=profile())
+    with pytest.raises(CalibrationError, match="run: placer calibrate"):
+        main("quick", profile=profile(device="xpu"))
+    with pytest.raises(CalibrationError, match="cannot read the record"):
+        main(against=tmp_path / "none.json", profile=profile())
+    with pytest.raises(ProfileError):
+        main("quick")
+    with pytest.raises(ValueError, match="give --suite reference"):
+        main("quick", profile=profile(), what_if=[])
+    with pytest.raises(UnknownGPU, match="'K9000'"):
+        main("reference", profile=profile(), what_if=["K9000"])
+
+
+def test_main_prices_a_record_with_the_profile_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "empty"))
+    past = record.load(FOLDER / "reference.json")
+    cells = tuple(cell for cell in past.cells if cell.network == "square_product_staying")
+    named, alone = tmp_path / "named.json", tmp_path / "alone" / "record.json"
+    alone.parent.mkdir()
+    (tmp_path / "reference_profile.json").write_bytes((FOLDER / "reference_profile.json").read_bytes())
+    shown = []
+    for path in (named, alone):
+        record.save(replace(past, cells=cells), path)
+        assert main(against=path, what_if=["K40"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert past.profile in shown[0]
+    assert "intel-xeon-avx512-2-core" in shown[1]  # without it: the shipped one of the nearest class
+    assert all("on a Tesla K40m beside it" in text and "1 of 1 decided as reported" in text for text in shown)
+
+
+def test_a_record_is_predicted_from_what_the_catalog_knows_of_its_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RECORDS / "nvidia-h100-80gb-hbm3-16-core"
+    past, path = record.load(folder / "measurements.json"), tmp_path / "measurements.json"
+    kept = tuple(cell for cell in past.cells if cell.network in ("square_product_staying", "surface_whole_data"))
+    record.save(replace(past, cells=kept), path)
+    (tmp_path / "profile.json").write_bytes((folder / "profile.json").read_bytes())
+    shown = []
+    for source in (None, "NVIDIA H100 80GB HBM3"):
+        assert main("reference", against=path, profile=source) == 0
+        shown.append(capsys.readouterr().out)
+    errors = [re.findall(r"^(cuda|cpu) +(\d+) +([\d.]+) %", text, re.MULTILINE)[:2] for text in shown]
+    # The same steps; the CPU is priced by the calibration beside the record both times, the GPU is not.
+    assert [[line[:2] for line in found] for found in errors] == [[("cuda", "4"), ("cpu", "4")]] * 2
+    cuda, cpu = ([found[k][2] for found in errors] for k in (0, 1))
+    assert cpu[0] == cpu[1]
+    assert cuda[0] != cuda[1]

@@ -16,30 +16,36 @@ import signal
 import statistics
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import placer
 from placer import machine, profile
-from placer.calibration import gpu_ops
 from placer.calibration.build import build
 from placer.calibration.measuring import recording
 from placer.calibration.measuring.clocks import WARM, keep_busy
-from placer.calibration.measuring.faults import HungError, cause, release, run_limited, synchronizer
+from placer.calibration.measuring.faults import HungError, cause, check, release, run_limited, synchronizer, time_limit
 from placer.calibration.measuring.journal import Journal, KernelsLostError
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.probing import Target
-from placer.calibration.progress import silent
+from placer.calibration.progress import Progress
 from placer.calibration.runner import finished, measure_all
 from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
 from placer.calibration.validation.run import validate
 from placer.errors import CalibrationError, ProfileError
+from placer.nest import tensors
+from placer.placement import synchronize
+
+Shape = tuple[int, ...]
+#: Something to time or to record.
+Call = Callable[[], object]
 
 #: Seconds of a whole run; that starting a process, torch in it and a context takes; and after its time until a part is
 #: ended: it is in the middle of a network or a fit.
@@ -49,6 +55,17 @@ PROFILE = "profile.json"
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "nvidia-ml-py", "transformers", "torch_geometric", "triton")
 #: Shares of the calibration's time: of the device, of the CPU, and by which measuring may take longer.
 ON_DEVICE, ON_CPU, SLACK = 0.68, 0.09, 0.08
+#: Seconds that one op is timed, at most so many times; and after which it is given up.
+BUDGET, MOST, LIMIT = 0.06, 20, 15.0
+#: Share of the free memory that operands may take; the rest is for results and workspaces.
+MEMORY_SHARE = 0.2
+
+#: Shapes of operands that many ops share.
+SQUARE, SMALL = ((256, 256),), ((256, 32, 32),)
+ROWS, LONG = ((65536, 64),), ((1 << 22,),)
+IMAGES, FLAT = ((8, 64, 64, 64),), ((16, 1 << 18),)
+PAIR = ((1 << 22,), (1 << 22,))
+
 #: Times the first touch of an accelerator, then asks what torch knows of it.
 CONTEXT = """
 import json, sys, time, torch
@@ -153,7 +170,7 @@ def calibrating(job: Job) -> None:
     targets = [Target(job.device, threads, ON_DEVICE / measuring), Target("cpu", threads, ON_CPU / measuring)]
     journal = Journal(path.with_suffix(".journal"), facts)
     end = job.clock() + (measuring + SLACK) * job.left
-    measure_all(targets, measuring * job.left, journal, silent(), job.clock, deadline=end)
+    measure_all(targets, measuring * job.left, journal, Progress(), job.clock, deadline=end)
     profile.save(build(journal, facts, interrupted=False, unaided=False), path)
 
 
@@ -200,20 +217,20 @@ def recorded_steps(job: Job) -> None:
             model = build_model(entry).to(job.device)
             optimizer = make_optimizer(model, entry.optimizer) if cell.mode == "train" else None
             step = Step(cell_workload(entry, model, cell, entry.data or "host"), job.device, optimizer)
-            lines.add(question, **recorded_step(job.device, step))
+            step.prepare()
+            if torch.device(job.device).type == "cuda":
+                keep_busy(job.device, WARM, time.perf_counter)
+            lines.add(question, **recorded(job.device, step))
         except Exception as error:  # noqa: BLE001  one network that fails must not cost the others
             lines.add(question, error=cause(error))
         release(job.device)
 
 
-def recorded_step(device: str, step: Step) -> dict[str, Any]:
-    """The ops of one step, enough to replay it without the device; raises KernelsLostError where some are missing."""
-    step.prepare()
+def recorded(device: str, call: Call) -> dict[str, Any]:
+    """The ops of a call, enough to replay it without the device; raises KernelsLostError where some are missing."""
     for _ in range(2):
-        step()
-    if torch.device(device).type == "cuda":
-        keep_busy(device, WARM, time.perf_counter)
-    timed = recording.Stopwatch(step, synchronizer(device), time.perf_counter, None).seconds
+        call()
+    timed = recording.Stopwatch(call, synchronizer(device), time.perf_counter, None).seconds
     run = min((run for run, _ in reversed(recording.record(timed, 2, accelerated=True))), key=lambda run: run.lost)
     if run.lost:
         raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
@@ -229,27 +246,170 @@ def recorded_step(device: str, step: Step) -> dict[str, Any]:
 
 def single_ops(job: Job) -> None:
     """Ops of real sizes, alone and queued, and their kernels: ``single_ops.jsonl``."""
-    collect(job, "single_ops.jsonl", gpu_ops.timed_ops)
-    collect(job, "single_ops.jsonl", gpu_ops.recorded_ops)
+    lines = Lines(job.folder / "single_ops.jsonl")
+    for what, look in (("seconds", timed), ("kernels", recorded)):
+        for name, shapes, make in cases():
+            question = {"op": name, "shapes": [list(shape) for shape in shapes], "what": what, "phase": "forward"}
+            if question in lines:
+                continue
+            if not job.left:
+                return
+            error = None
+            try:
+                with time_limit(LIMIT, name):
+                    found = {phase: look(job.device, call) for phase, call in phases(job.device, shapes, make)}
+                for phase, seen in found.items():
+                    lines.add({**question, "phase": phase}, **seen)
+            except Exception as raised:  # noqa: BLE001  a backend that refuses an op is a finding
+                error = cause(raised)
+            if error is not None:  # outside of the except clause, whose traceback holds the operands
+                release(job.device)
+                check(job.device)
+                lines.add(question, error=error)
 
 
-def op_database(job: Job) -> None:
-    """The kernels of the ops of torch's own tests: ``op_database.jsonl``."""
-    try:
-        import expecttest  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-    except ImportError:
-        job.say("skipped: torch's op database needs the package expecttest")
-        return
-    collect(job, "op_database.jsonl", gpu_ops.database_ops)
+def timed(device: str, call: Call) -> dict[str, float]:
+    """Seconds of a call on an idle device, until it is issued, and behind others; it is run twice before."""
+
+    def seconds(calls: int) -> tuple[float, float]:
+        synchronize(device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        issued = time.perf_counter() - start
+        synchronize(device)
+        return (time.perf_counter() - start) / calls, issued / calls
+
+    call()
+    alone = [seconds(1)[0]]
+    end = time.perf_counter() + BUDGET
+    while len(alone) < MOST and time.perf_counter() < end:
+        alone.append(seconds(1)[0])
+    queued, issued = seconds(max(2, min(50, int(BUDGET / 2 / max(min(alone), 1e-5)))))
+    return {"isolated": statistics.median(alone), "issue": issued, "queued": queued}
 
 
-def collect(job: Job, name: str, work: Callable[[str, gpu_ops.Known], gpu_ops.Results]) -> None:
-    """Write what ``work`` finds until the time is used."""
-    lines = Lines(job.folder / name)
-    for question, found in work(job.device, lines.__contains__):
-        lines.add(question, **found)
-        if not job.left:
-            break
+def phases(device: str, shapes: tuple[Shape, ...], make: Callable[[], Any]) -> Iterator[tuple[str, Call]]:
+    """The calls of one op: forward, and backward where something floating of its result has a gradient."""
+    needs = sum(4.0 * torch.Size(shape).numel() for shape in shapes)
+    free = machine.memory(device)[0]
+    if needs > MEMORY_SHARE * free:
+        raise MemoryError(f"needs {needs:.3g} bytes, {free:.3g} are free")
+    with torch.device(device):
+        function = make()
+        operands = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    yield "forward", torch.no_grad()(lambda: function(*operands))
+    leaves = [*operands, *(function.parameters() if isinstance(function, nn.Module) else ())]
+    outputs = [t for t in tensors(function(*operands)) if t.requires_grad]
+    if outputs:
+        ones = [torch.ones_like(t) for t in outputs]
+        yield "backward", lambda: torch.autograd.grad(outputs, leaves, ones, retain_graph=True, allow_unused=True)
+
+
+def definite(x: Tensor) -> Tensor:
+    """Symmetric and positive definite."""
+    return x @ x.mT + x.shape[-1] * torch.eye(x.shape[-1], device=x.device)
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """As many row numbers as ``x`` has rows, in disorder."""
+    return (torch.arange(len(x), device=x.device) * 7919) % len(x)
+
+
+#: Functions of float32 tensors, each with cases: the shapes of the operands.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[Shape, ...], ...]]] = {
+    "bmm": (torch.bmm, (((4096, 16, 16), (4096, 16, 16)), ((256, 64, 64), (256, 64, 64)))),
+    "mv": (torch.mv, (((4096, 4096), (4096,)), ((256, 65536), (65536,)))),
+    "mm_deep": (torch.mm, (((64, 65536), (65536, 64)), ((8192, 16), (16, 8192)))),
+    "mm": (torch.mm, (((1000, 1000), (1000, 1000)), ((32, 4096), (4096, 4096)))),
+    "attention": (F.scaled_dot_product_attention, (((2, 8, 512, 64),) * 3, ((1, 8, 2048, 64),) * 3)),
+    "attention_causal": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (((2, 8, 512, 64),) * 3,),
+    ),
+    "einsum": (lambda x, y: torch.einsum("bijl,lk->bijk", x, y), (((8, 32, 64, 64), (64, 64)),)),
+    "cholesky": (lambda x: torch.linalg.cholesky(definite(x)), (SQUARE, SMALL)),
+    "inv": (lambda x: torch.linalg.inv(definite(x)), (SQUARE, SMALL)),
+    "solve": (lambda x: torch.linalg.solve(definite(x), x), (SQUARE, SMALL)),
+    "qr": (torch.linalg.qr, (SQUARE, SMALL)), "svd": (torch.linalg.svd, (SQUARE, SMALL)),
+    "eigh": (lambda x: torch.linalg.eigh(definite(x)), (SQUARE, SMALL)),
+    "lstsq": (torch.linalg.lstsq, (((1024, 128), (1024, 8)),)),
+    "cdist": (torch.cdist, (((2048, 64), (2048, 64)),)),
+    "cosine_similarity": (F.cosine_similarity, (ROWS * 2,)), "fft": (torch.fft.fft, (((1024, 1024),), ((64, 10007),))),
+    "rfft": (torch.fft.rfft, (((1024, 1024),),)), "fft2": (torch.fft.fft2, (((16, 256, 256),),)),
+    "sort": (torch.sort, (ROWS, LONG)), "argsort": (torch.argsort, (ROWS,)), "unique": (torch.unique, (LONG,)),
+    "topk": (lambda x: torch.topk(x, 10), (ROWS, LONG)), "median": (lambda x: x.median(-1), (ROWS, LONG)),
+    "nonzero": (lambda x: (x > 1).nonzero(), (LONG,)), "masked_select": (lambda x: x[x > 1], (LONG,)),
+    "cumsum": (lambda x: x.cumsum(-1), (ROWS, LONG)), "cumsum_0": (lambda x: x.cumsum(0), (ROWS,)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(-1), (ROWS,)), "sum": (torch.sum, (ROWS, LONG)),
+    "std": (lambda x: x.std(-1), (ROWS,)), "softmax": (lambda x: x.softmax(-1), (ROWS, FLAT)),
+    "logsumexp": (lambda x: x.logsumexp(-1), (ROWS,)), "amax_0": (lambda x: x.amax(0), (ROWS,)),
+    "prod": (torch.prod, (LONG,)),
+    "item": (lambda x: x.sum().item(), (LONG,)), "vector_norm": (torch.linalg.vector_norm, (LONG,)),
+    "dropout": (F.dropout, (LONG,)), "randn_like": (torch.randn_like, (LONG,)),
+    "multinomial": (lambda x: torch.multinomial(x.abs(), 8, replacement=True), (((64, 10000),),)),
+    "bilinear_up": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (IMAGES,)),
+    "bicubic_up": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (IMAGES,)),
+    "nearest_up": (lambda x: F.interpolate(x, scale_factor=2), (IMAGES,)),
+    "grid_sample": (lambda x, grid: F.grid_sample(x, grid.tanh(), align_corners=False), ((*IMAGES, (8, 64, 64, 2)),)),
+    "unfold": (lambda x: F.unfold(x, 3, padding=1), (IMAGES,)),
+    "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1), (IMAGES,)),
+    "avg_pool": (lambda x: F.avg_pool2d(x, 3, 2, 1), (IMAGES,)),
+    "adaptive_avg_pool": (lambda x: F.adaptive_avg_pool2d(x, 7), (IMAGES,)),
+    "permute_copy": (lambda x: x.permute(0, 2, 3, 1).contiguous(), (IMAGES,)),
+    "roll": (lambda x: x.roll(3, -1), (IMAGES,)),
+    "layer_norm": (lambda x: F.layer_norm(x, x.shape[-1:]), (ROWS, FLAT)),
+    "instance_norm": (F.instance_norm, (IMAGES,)),
+    "group_norm": (lambda x: F.group_norm(x, 8), (IMAGES,)),
+    "rms_norm": (lambda x: F.rms_norm(x, x.shape[-1:]), (ROWS,)),
+    "cross_entropy": (lambda x: F.cross_entropy(x, rows_of(x) % x.shape[1]), (((4096, 1000),), ((512, 50257),))),
+    "bce": (lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), (PAIR,)), "mse": (F.mse_loss, (PAIR,)),
+    "embedding": (lambda x: F.embedding(rows_of(x), x), (((50000, 256),),)),
+    "index_select": (lambda x: x.index_select(0, rows_of(x)), (ROWS,)),
+    "index_add": (lambda x, y: x.index_add(0, rows_of(y) % len(x), y), (((1000, 64), (65536, 64)),)),
+    "index_put": (lambda x, y: x.index_put((rows_of(y) % len(x),), y, accumulate=True), (((1000, 64), (65536, 64)),)),
+    "gather": (lambda x: x.gather(0, rows_of(x)[:, None].expand_as(x)), (ROWS,)),
+    "scatter_add": (lambda x: torch.zeros_like(x).scatter_add(0, rows_of(x)[:, None].expand_as(x), x), (ROWS,)),
+    "where": (lambda x: torch.where(x > 0, x, 0.5 * x), (FLAT,)), "clamp": (lambda x: x.clamp(-1, 1), (FLAT,)),
+    "pow": (lambda x: x.abs().pow(2.5), (FLAT,)), "add_row": (lambda x, y: x + y, (((65536, 64), (64,)),)),
+    **{name: (getattr(torch, name), (LONG,)) for name in (
+        "exp", "log", "sin", "tan", "tanh", "erf", "erfinv", "lgamma", "digamma", "sigmoid", "sqrt", "rsqrt", "neg",
+    )},
+    **{name: (getattr(F, name), (FLAT,)) for name in (
+        "gelu", "silu", "mish", "softplus", "elu", "hardswish", "logsigmoid", "glu", "normalize",
+    )},
+    **{name: (getattr(torch, name), (PAIR,)) for name in ("div", "fmod", "atan2", "hypot", "maximum", "dot")},
+}  # fmt: skip
+
+#: Layers, each with the shapes of an input.
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]] = {
+    "lstm": (lambda: nn.LSTM(128, 256), ((64, 32, 128),)), "gru": (lambda: nn.GRU(128, 256), ((64, 32, 128),)),
+    "lstm_2_layers": (lambda: nn.LSTM(256, 512, 2), ((32, 16, 256),)),
+    "rnn": (lambda: nn.RNN(128, 256), ((64, 32, 128),)),
+    "lstm_bidirectional": (lambda: nn.LSTM(128, 256, bidirectional=True), ((64, 32, 128),)),
+    "conv2d": (lambda: nn.Conv2d(64, 64, 3, padding=1), ((8, 64, 56, 56), (1, 64, 14, 14))),
+    "conv2d_1x1": (lambda: nn.Conv2d(256, 64, 1), ((8, 256, 56, 56),)),
+    "conv2d_first": (lambda: nn.Conv2d(3, 64, 7, stride=2, padding=3), ((8, 3, 224, 224),)),
+    "conv2d_dilated": (lambda: nn.Conv2d(64, 64, 3, padding=4, dilation=4), ((8, 64, 64, 64),)),
+    "conv2d_grouped": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=32), ((16, 128, 56, 56),)),
+    "conv2d_depthwise": (lambda: nn.Conv2d(128, 128, 3, padding=1, groups=128), ((16, 128, 56, 56),)),
+    "conv2d_31x31": (lambda: nn.Conv2d(16, 16, 31, padding=15), ((1, 16, 64, 64),)),
+    "conv1d": (lambda: nn.Conv1d(64, 128, 31, padding=15), ((4, 64, 4096),)),
+    "conv3d": (lambda: nn.Conv3d(32, 64, 3, padding=1), ((1, 32, 16, 32, 32),)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(64, 32, 4, stride=2, padding=1), ((8, 64, 32, 32),)),
+    "conv_transpose3d": (lambda: nn.ConvTranspose3d(32, 16, 3, stride=2), ((1, 32, 16, 16, 16),)),
+    "batch_norm": (lambda: nn.BatchNorm2d(64), ((16, 64, 128, 128), (128, 64, 28, 28))),
+    "multihead_attention": (lambda: nn.TransformerEncoderLayer(256, 8, batch_first=True), ((16, 128, 256),)),
+}  # fmt: skip
+
+
+def cases() -> list[tuple[str, tuple[Shape, ...], Callable[[], Any]]]:
+    """(name, shapes of the operands, what makes the function) of every op, the first case of each first."""
+    every: list[tuple[int, str, tuple[Shape, ...], Callable[[], Any]]] = []
+    for name, (layer, inputs) in LAYERS.items():
+        every += [(number, name, (shape,), layer) for number, shape in enumerate(inputs)]
+    for name, (function, known) in FUNCTIONS.items():
+        every += [(number, name, shapes, lambda function=function: function) for number, shapes in enumerate(known)]
+    return [case[1:] for case in sorted(every, key=lambda case: case[0])]
 
 
 def choose_cost(job: Job) -> None:
@@ -268,26 +428,11 @@ def choose_cost(job: Job) -> None:
             break
 
 
-def failures(job: Job) -> None:
-    """Probes that could not be measured, by device, family and error: ``failures.json``."""
-    journal = Journal((job.folder / PROFILE).with_suffix(".journal"), machine.fingerprint(), existing=True)
-    failed = Counter((f.device, f.family, f.reason) for f in journal.failures).most_common()
-    measured = Counter((o.device, o.family) for o in journal.observations).most_common()
-    job.write("failures.json", {
-        "failed": [{"device": d, "family": f, "error": error, "count": n} for (d, f, error), n in failed],
-        "measured": [{"device": d, "family": f, "count": n} for (d, f), n in measured], "unusable": journal.broken,
-    })  # fmt: skip
-
-
-def recorder_truth(job: Job) -> None:
-    """Kernels that each session of torch's recorder loses: ``recorder.jsonl``."""
-    collect(job, "recorder.jsonl", gpu_ops.sessions)
-
 
 #: The most valuable first, and the share of the time of each.
 PARTS: dict[Callable[[Job], None], float] = {
     environment: 20.0, calibrating: 165.0, cells_on_device: 80.0, cells_on_cpu: 25.0, cells_in_bfloat16: 25.0,
-    recorded_steps: 30.0, single_ops: 70.0, op_database: 45.0, choose_cost: 10.0, failures: 5.0, recorder_truth: 10.0,
+    recorded_steps: 40.0, single_ops: 110.0, choose_cost: 10.0,
 }  # fmt: skip
 
 
@@ -318,7 +463,7 @@ def run_parts(job: Job, parts: Mapping[Callable[[Job], None], float] = PARTS) ->
 def run_part(name: str, job: Job, seconds: float) -> str | None:
     """Run one part in a process of its own; None where it ended in order, else what went wrong."""
     command = [
-        sys.executable, "-W", "default", "-m", "placer.calibration.gpu_run", "--part", name, "--folder",
+        sys.executable, "-W", "default", __file__, "--part", name, "--folder",
         str(job.folder), "--device", job.device, "--seconds", f"{seconds:.2f}",
         *(text for network in job.only for text in ("--only", network)),
     ]  # fmt: skip
@@ -340,7 +485,7 @@ def folder_name(device: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns 0 where every part ended in order and in time, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m placer.calibration.gpu_run", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("calibration/records"), help="where records are kept")
     parser.add_argument("--device", help="an accelerator; the first one without this")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for everything")

@@ -1,0 +1,78 @@
+"""The script for a machine with an accelerator: its parts, what becomes of one that fails, and its files."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from simulated.rehearsal import SCRIPT
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("measure_gpu", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    found = sys.modules["measure_gpu"] = importlib.util.module_from_spec(spec)  # its dataclasses look themselves up
+    spec.loader.exec_module(found)
+    return found
+
+
+def first(job: Any) -> None:
+    """The first part."""
+
+
+def second(job: Any) -> None:
+    """The second part."""
+
+
+def test_what_is_there_is_kept_and_not_asked_again_unless_it_failed(script: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = script.Lines(path)
+    lines.add({"op": "mm", "n": 2}, seconds=1.0)
+    lines.add({"op": "mm", "n": 3}, error="no memory")
+    with path.open("a") as file:
+        file.write('{"of": {"op": "cut sh')
+    again = script.Lines(path)
+    assert {"n": 2, "op": "mm"} in again
+    assert {"op": "mm", "n": 3} not in again
+    assert [line["of"]["n"] for line in script.read(path)] == [2, 3]
+
+
+@pytest.mark.parametrize("error", [None, "RuntimeError: gone"])
+def test_a_part_that_fails_costs_its_own_results_only(
+    script: ModuleType, error: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, float]] = []
+
+    def run_part(name: str, job: Any, seconds: float) -> str | None:
+        ran.append((name, seconds))
+        return error if name == "first" else None
+
+    monkeypatch.setattr(script, "run_part", run_part)
+    job = script.Job(tmp_path, "sim", 110.0, clock=lambda: 0.0)
+    assert script.run_parts(job, {first: 1.0, second: 3.0}) is (error is None)
+    # The first took no time: what it left is the second's.
+    assert ran == [("first", pytest.approx(25.0)), ("second", pytest.approx(105.0))]
+    assert ["error" in line for line in script.read(tmp_path / "run.jsonl")] == [error is not None, False]
+    assert not script.run_parts(script.Job(tmp_path / "late", "sim", 0.0, clock=lambda: 0.0), {first: 1.0})
+    assert "no time was left" in script.read(tmp_path / "late" / "run.jsonl")[0]["error"]
+
+
+def test_there_is_nothing_to_run_without_an_accelerator(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script.machine, "accelerators", tuple)
+    assert script.main([]) == 1
+    assert "torch sees no accelerator here" in capsys.readouterr().err
+
+
+def test_every_single_op_is_told_apart_and_the_first_case_of_each_comes_first(script: ModuleType) -> None:
+    asked = [(name, shapes) for name, shapes, _ in script.cases()]
+    count = len(script.FUNCTIONS) + len(script.LAYERS)
+    assert {name for name, _ in asked[:count]} == {name for name, _ in asked}
+    assert len(set(asked)) == len(asked)
