@@ -14,7 +14,7 @@ from placer.workload import make_workload
 
 
 def _branch(flops: float) -> Branch:
-    return Branch(f"{flops:g}", nn.Identity, lambda grad: tensor(2, grad=grad), flops, 0.0)
+    return Branch(f"{flops:g}", nn.Identity, (2,), flops, 0.0)
 
 
 def test_a_block_keeps_within_its_limit() -> None:
@@ -33,7 +33,7 @@ def test_a_block_takes_the_smallest_where_nothing_is_small_enough() -> None:
 
 def test_what_has_no_gradient_is_not_trained() -> None:
     for seed in range(20):
-        still = Branch("still", nn.Identity, lambda grad: tensor(2, grad=grad), 1.0, 1.0, trains=False)
+        still = Branch("still", nn.Identity, (2,), 1.0, 1.0, trains=False)
         assert block(Random(seed), Limit(1e6, 1e6), family="x", draw=lambda _random, _limit, b=still: b).mode == "infer"  # type: ignore[misc]
 
 
@@ -46,7 +46,7 @@ def test_a_training_block_has_a_gradient_to_compute() -> None:
 
 def test_most_layers_are_trained_as_inside_a_network_and_some_as_the_last_one() -> None:
     """The gradient of a sum is one number expanded to many, which hardly any op of a network gets."""
-    layer = Branch("linear", lambda: nn.Linear(8, 8), lambda grad: tensor(4, 8, grad=grad), 1.0, 1.0)
+    layer = Branch("linear", lambda: nn.Linear(8, 8), (4, 8), 1.0, 1.0)
     expanded = []
     for seed in range(30):
         drawn = block(Random(seed), Limit(1e6, 1e6), family="x", draw=lambda _random, _limit: layer, training=1.0)
@@ -101,7 +101,7 @@ def test_one_branch_keeps_within_its_own_limit() -> None:
 
 
 def _moving(moved: float) -> Branch:
-    return Branch(f"{moved:g}", nn.Identity, lambda grad: tensor(2, grad=grad), 0.0, moved)
+    return Branch(f"{moved:g}", nn.Identity, (2,), 0.0, moved)
 
 
 def test_values_are_normal_numbers() -> None:
