@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.probe import Apply, Branch, Limit, log_int, tensor
+from placer.calibration.benchmarks.probe import Apply, Branch, Limit, WithParameter, log_int
 from placer.nest import tensors
 
 
@@ -165,18 +166,6 @@ class Repeated(nn.Module):
         return x
 
 
-class WithParameter(nn.Module):
-    """A function of the input and a trainable tensor."""
-
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.function = function
-        self.parameter = nn.Parameter(torch.randn(shape))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, self.parameter)
-
-
 def draw_elementwise(random: Random, limit: Limit) -> Branch:
     """An elementwise op, a copy or random numbers on a random shape."""
     if random.random() < FEW:
@@ -187,16 +176,14 @@ def draw_elementwise(random: Random, limit: Limit) -> Branch:
     if random.random() < 0.25:
         name = random.choice(list(BINARY))
         parameter = random.choice(((columns,), (rows, columns), ()))
-        return Branch(f"{name} {rows}x{columns} {parameter}", lambda: WithParameter(BINARY[name], parameter),
-                      lambda grad: tensor(rows, columns, grad=grad), 0.0, 12.0 * rows * columns)  # fmt: skip
+        return _with_parameter(name, (rows, columns), f"{rows}x{columns}", parameter)
     names = [name for name in UNARY if limit.has_float64 or name not in WITH_FLOAT64]
     name = random.choice(names[:POPULAR] if random.random() < 0.5 else names)
     if name == "transposed_add":
         rows = columns = min(rows, columns)
     times = 1 if name in ONCE else random.choice((1, 3))
     moved = 16.0 * times * COPIES.get(name, 1) * rows * columns
-    return Branch(f"{name} {rows}x{columns}", lambda: Repeated(UNARY[name], times),
-                  lambda grad: tensor(rows, columns, grad=grad), 0.0, moved)  # fmt: skip
+    return Branch(f"{name} {rows}x{columns}", lambda: Repeated(UNARY[name], times), (rows, columns), 0.0, moved)
 
 
 def _few(random: Random, limit: Limit) -> Branch:
@@ -206,12 +193,15 @@ def _few(random: Random, limit: Limit) -> Branch:
     if random.random() < 0.4:
         name = random.choice(list(BINARY))
         parameter = random.choice(((), shape))
-        return Branch(f"{name} {shape} {parameter}", lambda: WithParameter(BINARY[name], parameter),
-                      lambda grad: tensor(*shape, grad=grad), 0.0, 12.0 * numbers)  # fmt: skip
+        return _with_parameter(name, shape, str(shape), parameter)
     name = random.choice([name for name in OF_ANY_SHAPE if limit.has_float64 or name not in WITH_FLOAT64])
     times = 1 if name in ONCE else random.choice((1, 4, 16))
-    return Branch(f"{name} {shape}", lambda: Repeated(UNARY[name], times),
-                  lambda grad: tensor(*shape, grad=grad), 0.0, 16.0 * times * numbers)  # fmt: skip
+    return Branch(f"{name} {shape}", lambda: Repeated(UNARY[name], times), shape, 0.0, 16.0 * times * numbers)
+
+
+def _with_parameter(name: str, shape: tuple[int, ...], shown: str, parameter: tuple[int, ...]) -> Branch:
+    build = partial(WithParameter, BINARY[name], parameter)
+    return Branch(f"{name} {shown} {parameter}", build, shape, 0.0, 12.0 * math.prod(shape))
 
 
 def default_loss(output: Any) -> Tensor:
@@ -296,52 +286,49 @@ def draw_reduction(random: Random, limit: Limit) -> Branch:
     columns = log_int(random, 2, max(2, min(8192, numel)))
     rows = max(numel // columns, 2)
     return Branch(
-        f"{name} {rows}x{columns}",
-        lambda: Apply(REDUCTIONS[name]),
-        lambda grad: tensor(rows, columns, grad=grad),
-        SORTING_FLOPS.get(name, USUAL_FLOPS) * rows * columns,
-        8.0 * rows * columns,
+        f"{name} {rows}x{columns}", lambda: Apply(REDUCTIONS[name]), (rows, columns),
+        SORTING_FLOPS.get(name, USUAL_FLOPS) * rows * columns, 8.0 * rows * columns,
         trains=name not in WITHOUT_GRADIENT,
-    )
+    )  # fmt: skip
 
 
 def _expanded(index: Tensor, table: Tensor) -> Tensor:
     return index[:, None].expand(-1, table.shape[1])
 
 
-def _index_put(table: Tensor, index: Tensor) -> Tensor:
+def _index_put(index: Tensor, table: Tensor) -> Tensor:
     out = torch.zeros_like(table)
     out[index] = table[index]
     return out
 
 
-def _pooled_rows(table: Tensor, index: Tensor) -> Tensor:
+def _pooled_rows(index: Tensor, table: Tensor) -> Tensor:
     rows = table[index]
     return torch.zeros_like(table).index_add(0, index, rows)
 
 
-def _bags(table: Tensor, index: Tensor) -> Tensor:
+def _bags(index: Tensor, table: Tensor) -> Tensor:
     """Sums of up to four rows each."""
     size = min(4, len(index))
     return F.embedding_bag(index[: len(index) // size * size].view(-1, size), table, mode="sum")
 
 
-def _numbers(table: Tensor, index: Tensor) -> Tensor:
+def _numbers(index: Tensor, table: Tensor) -> Tensor:
     """One number for each row, as degrees of nodes are added up."""
     return torch.zeros_like(table[:, 0]).scatter_add(0, index, table[index, 0])
 
 
-def _largest(table: Tensor, index: Tensor) -> Tensor:
+def _largest(index: Tensor, table: Tensor) -> Tensor:
     """The largest of the rows that share a number, as attention over a graph takes it."""
     return torch.zeros_like(table).scatter_reduce(0, _expanded(index, table), table[index], "amax", include_self=False)
 
 
-def _columns(table: Tensor, index: Tensor) -> Tensor:
+def _columns(index: Tensor, table: Tensor) -> Tensor:
     """Few columns of every row, picked one by one."""
     return table[:, index[:32] % table.shape[1]]
 
 
-def _assigned(table: Tensor, index: Tensor) -> Tensor:
+def _assigned(index: Tensor, table: Tensor) -> Tensor:
     """One number of each row, written to where a pair of indices says, as pooling sends gradients back."""
     count = min(len(index), table.shape[0])
     rows = torch.arange(count, device=index.device)
@@ -350,40 +337,28 @@ def _assigned(table: Tensor, index: Tensor) -> Tensor:
     return out
 
 
-def _masked(table: Tensor, index: Tensor) -> Tensor:
+def _masked(index: Tensor, table: Tensor) -> Tensor:
     """One number, written to where a mask of the table's shape says."""
     out = torch.zeros_like(table)
     out[table > 0] = 1.0
     return table * out
 
 
-#: Functions of a table (rows x width) and a vector of row numbers.
+#: Functions of a vector of row numbers and a trainable table (rows x width).
 LOOKUPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "embedding": lambda t, i: F.embedding(i, t), "embedding2": lambda t, i: F.embedding(i, t),
-    "index_select": lambda t, i: t.index_select(0, i), "index": lambda t, i: t[i],
-    "gather": lambda t, i: t.gather(0, _expanded(i, t)), "index_add": _pooled_rows,
-    "scatter_add": lambda t, i: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
-    "scatter": lambda t, i: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
-    "scatter_add_": lambda t, i: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
-    "sum_rows": lambda t, i: F.embedding_bag(i[None], t, mode="sum"),
-    "mean_rows": lambda t, i: F.embedding_bag(i, t, torch.arange(0, len(i), 4, device=i.device), mode="mean"),
+    "embedding": lambda i, t: F.embedding(i, t), "embedding2": lambda i, t: F.embedding(i, t),
+    "index_select": lambda i, t: t.index_select(0, i), "index": lambda i, t: t[i],
+    "gather": lambda i, t: t.gather(0, _expanded(i, t)), "index_add": _pooled_rows,
+    "scatter_add": lambda i, t: torch.zeros_like(t).scatter_add(0, _expanded(i, t), t[i]),
+    "scatter": lambda i, t: torch.zeros_like(t).scatter(0, _expanded(i, t), t[i]), "index_put": _index_put,
+    "scatter_add_": lambda i, t: torch.zeros_like(t).scatter_add_(0, _expanded(i, t), t[i]),
+    "sum_rows": lambda i, t: F.embedding_bag(i[None], t, mode="sum"),
+    "mean_rows": lambda i, t: F.embedding_bag(i, t, torch.arange(0, len(i), 4, device=i.device), mode="mean"),
     "bags": _bags, "bags2": _bags, "numbers": _numbers, "largest": _largest, "largest2": _largest, "columns": _columns,
     "assigned": _assigned, "assigned2": _assigned, "masked": _masked,
-    "pairs": lambda t, i: t[i, i % t.shape[1]], "selected_columns": lambda t, i: t.index_select(1, i[:32] % t.shape[1]),
-    "scatter_reduce": lambda t, i: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
+    "pairs": lambda i, t: t[i, i % t.shape[1]], "selected_columns": lambda i, t: t.index_select(1, i[:32] % t.shape[1]),
+    "scatter_reduce": lambda i, t: torch.zeros_like(t).scatter_reduce(0, _expanded(i, t), t[i], "amax"),
 }  # fmt: skip
-
-
-class Lookup(nn.Module):
-    """A trainable table and a function of it and row numbers."""
-
-    def __init__(self, rows: int, width: int, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(rows, width))
-        self.function = function
-
-    def forward(self, index: Tensor) -> Tensor:
-        return self.function(self.table, index)
 
 
 def draw_lookup(random: Random, limit: Limit) -> Branch:
@@ -393,12 +368,9 @@ def draw_lookup(random: Random, limit: Limit) -> Branch:
     rows = log_int(random, 4, max(8, min(1 << 17, limit.most_elements // 4 // width)))
     indices = log_int(random, 1, max(2, min(1 << 16, limit.most_elements // 8 // width)))
     return Branch(
-        f"{name} {rows}x{width} at {indices}",
-        lambda: Lookup(rows, width, LOOKUPS[name]),
-        lambda grad: torch.randint(0, rows, (indices,)),
-        0.0,
-        16.0 * width * (rows + 2 * indices),
-    )
+        f"{name} {rows}x{width} at {indices}", lambda: WithParameter(LOOKUPS[name], (rows, width)), (indices,), 0.0,
+        16.0 * width * (rows + 2 * indices), made=lambda x: torch.randint(0, rows, x.shape),
+    )  # fmt: skip
 
 
 #: Functions of batches of signals.
@@ -408,8 +380,6 @@ TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "rfft2": lambda x: torch.fft.rfft2(x).abs(),
     "filter": lambda x: torch.fft.irfft(torch.fft.rfft(x) * 0.5, n=x.shape[-1]),
 }
-#: FLOPs count this much more than those of a matrix product.
-SLOW = 8.0
 
 
 def _draw_transform(random: Random) -> Branch:
@@ -417,7 +387,7 @@ def _draw_transform(random: Random) -> Branch:
     name = random.choice(list(TRANSFORMS))
     batch, length = log_int(random, 1, 512), log_int(random, 4, 8192)
     return Branch(
-        f"{name} {batch}x{length}", lambda: Apply(TRANSFORMS[name]), lambda grad: tensor(batch, length, grad=grad),
+        f"{name} {batch}x{length}", lambda: Apply(TRANSFORMS[name]), (batch, length),
         SLOW * batch * length * math.log2(length), 32.0 * batch * length,
     )  # fmt: skip
 
@@ -440,7 +410,7 @@ SQUARE: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "svd": (lambda x: torch.linalg.svdvals(x), 40.0),
     "matrix_exp": (lambda x: torch.linalg.matrix_exp(x / x.shape[-1]), 30.0),
 }
-#: Arithmetic of small factorisations is slow: FLOPs count this much more than those of a matrix product.
+#: Arithmetic of small factorisations and of transforms is slow: FLOPs count this much more than those of a product.
 SLOW = 8.0
 
 
@@ -455,7 +425,7 @@ def _draw_square(random: Random) -> Branch:
     function, cubes = SQUARE[name]
     batch, n = (1 if random.random() < 0.5 else log_int(random, 2, 256)), log_int(random, 2, 512)
     return Branch(
-        f"{name} {batch}x{n}x{n}", lambda: Apply(function), lambda grad: tensor(batch, n, n, grad=grad),
+        f"{name} {batch}x{n}x{n}", lambda: Apply(function), (batch, n, n),
         SLOW * cubes * batch * n**3, 24.0 * batch * n * n,
     )  # fmt: skip
 
@@ -463,6 +433,6 @@ def _draw_square(random: Random) -> Branch:
 def _draw_distances(random: Random) -> Branch:
     rows, width = log_int(random, 2, 2048), log_int(random, 2, 256)
     return Branch(
-        f"cdist {rows}x{width}", lambda: Apply(lambda x: torch.cdist(x, x * 1.5)),
-        lambda grad: tensor(rows, width, grad=grad), 3.0 * SLOW * rows * rows * width, 8.0 * rows * rows,
+        f"cdist {rows}x{width}", lambda: Apply(lambda x: torch.cdist(x, x * 1.5)), (rows, width),
+        3.0 * SLOW * rows * rows * width, 8.0 * rows * rows,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from placer.calibration.benchmarks.layers import (
     MatrixVector,
     Residual,
     Unrolled,
-)
+)  # fmt: skip
 from placer.calibration.benchmarks.probe import log_int, tensor, widths
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
@@ -78,11 +78,8 @@ def mlp(random: Random) -> tuple[Layers, Tensor]:
     sizes = widths(random, 4, 2048, log_int(random, 1, 12))
     hidden = sizes[0]
     for following in sizes:
-        layers.add(
-            nn.Linear(width, hidden, bias=random.random() < 0.9),
-            flops=2.0 * batch * width * hidden,
-            elements=batch * hidden + width * hidden,
-        )
+        linear = nn.Linear(width, hidden, bias=random.random() < 0.9)
+        layers.add(linear, flops=2.0 * batch * width * hidden, elements=batch * hidden + width * hidden)
         if extra < 0.2 and batch > 1:
             layers.add(nn.BatchNorm1d(hidden), elements=batch * hidden)
         elif extra < 0.35:
@@ -136,33 +133,22 @@ def pieces(random: Random) -> tuple[Layers, Tensor]:
     return layers, tensor(batch, width)
 
 
-#: Layers by number of dimensions.
-_CONVOLUTION: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d}
-_NORM: dict[int, Any] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d}
-_POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d}
-_MEAN: dict[int, Any] = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d}
+#: Convolution, normalization, pooling and mean by number of dimensions.
+_BY_DIMENSIONS: dict[int, Any] = {
+    1: (nn.Conv1d, nn.BatchNorm1d, nn.MaxPool1d, nn.AdaptiveAvgPool1d),
+    2: (nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d),
+}
 
 
 @dataclass
 class _Image:
-    """What the next layer is given, and how many channels it makes of it."""
+    """What the next layer is given, how many channels it makes of it, and what all layers of the network share."""
 
     dims: int
     batch: int
     side: int
     channels: int
-    width: int = 0
-
-    @property
-    def points(self) -> float:
-        """Positions of all images."""
-        return float(self.batch * self.side**self.dims)
-
-
-@dataclass(frozen=True)
-class _Style:
-    """What all layers of one network have in common."""
-
+    width: int
     activation: Any
     normalized: bool
     bottleneck: bool
@@ -171,6 +157,11 @@ class _Style:
     #: Whether channels double wherever the image is halved, until they are many on few positions.
     staged: bool
 
+    @property
+    def points(self) -> float:
+        """Positions of all images."""
+        return float(self.batch * self.side**self.dims)
+
 
 def cnn(random: Random) -> tuple[Layers, Tensor]:
     """A network over images, or over series of several channels, with a linear head."""
@@ -178,95 +169,72 @@ def cnn(random: Random) -> tuple[Layers, Tensor]:
     channels = random.choice((1, 1, 3, 3, 4, 16))
     side = log_int(random, 16, 1024) if dims == 1 else log_int(random, 8, 128)
     batch = 1 if random.random() < ALONE else log_int(random, 1, 512 if dims == 1 else 64)
-    image = _Image(dims, batch, side, channels)
     x = tensor(batch, channels, *(side,) * dims)
-    image.width = log_int(random, 4, 128)
-    style = _Style(
-        activation=random.choice(ACTIVATIONS),
-        normalized=random.random() < 0.5,
-        bottleneck=random.random() < 0.3,
-        separable=0.7 if random.random() < 0.2 else 0.1,
-        staged=random.random() < 0.4,
-    )
+    image = _Image(
+        dims, batch, side, channels, width=log_int(random, 4, 128), activation=random.choice(ACTIVATIONS),
+        normalized=random.random() < 0.5, bottleneck=random.random() < 0.3,
+        separable=0.7 if random.random() < 0.2 else 0.1, staged=random.random() < 0.4,
+    )  # fmt: skip
+    _, norm, _, mean = _BY_DIMENSIONS[dims]
     layers = Layers()
-    for _ in range(log_int(random, 1, 12 if style.staged else 8)):
+    for _ in range(log_int(random, 1, 12 if image.staged else 8)):
         points, width = image.points, image.width
-        _add_convolution(layers, random, image, style)
+        _add_convolution(layers, random, image)
         image.channels = width
-        if style.normalized:
-            layers.add(_NORM[dims](width), elements=points * width)
-        layers.add(style.activation(), elements=points * width)
-        if image.side >= (2 if style.staged else 8) and random.random() < (0.6 if style.staged else 0.4):
-            _halve(layers, random, image, style, points)
-    _add_head(layers, random, image)
+        if image.normalized:
+            layers.add(norm(width), elements=points * width)
+        layers.add(image.activation(), elements=points * width)
+        if image.side >= (2 if image.staged else 8) and random.random() < (0.6 if image.staged else 0.4):
+            _halve(layers, random, image, points)
+    # A linear layer on every position, or on their mean.
+    inputs = image.channels * image.side**dims
+    if random.random() < 0.3:
+        layers.add(nn.Flatten(), nn.Linear(inputs, 10), flops=20.0 * batch * inputs)
+    else:
+        head = nn.Linear(image.channels, log_int(random, 1, 100))
+        layers.add(mean(1), nn.Flatten(), head, flops=float(batch * inputs))
     return layers, x
 
 
-def _add_convolution(layers: Layers, random: Random, image: _Image, style: _Style) -> None:
+def _add_convolution(layers: Layers, random: Random, image: _Image) -> None:
     """One layer, whose result has ``image.width`` channels."""
-    conv, norm, activation = _CONVOLUTION[image.dims], _NORM[image.dims], style.activation
-    window, points, channels, width = 3**image.dims, image.points, image.channels, image.width
-    if style.bottleneck and channels == width:
+    conv, norm, _, _ = _BY_DIMENSIONS[image.dims]
+    activation, window, points = image.activation, 3**image.dims, image.points
+    channels, width = image.channels, image.width
+    if image.bottleneck and channels == width:
         inner = max(width // 4, 1)
-        body = (
+        body = nn.Sequential(
             conv(width, inner, 1, bias=False), norm(inner), activation(),
             conv(inner, inner, 3, padding=1, bias=False), norm(inner), activation(), conv(inner, width, 1),
         )  # fmt: skip
-        layers.add(
-            Residual(nn.Sequential(*body)),
-            flops=2.0 * points * inner * (2 * width + window * inner),
-            elements=points * (6 * inner + 2 * width),
-        )
-    elif random.random() < style.separable and channels > 3:
-        layers.add(
-            conv(channels, channels, 3, padding=1, groups=channels),
-            conv(channels, width, 1),
-            flops=2.0 * points * channels * (window + width),
-            elements=points * width,
-        )
+        flops = 2.0 * points * inner * (2 * width + window * inner)
+        layers.add(Residual(body), flops=flops, elements=points * (6 * inner + 2 * width))
+    elif random.random() < image.separable and channels > 3:
+        deep, wide = conv(channels, channels, 3, padding=1, groups=channels), conv(channels, width, 1)
+        layers.add(deep, wide, flops=2.0 * points * channels * (window + width), elements=points * width)
     elif random.random() < 0.3 and channels == width:
-        layers.add(
-            Residual(nn.Sequential(conv(width, width, 3, padding=1), activation())),
-            flops=2.0 * points * width * width * window,
-            elements=3 * points * width,
-        )
+        body = nn.Sequential(conv(width, width, 3, padding=1), activation())
+        layers.add(Residual(body), flops=2.0 * points * width * width * window, elements=3 * points * width)
     else:
         kernel = random.choice((1, 3, 3, 5))
-        layers.add(
-            conv(channels, width, kernel, padding="same"),
-            flops=2.0 * points * channels * width * kernel**image.dims,
-            elements=points * width + channels * width * kernel**image.dims,
-        )
+        weights = channels * width * kernel**image.dims
+        layer = conv(channels, width, kernel, padding="same")
+        layers.add(layer, flops=2.0 * points * weights, elements=points * width + weights)
 
 
-def _halve(layers: Layers, random: Random, image: _Image, style: _Style, points: float) -> None:
+def _halve(layers: Layers, random: Random, image: _Image, points: float) -> None:
     """Half the side, by pooling or by a strided convolution; ``points`` are the positions before."""
+    conv, _, pool, _ = _BY_DIMENSIONS[image.dims]
     width = image.width
     if random.random() < 0.6:
-        layers.add(_POOL[image.dims](2), elements=points * width / 2)
+        layers.add(pool(2), elements=points * width / 2)
         image.side = image.side // 2
     else:
         image.side = (image.side + 1) // 2
-        layers.add(
-            _CONVOLUTION[image.dims](width, width, 3, stride=2, padding=1),
-            flops=2.0 * image.batch * image.side**image.dims * width * width * 3**image.dims,
-        )
-    if style.staged or random.random() < 0.5:
+        flops = 2.0 * image.batch * image.side**image.dims * width * width * 3**image.dims
+        layers.add(conv(width, width, 3, stride=2, padding=1), flops=flops)
+    if image.staged or random.random() < 0.5:
         image.width = min(2 * width, 512)
-
-
-def _add_head(layers: Layers, random: Random, image: _Image) -> None:
-    """A linear layer on every position, or on their mean."""
-    if random.random() < 0.3:
-        inputs = image.channels * image.side**image.dims
-        layers.add(nn.Flatten(), nn.Linear(inputs, 10), flops=20.0 * image.batch * inputs)
-    else:
-        layers.add(
-            _MEAN[image.dims](1),
-            nn.Flatten(),
-            nn.Linear(image.channels, log_int(random, 1, 100)),
-            flops=float(image.batch * image.channels * image.side**image.dims),
-        )
 
 
 class SelfAttention(nn.Module):
@@ -280,13 +248,12 @@ class SelfAttention(nn.Module):
         )
         self.output = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         projected = [layer(x) for layer in self.inputs]
         q, k, v = projected if len(projected) == 3 else projected[0].chunk(3, -1)
         q, k, v = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
-        result: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return result
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
 
 class Tokens(nn.Module):
@@ -297,9 +264,8 @@ class Tokens(nn.Module):
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Parameter(torch.randn(length, width))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        result: Tensor = self.token(ids) + self.position
-        return result
+    def forward(self, ids: Tensor) -> Any:
+        return self.token(ids) + self.position
 
 
 def transformer(random: Random) -> tuple[Layers, Tensor]:
@@ -323,11 +289,8 @@ def transformer(random: Random) -> tuple[Layers, Tensor]:
     flops = tokens * width * (8.0 * width + 4.0 * factor * width + 4.0 * length)
     if heads > 1 and random.random() < 0.25:  # torch's own layers, fused in inference
         for _ in range(log_int(random, 1, 6)):
-            layers.add(
-                nn.TransformerEncoderLayer(width, heads, factor * width, dropout=inner, batch_first=True),
-                flops=flops,
-                elements=tokens * (width * (4 + factor) + heads * length),
-            )
+            layer = nn.TransformerEncoderLayer(width, heads, factor * width, dropout=inner, batch_first=True)
+            layers.add(layer, flops=flops, elements=tokens * (width * (4 + factor) + heads * length))
     else:
         for _ in range(log_int(random, 1, 6)):
             feed: list[nn.Module] = [nn.Linear(width, factor * width), activation(), nn.Linear(factor * width, width)]
@@ -338,9 +301,8 @@ def transformer(random: Random) -> tuple[Layers, Tensor]:
             layers.add(
                 Residual(nn.Sequential(nn.LayerNorm(width), *attention)),
                 Residual(nn.Sequential(nn.LayerNorm(width), *feed)),
-                flops=flops,
-                elements=tokens * width * (4 + factor),
-            )
+                flops=flops, elements=tokens * width * (4 + factor),
+            )  # fmt: skip
     layers.add(nn.Linear(width, log_int(random, 1, 256)), flops=100.0 * tokens * width)
     return layers, x
 
@@ -356,9 +318,8 @@ class LastOutput(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.layer(x)[0][:, -1]
-        return result
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x)[0][:, -1]
 
 
 def recurrent(random: Random) -> tuple[Layers, Tensor]:
@@ -376,18 +337,13 @@ def recurrent(random: Random) -> tuple[Layers, Tensor]:
     if random.random() < LOOPED:
         # Calls of a cell cost time of their own, which counts as if it were arithmetic.
         layers.add(
-            Unrolled(CELLS[name](width, hidden)),
-            nn.Linear(hidden, log_int(random, 1, 32)),
-            flops=8.0 * rows * hidden * (width + hidden) + PER_STEP * x.shape[1],
-            elements=10 * rows * hidden,
-        )
+            Unrolled(CELLS[name](width, hidden)), nn.Linear(hidden, log_int(random, 1, 32)),
+            flops=8.0 * rows * hidden * (width + hidden) + PER_STEP * x.shape[1], elements=10 * rows * hidden,
+        )  # fmt: skip
         return layers, x.transpose(0, 1).contiguous()
     layer = RECURRENT[name](width, hidden, num_layers=depth, bidirectional=both, batch_first=True)
-    layers.add(
-        LastOutput(layer),
-        flops=8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both),
-        elements=10 * rows * hidden,
-    )
+    flops = 8.0 * rows * hidden * (width + hidden * (2 * depth - 1)) * (1 + both)
+    layers.add(LastOutput(layer), flops=flops, elements=10 * rows * hidden)
     layers.add(nn.Linear(hidden * (1 + both), log_int(random, 1, 32)))
     return layers, x
 
@@ -412,12 +368,8 @@ def graph(random: Random) -> tuple[Layers, Tensor]:
     edges = log_int(random, nodes, 8 * nodes)
     layers = Layers()
     for _ in range(random.choice((1, 2, 3))):
-        layers.add(
-            MessagePassing(nodes, edges, width),
-            random.choice(ACTIVATIONS)(),
-            flops=2.0 * nodes * width * width,
-            elements=4.0 * edges * width,
-        )
+        round_of, activation = MessagePassing(nodes, edges, width), random.choice(ACTIVATIONS)()
+        layers.add(round_of, activation, flops=2.0 * nodes * width * width, elements=4.0 * edges * width)
     layers.add(nn.Linear(width, 8))
     return layers, tensor(nodes, width)
 
@@ -455,15 +407,14 @@ class Iterated(nn.Module):
             time = time + step
         return x
 
-    def _step(self, x: Tensor, step: float | Tensor) -> Tensor:
+    def _step(self, x: Tensor, step: float | Tensor) -> Any:
         weights = self.get_buffer("weights")
         slopes = [self.field(x)]
         while len(slopes) < self.stages:
             slopes.append(self.field(x + step * slopes[-1]))
         if self.stacked:
             return x + (torch.stack(slopes, -1) * weights).sum(-1)
-        result: Tensor = x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
-        return result
+        return x + sum(weight * slope for weight, slope in zip(weights, slopes, strict=True))
 
 
 def solver(random: Random) -> tuple[Layers, Tensor]:

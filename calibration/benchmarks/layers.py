@@ -11,7 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.probe import Branch, Limit, Probe, log_int, name_of, tensor, widths
+from placer.calibration.benchmarks.probe import (
+    Branch,
+    Limit,
+    Probe,
+    WithParameter,
+    log_int,
+    name_of,
+    widths,
+)
 
 
 class Residual(nn.Module):
@@ -21,9 +29,8 @@ class Residual(nn.Module):
         super().__init__()
         self.body = body
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = x + self.body(x)
-        return result
+    def forward(self, x: Tensor) -> Any:
+        return x + self.body(x)
 
 
 class InParts(nn.Module):
@@ -49,18 +56,6 @@ PRODUCT_KINDS = (
 WIDEST, WIDEST_ON_ACCELERATOR = 4096, 16384
 #: How much slower a FLOP may be in a dtype that has no fast kernels everywhere, to keep a probe short.
 SLOWER = {torch.float32: 1.0, torch.bfloat16: 4.0, torch.float64: 2.0, torch.float16: 60.0}
-
-
-class Product(nn.Module):
-    """Batched product with a second operand of its own, stored transposed or not, as attention's keys are."""
-
-    def __init__(self, batch: int, k: int, n: int, transposed: bool, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.transposed = transposed
-        self.other = nn.Parameter(torch.randn((batch, n, k) if transposed else (batch, k, n)).to(dtype))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.bmm(x, self.other.transpose(1, 2) if self.transposed else self.other)
 
 
 class MatrixVector(nn.Module):
@@ -98,16 +93,23 @@ def draw_product(random: Random, limit: Limit) -> Branch:
     flops = 2.0 * batch * m * k * n * slower
     moved = 4.0 * batch * (m * k + k * n + m * n)
     bias, transposed = random.random() < 0.7, random.random() < 0.5
+
+    def build() -> nn.Module:
+        if kind == "single":
+            return MatrixVector(n, k, dtype)
+        if kind != "bmm":
+            return nn.Linear(k, n, bias=bias, dtype=dtype)
+        if transposed:  # stored as attention's keys are
+            return WithParameter(lambda x, other: torch.bmm(x, other.transpose(1, 2)), (batch, n, k), dtype)
+        return WithParameter(torch.bmm, (batch, k, n), dtype)
+
+    shape: tuple[int, ...] = (max(m // 8, 1), 8, k) if kind == "linear_3d" else (m, k)
+    name = f"{kind} {m}x{k}x{n} {dtype}"
     if kind == "bmm":
-        return Branch(f"bmm {batch}x{m}x{k}x{n} {dtype}", lambda: Product(batch, k, n, transposed, dtype),
-                      lambda grad: tensor(batch, m, k, grad=grad, dtype=dtype), flops, moved,
-                      slower=slower)  # fmt: skip
-    if kind == "single":
-        return Branch(f"mv {n}x{k} {dtype}", lambda: MatrixVector(n, k, dtype),
-                      lambda grad: tensor(k, grad=grad, dtype=dtype), flops, moved, slower=slower)  # fmt: skip
-    rows = (max(m // 8, 1), 8) if kind == "linear_3d" else (m,)
-    return Branch(f"{kind} {m}x{k}x{n} {dtype}", lambda: nn.Linear(k, n, bias=bias, dtype=dtype),
-                  lambda grad: tensor(*rows, k, grad=grad, dtype=dtype), flops, moved, slower=slower)  # fmt: skip
+        shape, name = (batch, m, k), f"bmm {batch}x{m}x{k}x{n} {dtype}"
+    elif kind == "single":
+        shape, name = (k,), f"mv {n}x{k} {dtype}"
+    return Branch(name, build, shape, flops, moved, dtype=dtype, slower=slower)
 
 
 #: Share of layers as they stand deep in networks of images: many channels on few positions, where most of the memory
@@ -118,7 +120,7 @@ DEEP, MANY = 0.3, 0.1
 PATCHES, TRANSPOSED = 0.1, 0.15
 #: Largest sides of other images, by dimensions.
 LARGEST = {1: 2048, 2: 224, 3: 24}
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[int, tuple[Callable[..., nn.Module], Callable[..., nn.Module]]] = {
     1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d), 3: (nn.Conv3d, nn.ConvTranspose3d),
 }  # fmt: skip
 
@@ -147,50 +149,41 @@ def draw_convolution(random: Random, limit: Limit) -> Branch:
     # Few channels leave vector units empty: such layers take longer than their arithmetic says.
     flops *= max(16 / max(cin / groups, 1), 1) ** 0.5 * max(16 / max(cout / groups, 1), 1) ** 0.5
     layer = CONVOLUTIONS[dims][transposed]
-    geometry: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
+    geometry: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = f"n{batch} {cin}->{cout} groups {groups} kernel {kernel} stride {stride} side {side}"
     return Branch(
-        f"conv{dims}d{' transposed' * transposed} {shape}",
-        lambda: layer(cin, cout, kernel, groups=groups, bias=bias, **geometry),
-        lambda grad: tensor(batch, cin, *(side,) * dims, grad=grad),
-        flops,
-        moved,
-    )
+        f"conv{dims}d{' transposed' * transposed} {shape}", lambda: layer(cin, cout, kernel, bias=bias, **geometry),
+        (batch, cin, *(side,) * dims), flops, moved,
+    )  # fmt: skip
 
 
 #: Share of layers that take one part of the batch after the other.
 IN_PARTS = 0.2
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch1d": nn.BatchNorm1d, "batch2d": nn.BatchNorm2d, "layer": nn.LayerNorm, "rms": nn.RMSNorm,
+    "group": lambda channels: nn.GroupNorm(4 if channels % 4 == 0 else 1, channels),
+}  # fmt: skip
 
 
 def draw_normalization(random: Random, limit: Limit) -> Branch:
     """A normalization layer on a random shape."""
     kind = random.choice(("batch1d", "batch2d", "batch2d", "layer", "layer", "group", "rms"))
     numel, channels = log_int(random, 64, limit.most_elements), log_int(random, 4, 2048)
+    shape: tuple[int, ...] = (max(numel // channels, 2), channels)
     if kind in ("batch2d", "group"):
         side = log_int(random, 2, 64)
-        shape: tuple[int, ...] = (max(numel // (channels * side * side), 2), channels, side, side)
-    else:
-        shape = (max(numel // channels, 2), channels)
-    groups = 4 if channels % 4 == 0 else 1
+        shape = (max(numel // (channels * side * side), 2), channels, side, side)
     # A part of one row has no variance; few rows make few parts.
     parts = log_int(random, 2, 64) if random.random() < IN_PARTS else 1
     parts = min(parts, shape[0] // 2)
 
-    def layer() -> nn.Module:
-        if kind == "batch1d":
-            return nn.BatchNorm1d(channels)
-        if kind == "batch2d":
-            return nn.BatchNorm2d(channels)
-        if kind == "group":
-            return nn.GroupNorm(groups, channels)
-        return nn.RMSNorm(channels) if kind == "rms" else nn.LayerNorm(channels)
-
     def build() -> nn.Module:
-        return InParts(layer(), parts) if parts > 1 else layer()
+        layer = NORMS[kind](channels)
+        return InParts(layer, parts) if parts > 1 else layer
 
     size = math.prod(shape)
     name = f"{kind} {shape}" + (f" in {parts} parts" if parts > 1 else "")
-    return Branch(name, build, lambda grad: tensor(*shape, grad=grad), 8.0 * size, 12.0 * size)
+    return Branch(name, build, shape, 8.0 * size, 12.0 * size)
 
 
 #: Share of the maxima that are taken of what has passed a rectifier, as in most networks: a maximum is found by
@@ -209,23 +202,16 @@ def draw_pooling(random: Random, limit: Limit) -> Branch:
     result, mode = random.choice((1, 1, 2, 4)), random.choice(("nearest", "bilinear"))
     overlapping = kind == "max2d" and random.random() < 0.3
     rectified = kind.startswith("max") and random.random() < RECTIFIED
-
-    def build() -> nn.Module:
-        if kind == "max2d":
-            return nn.MaxPool2d(3, stride=2, padding=1) if overlapping else nn.MaxPool2d(window)
-        layers: dict[str, nn.Module] = {
-            "max1d": nn.MaxPool1d(window), "avg1d": nn.AvgPool1d(window), "avg2d": nn.AvgPool2d(window),
-            "adaptive": nn.AdaptiveAvgPool2d(result), "upsample": nn.Upsample(scale_factor=2, mode=mode),
-        }  # fmt: skip
-        return layers[kind]
-
-    def example(grad: bool) -> Tensor:
-        values = tensor(*shape)
-        return (values.relu_() if rectified else values).requires_grad_(grad)
-
+    layers: dict[str, Callable[[], nn.Module]] = {
+        "max1d": lambda: nn.MaxPool1d(window), "avg1d": lambda: nn.AvgPool1d(window),
+        "max2d": lambda: nn.MaxPool2d(3, stride=2, padding=1) if overlapping else nn.MaxPool2d(window),
+        "avg2d": lambda: nn.AvgPool2d(window), "adaptive": lambda: nn.AdaptiveAvgPool2d(result),
+        "upsample": lambda: nn.Upsample(scale_factor=2, mode=mode),
+    }  # fmt: skip
     size = math.prod(shape) * (4 if kind == "upsample" else 1)
     name = f"{kind} {shape} window {window}" + " rectified" * rectified
-    return Branch(name, build, example, 40.0 * size, 12.0 * size)
+    made = torch.relu if rectified else None
+    return Branch(name, layers[kind], shape, 40.0 * size, 12.0 * size, made=made)
 
 
 RECURRENT: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -246,12 +232,11 @@ class Unrolled(nn.Module):
         super().__init__()
         self.cell = cell
 
-    def forward(self, sequence: Tensor) -> Tensor:
+    def forward(self, sequence: Tensor) -> Any:
         state: Any = None
         for x in sequence:
             state = self.cell(x, state)
-        result: Tensor = state[0] if isinstance(state, tuple) else state
-        return result
+        return state[0] if isinstance(state, tuple) else state
 
 
 def draw_recurrent(random: Random, limit: Limit) -> Branch:
@@ -267,22 +252,17 @@ def draw_recurrent(random: Random, limit: Limit) -> Branch:
         length = min(length, 16)
         flops = length * (2.0 * batch * GATES[kind] * hidden * (width + hidden) + PER_STEP)
         return Branch(
-            f"{kind} cell {length}x{batch}x{width}->{hidden}",
-            lambda: Unrolled(CELLS[kind](width, hidden)),
-            lambda grad: tensor(length, batch, width, grad=grad),
-            flops,
-            40.0 * length * batch * hidden,
-        )
+            f"{kind} cell {length}x{batch}x{width}->{hidden}", lambda: Unrolled(CELLS[kind](width, hidden)),
+            (length, batch, width), flops, 40.0 * length * batch * hidden,
+        )  # fmt: skip
     stacked = layers * (1 + both)
     inputs = width + hidden * (layers - 1) * (1 + both)
     flops = 2.0 * length * batch * GATES[kind] * hidden * (inputs + hidden * layers) * (1 + both)
     return Branch(
         f"{kind} {length}x{batch}x{width}->{hidden} layers {layers}{' both ways' * both}",
         lambda: RECURRENT[kind](width, hidden, num_layers=layers, bidirectional=both),
-        lambda grad: tensor(length, batch, width, grad=grad),
-        flops + PER_STEP * length * stacked,
-        40.0 * length * batch * hidden * stacked,
-    )
+        (length, batch, width), flops + PER_STEP * length * stacked, 40.0 * length * batch * hidden * stacked,
+    )  # fmt: skip
 
 
 #: Longest sequences.
@@ -328,20 +308,9 @@ def draw_attention(random: Random, limit: Limit) -> Branch:
     kind = " causal" * causal + " masked" * masked + " dropout" * bool(dropout)
     name = f"attention {batch}x{heads}x{length}x{width}{kind}"
     if not masked and not dropout and random.random() < 0.6:
-        return Branch(
-            name,
-            lambda: Projected(heads, causal),
-            lambda grad: tensor(batch, length, 3 * heads * width, grad=grad),
-            flops,
-            moved,
-        )
-    return Branch(
-        name,
-        lambda: Attention(causal, masked, dropout),
-        lambda grad: tensor(batch, heads, 3 * length, width, grad=grad),
-        flops,
-        moved,
-    )
+        return Branch(name, lambda: Projected(heads, causal), (batch, length, 3 * heads * width), flops, moved)
+    shape = (batch, heads, 3 * length, width)
+    return Branch(name, lambda: Attention(causal, masked, dropout), shape, flops, moved)
 
 
 class SelfAttention(nn.Module):
@@ -351,26 +320,21 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.attention(x, x, x, need_weights=False)[0]
-        return result
+    def forward(self, x: Tensor) -> Any:
+        return self.attention(x, x, x, need_weights=False)[0]
 
 
 def draw_encoder(random: Random, limit: Limit) -> Branch:
     """A layer of a transformer of a random shape, in inference."""
     heads, width = random.choice((2, 4, 8)), random.choice((8, 16, 32, 64))
     batch, length, model = log_int(random, 1, 256), log_int(random, 2, 512), heads * width
-    tokens = float(batch * length)
+    tokens, shape = float(batch * length), (batch, length, model)
     projections, scores = 8.0 * model, 4.0 * length
     if random.random() < 0.2:
         return Branch(
-            f"attention layer {batch}x{length}x{model} heads {heads}",
-            lambda: SelfAttention(model, heads),
-            lambda grad: tensor(batch, length, model),
-            tokens * model * (projections + scores),
-            4.0 * tokens * (6 * model + heads * length),
-            trains=False,
-        )
+            f"attention layer {batch}x{length}x{model} heads {heads}", lambda: SelfAttention(model, heads), shape,
+            tokens * model * (projections + scores), 4.0 * tokens * (6 * model + heads * length), trains=False,
+        )  # fmt: skip
     hidden = log_int(random, 8, 4 * model) if random.random() < 0.5 else random.choice((1, 2, 4)) * model
     activation, first = random.choice(("relu", "gelu")), random.random() < 0.5
     return Branch(
@@ -378,11 +342,9 @@ def draw_encoder(random: Random, limit: Limit) -> Branch:
         lambda: nn.TransformerEncoderLayer(
             model, heads, hidden, activation=activation, batch_first=True, norm_first=first
         ),
-        lambda grad: tensor(batch, length, model),
-        tokens * (model * (projections + scores) + 4.0 * hidden * model),
-        4.0 * tokens * (6 * model + 2 * hidden + heads * length),
-        trains=False,
-    )
+        shape, tokens * (model * (projections + scores) + 4.0 * hidden * model),
+        4.0 * tokens * (6 * model + 2 * hidden + heads * length), trains=False,
+    )  # fmt: skip
 
 
 #: By how often training scripts use them.
@@ -425,11 +387,6 @@ def propose_update(random: Random, limit: Limit) -> Probe:
         numel = log_int(random, 1, min(1 << 22, most))
         count = log_int(random, 1, max(1, min(tensors, most // numel)))
     return Probe(
-        "optimizer",
-        f"{name}{' fused' * fused} {count} x {numel}",
-        lambda: Bag(count, numel),
-        lambda: (torch.randn(numel),),
-        "train",
-        name,
-        fused=fused,
-    )
+        "optimizer", f"{name}{' fused' * fused} {count} x {numel}", lambda: Bag(count, numel),
+        lambda: (torch.randn(numel),), "train", name, fused=fused,
+    )  # fmt: skip

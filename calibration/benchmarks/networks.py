@@ -102,12 +102,11 @@ class Merging(Wrapper):
         super().__init__(inner)
         self.defaults = {"scale": 1.0, "return_mask": False}
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, **options: Any) -> Any:
         settings = self._merged(options)
         if not self._expects(x) or (settings["return_mask"] and mask is not None):
             raise ValueError(f"a tensor of at least one dimension is needed, got {x.shape}")
-        result: Tensor = self.inner(x)
-        return result
+        return self.inner(x)
 
     def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
         return {**self.defaults, **{name: value for name, value in options.items() if value is not None}}
@@ -158,12 +157,10 @@ class Collecting(Wrapper):
         "message": ("x", "size"), "aggregate": ("inputs", "dim"), "update": ("inputs",),
     }  # fmt: skip
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         collected = self._collect({"x": x, "size": tuple(x.shape), "dim": -1})
-        message = self._message(**self._handed(self.STAGES["message"], collected))
-        collected["inputs"] = message
-        aggregated = self._aggregate(**self._handed(self.STAGES["aggregate"], collected))
-        collected["inputs"] = aggregated
+        collected["inputs"] = self._message(**self._handed(self.STAGES["message"], collected))
+        collected["inputs"] = self._aggregate(**self._handed(self.STAGES["aggregate"], collected))
         return self._update(**self._handed(self.STAGES["update"], collected))
 
     def _collect(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -183,11 +180,10 @@ class Collecting(Wrapper):
             handed[name] = value
         return handed
 
-    def _message(self, x: Tensor, size: tuple[int, ...]) -> Tensor:
+    def _message(self, x: Tensor, size: tuple[int, ...]) -> Any:
         if len(size) != x.dim():
             raise ValueError(f"sizes of {x.dim()} dimensions are needed, got {size}")
-        result: Tensor = self.inner(x)
-        return result
+        return self.inner(x)
 
     def _aggregate(self, inputs: Tensor, dim: int) -> Tensor:
         return inputs if dim < 0 else inputs.flatten(dim)
@@ -229,15 +225,14 @@ class Watched(Wrapper):
 class Checked(Wrapper):
     """Shapes, dtype and mode are checked, sizes put together, as functional layers do before they call a kernel."""
 
-    def forward(self, x: Tensor, size: int | None = None, affine: bool = True) -> Tensor:
+    def forward(self, x: Tensor, size: int | None = None, affine: bool = True) -> Any:
         self._check_dimensions(x)
         padded = self._sizes(x, size)
         if self.training and affine and padded and min(padded) < 0:
             raise ValueError(f"sizes from 0 on are needed, got {padded}")
         if x.is_floating_point() and x.requires_grad and not affine:
             raise ValueError("a layer without weights takes no gradient")
-        result: Tensor = self.inner(x)
-        return result
+        return self.inner(x)
 
     def _check_dimensions(self, x: Tensor) -> None:
         if x.dim() not in (1, 2, 3, 4, 5):

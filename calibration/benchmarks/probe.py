@@ -93,19 +93,36 @@ class Probe:
 
 @dataclass(frozen=True)
 class Branch:
-    """One op of a block at one shape: ``build`` makes its module, ``example(needs_gradient)`` its input.
+    """One op of a block at one shape: ``build`` makes its module.
 
-    ``flops`` and ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient. ``slower``: how many
-    times as long as in float32 a FLOP takes in its dtype, where ``flops`` counts that.
+    Its input has this ``shape`` and ``dtype``: normal random numbers, or what is ``made`` of them. ``flops`` and
+    ``bytes`` are rough, forward only; ``trains`` is False for what has no gradient. ``slower``: how many times as long
+    as in float32 a FLOP takes in its dtype, where ``flops`` counts that.
     """
 
     name: str
     build: Callable[[], nn.Module]
-    example: Callable[[bool], Tensor]
+    shape: tuple[int, ...]
     flops: float
     bytes: float
+    dtype: torch.dtype = torch.float32
+    made: Callable[[Tensor], Tensor] | None = None
     trains: bool = True
     slower: float = 1.0
+
+    def example(self, grad: bool) -> Tensor:
+        """An input, which needs a gradient or not; whole numbers have none."""
+        numbers = tensor(*self.shape, dtype=self.dtype)
+        made = numbers if self.made is None else self.made(numbers)
+        return made.requires_grad_(grad and made.is_floating_point())
+
+    def in_half(self, dtype: torch.dtype, slower: float) -> Branch:
+        """The same with its parameters and its input in ``dtype``, in which a FLOP takes so many times as long."""
+        build, name = self.build, f"{self.name} {name_of(dtype)}"
+        return replace(
+            self, name=name, build=lambda: build().to(dtype), dtype=dtype, flops=self.flops / self.slower * slower,
+            bytes=self.bytes / 2, slower=slower,
+        )  # fmt: skip
 
 
 class Parallel(nn.Module):
@@ -157,6 +174,20 @@ class Apply(nn.Module):
         return self.function(*inputs)
 
 
+class WithParameter(nn.Module):
+    """A function of the input and a trainable tensor."""
+
+    def __init__(
+        self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.parameter = nn.Parameter(torch.randn(shape).to(dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.parameter)
+
+
 Draw = Callable[[Random, Limit], Branch]
 
 #: Share of an accelerator's branches in half precision, where the device has any.
@@ -185,7 +216,9 @@ def block(
     branches: list[Branch] = []
     for _ in range(random.randint(1, most)):
         part = min(log_uniform(random, LEAST_PART, MOST_PART), left)
-        dtype = _half_precision(random, limit) if halves else None
+        dtype = None
+        if halves and limit.accelerator is not None and limit.accelerator.halves and random.random() < HALF:
+            dtype = random.choice(limit.accelerator.halves)
         branch = _drawn(random, draw, limit, dtype, room.share(part), train)
         if branch is None:
             continue
@@ -213,14 +246,6 @@ def block(
     )
 
 
-def _half_precision(random: Random, limit: Limit) -> torch.dtype | None:
-    """The dtype of half of an accelerator's branches; None for all others, which keep theirs."""
-    accelerator = limit.accelerator
-    if accelerator is None or not accelerator.halves or random.random() >= HALF:
-        return None
-    return random.choice(accelerator.halves)
-
-
 def _drawn(
     random: Random, draw: Draw, limit: Limit, dtype: torch.dtype | None, allowed: Limit, train: bool
 ) -> Branch | None:
@@ -229,25 +254,12 @@ def _drawn(
     for _ in range(DRAWS):
         branch = draw(random, limit)
         if dtype is not None and limit.accelerator is not None:
-            branch = in_dtype(branch, dtype, limit.accelerator.slower[name_of(dtype)])
+            branch = branch.in_half(dtype, limit.accelerator.slower[name_of(dtype)])
         if allowed.admits(branch.flops, branch.bytes) and (branch.trains or not train):
             fitting.append(branch)
             if len(fitting) == CANDIDATES:
                 break
     return max(fitting, key=lambda b: allowed.taken(b.flops, b.bytes), default=None)
-
-
-def in_dtype(branch: Branch, dtype: torch.dtype, slower: float) -> Branch:
-    """The same branch with its parameters and its input in ``dtype``, in which a FLOP takes so many times as long."""
-
-    def example(grad: bool) -> Tensor:
-        made = branch.example(False)
-        return made.to(dtype).requires_grad_(grad) if made.is_floating_point() else made
-
-    return replace(
-        branch, name=f"{branch.name} {name_of(dtype)}", build=lambda: branch.build().to(dtype), example=example,
-        flops=branch.flops / branch.slower * slower, bytes=branch.bytes / 2, slower=slower,
-    )  # fmt: skip
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,10 +32,10 @@ from placer.calibration.measuring.journal import (
     KernelsLostError,
     StepObservation,
 )  # fmt: skip
-from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, recorder_cost
+from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, RecorderCost, recorder_cost
 from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
-from placer.calibration.measuring.step_timing import RecorderCost, StepTiming, observe
+from placer.calibration.measuring.step_timing import StepTiming, observe
 from placer.calibration.measuring.timing import Clock, run_for
 from placer.errors import PlacerError, TimerError, is_out_of_memory
 from placer.pricing import describe_step
@@ -113,7 +113,8 @@ class Bench:
         if self.clocks is not None:
             self.clocks.warm()
         run_for(step, WARM_UP, MOST_WARM_UP, self.clock)
-        timing = self._time(step, traced, seconds)
+        timed = self._recorded if self.timer == RECORDER else self._waited
+        timing = timed(step, traced, seconds)
         if timing is None or timing.matched < LEAST_MATCHED:
             return None
         return observe(
@@ -122,37 +123,35 @@ class Bench:
             per_launch=self.kernels.per_launch,
         )  # fmt: skip
 
-    def _time(self, step: Callable[[], object], traced: Trace, seconds: float) -> StepTiming | None:
+    def _recorded(self, step: Step, traced: Trace, seconds: float) -> StepTiming:
+        """Raises KernelsLostError also where ops were issued that launch kernels, and the recorder reports none."""
         synchronize = synchronizer(self.device)
-        if self.timer == RECORDER:
-            try:
-                timing = time_step(
-                    step, traced, synchronize=synchronize, seconds=seconds, clock=self.clock,
-                    speed_probe=self.speed_probe, ended=self.clocks.note if self.clocks is not None else None,
-                )  # fmt: skip
-            except KernelsLostError:
-                self.lost += 1
-                raise
-            if synchronize is not None:
-                self._check_kernels(timing, traced)
-            return timing
+        try:
+            timing = time_step(
+                step, traced, synchronize=synchronize, seconds=seconds, clock=self.clock,
+                speed_probe=self.speed_probe, ended=self.clocks.note if self.clocks is not None else None,
+            )  # fmt: skip
+            launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
+            if synchronize is not None and launching and not timing.kernel_seconds:
+                raise KernelsLostError("no kernel of this probe was reported")
+        except KernelsLostError:
+            self.lost += 1
+            raise
+        if timing.kernel_seconds:
+            self.lost = 0
+        return timing
+
+    def _waited(self, step: Step, traced: Trace, seconds: float) -> StepTiming | None:
+        synchronize = synchronizer(self.device)
         assert synchronize is not None
         overhead = self.rates.get("launch_seconds", 0.0) + self.rates.get("sync_seconds", 0.0)
-        waited = time_step_waiting(
+        timing = time_step_waiting(
             step, traced, device=self.device, synchronize=synchronize, overhead=overhead, seconds=seconds,
             clock=self.clock,
         )  # fmt: skip
         if self.clocks is not None:
             self.clocks.note()
-        return waited
-
-    def _check_kernels(self, timing: StepTiming, traced: Trace) -> None:
-        """Raise KernelsLostError where ops were issued that launch kernels, and the recorder reports none."""
-        if any(op.device_seconds > 0.0 for op in timing.ops):
-            self.lost = 0
-        elif timing.ops and any(work.family != "view" for work in describe_step(traced)):
-            self.lost += 1
-            raise KernelsLostError("no kernel of this probe was reported")
+        return timing
 
 
 #: Real seconds after which a probe is given up: a step takes milliseconds, the first kernels of a device some seconds.

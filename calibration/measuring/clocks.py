@@ -25,10 +25,9 @@ WARM, HARMLESS = 0.15, 2e-3
 ROWS, PRODUCTS = 1024, 4
 #: Share of the usual clock below which a measurement is slow, and readings before any is.
 SLOW, LEAST_READINGS = 0.9, 5
-#: NVML's bit for a clock that the power limit holds down. Large products run into it in training too: that is no fault.
-POWER_LIMIT = 0x4
-#: NVML's bit for a device that idles. Its clock says nothing of the work before.
-IDLE = 0x1
+#: NVML's bits for a clock that the power limit holds down, which large products run into in training too, and for a
+#: device that idles, whose clock says nothing of the work before.
+POWER_LIMIT, IDLE = 0x4, 0x1
 
 
 def keep_busy(device: str, seconds: float, clock: Clock, *, rows: int = ROWS) -> None:
@@ -51,8 +50,7 @@ class ClockWatch:
     """
 
     def __init__(self, device: str, clock: Clock, read: Callable[[], Mapping[str, float] | None] | None = None) -> None:
-        self._device = device
-        self._clock = clock
+        self._device, self._clock = device, clock
         kind, index = machine.split_device(device)
         self._read = read or (lambda: machine.gpu_clocks(index) if kind == "cuda" else None)
         self._busy_until = clock()
@@ -64,32 +62,25 @@ class ClockWatch:
         idle = self._clock() - self._busy_until
         if idle > HARMLESS:
             keep_busy(self._device, min(idle, WARM), self._clock)
-        self.worked()
-
-    def worked(self) -> None:
-        """The device was busy until now."""
         self._busy_until = self._clock()
 
     def note(self) -> None:
         """Read the clock right after the last of what is timed, before the device idles; ``look`` tells it."""
-        self.worked()
+        self._busy_until = self._clock()
         self._noted = self._read() or {}
 
     def look(self) -> tuple[dict[str, float], bool]:
         """(what is known of the clock and the power, whether the clock is far below the usual one).
 
-        It is what was noted last, or else what is true now. A clock that the power limit holds down is not called slow,
-        and that of a device that idles already says nothing.
+        It is what was noted last, or else what is true now.
         """
         known, self._noted = dict((self._read() or {}) if self._noted is None else self._noted), None
-        megahertz = known.get("sm_mhz", 0.0)
-        reasons = int(known.get("throttle", 0.0))
+        megahertz, reasons = known.get("sm_mhz", 0.0), int(known.get("throttle", 0.0))
         if not megahertz or reasons & IDLE:
             return known, False
         self._seen.append(megahertz)
-        held_by_power = reasons & POWER_LIMIT
         slow = len(self._seen) >= LEAST_READINGS and megahertz < SLOW * statistics.median(self._seen)
-        return known, slow and not held_by_power
+        return known, slow and not reasons & POWER_LIMIT
 
 
 #: Cores' worth of other programs' work above which a measurement is disturbed: a tenth of one core.

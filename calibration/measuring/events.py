@@ -1,7 +1,7 @@
-"""What a profiler records, whether it runs in this process or wrote a file: host events, and the device's work.
+"""What a profiler records: host events, and the device's work. Finds out which op launched what, and how events nest.
 
 A host event is an op, a range that somebody named (an annotation), or a call of the GPU's runtime library. The device's
-work is kernels, copies and fills. This module finds out which op launched what, and how events nest.
+work is kernels, copies and fills.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["op", "annotation", "runtime", "kernel", "memcpy", "memset"]
-#: Kinds of the device's work.
 ON_DEVICE = ("kernel", "memcpy", "memset")
 #: Names of the runtime libraries' functions; those of ops begin in another way ("aten::cumsum", "cudnn_rnn").
 _RUNTIME = re.compile(r"(?:cuda|cu|hip)[A-Z]")
@@ -30,7 +29,7 @@ class RawEvent:
 
     ``number`` is an op's own, and of all else that of the runtime call that launched it (a runtime call's own). ``op``
     is the number of the op around the call where the profiler noted it, else 0. ``sequence`` is autograd's, -1 where
-    there is none. ``thread`` is the host's, 0 where unknown; ``stream`` the device's.
+    there is none. ``thread`` is the host's, 0 where unknown.
     """
 
     name: str
@@ -41,7 +40,6 @@ class RawEvent:
     number: int
     kind: Kind = "op"
     op: int = 0
-    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +60,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Assigned:
-    """Who launched what: the device's work and the runtime's calls by the number of the host event around them.
-
-    ``stray`` is work whose launch no host event encloses, or was not recorded.
-    """
+    """Who launched what: the device's work and the runtime's calls, each by the number of the host event around it."""
 
     host: list[RawEvent]
     work: Mapping[int, list[RawEvent]]
     calls: Mapping[int, list[RawEvent]] = field(default_factory=dict)
-    stray: list[RawEvent] = field(default_factory=list)
-
-    def device(self) -> list[RawEvent]:
-        return [*self.stray, *(event for work in self.work.values() for event in work)]
-
-    @cached_property
-    def _seconds(self) -> dict[int, float]:
-        """Seconds in which each host event's own work ran. Kernels side by side on several streams count once."""
-        return {number: union(work) for number, work in self.work.items()}
 
     def step(self, begin: int, end: int, *, without: str = "") -> list[Event]:
         """The host events that start between two moments (nanoseconds), nested; none that is called ``without``."""
         within = [event for event in self._starting(begin, end) if event.name != without]
-        counts = {number: len(work) for number, work in self.work.items()}
-        return nest(within, self._seconds, counts)
+        return nest(within, self._seconds, {number: len(work) for number, work in self.work.items()})
 
     def launches(self, begin: int, end: int) -> tuple[int, int]:
         """(kernels and copies that were launched between two moments, how many of them the profiler lost).
@@ -93,8 +78,7 @@ class Assigned:
         """
         launched = lost = 0
         for event in self._starting(begin, end):
-            calls = self.calls.get(event.number, ())
-            count = sum(is_launch(call.name) for call in calls)
+            count = sum(is_launch(call.name) for call in self.calls.get(event.number, ()))
             seen = sum(work.kind != "memset" for work in self.work.get(event.number, ()))
             launched += count
             lost += max(count - seen, 0)
@@ -107,6 +91,10 @@ class Assigned:
     def _starts(self) -> list[int]:
         return [event.start_ns for event in self.host]
 
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        return {number: union(work) for number, work in self.work.items()}
+
 
 def is_runtime_call(name: str) -> bool:
     """Whether a name is a function of CUDA's or HIP's runtime or driver."""
@@ -118,16 +106,11 @@ def is_launch(name: str) -> bool:
     return _LAUNCH.match(name) is not None
 
 
-def device_kind(name: str) -> Kind:
-    """The kind of the device's work, by the name that the profiler gives it."""
-    return "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
-
-
 def assign(events: Iterable[RawEvent]) -> Assigned:
     """Assign the device's work to the host event that launched it.
 
     Work knows the event where the profiler noted it. Otherwise the runtime call of the same number leads to it: the
-    innermost event around the call on its thread.
+    innermost event around the call on its thread. Other work is left out.
     """
     host: list[RawEvent] = []
     calls: list[RawEvent] = []
@@ -137,18 +120,18 @@ def assign(events: Iterable[RawEvent]) -> Assigned:
     host.sort(key=lambda e: (e.start_ns, -e.end_ns))
     owner = _owners(host, calls)
     work: dict[int, list[RawEvent]] = defaultdict(list)
-    stray: list[RawEvent] = []
+    made: dict[int, list[RawEvent]] = defaultdict(list)
     for event in device:
         number = event.op or (owner.get(event.number, 0) if event.number else 0)
-        (work[number] if number else stray).append(event)
-    made: dict[int, list[RawEvent]] = defaultdict(list)
+        if number:
+            work[number].append(event)
     for call in calls:
         made[owner.get(call.number, 0)].append(call)
-    return Assigned(host, work, made, stray)
+    return Assigned(host, work, made)
 
 
 def _owners(host: Sequence[RawEvent], calls: Sequence[RawEvent]) -> dict[int, int]:
-    """The number of the host event around each runtime call, by the call's number; 0 where there is none."""
+    """The number of the innermost op around each runtime call, by the call's number; else of an annotation, else 0."""
     owner = {call.number: call.op for call in calls if call.op}
     open_events: dict[int, list[RawEvent]] = defaultdict(list)
     unknown = [call for call in calls if not call.op]
@@ -157,20 +140,15 @@ def _owners(host: Sequence[RawEvent], calls: Sequence[RawEvent]) -> dict[int, in
         while stack and stack[-1].end_ns <= event.start_ns:
             stack.pop()
         if event.kind == "runtime":
-            owner[event.number] = _innermost(stack)
+            around = [e for e in stack if e.kind == "op"] or stack
+            owner[event.number] = around[-1].number if around else 0
         else:
             stack.append(event)
     return owner
 
 
-def _innermost(around: Sequence[RawEvent]) -> int:
-    """The number of the innermost op; of the innermost annotation where there is no op around; else 0."""
-    numbers = [event.number for event in reversed(around)]
-    return next((event.number for event in reversed(around) if event.kind == "op"), (numbers or [0])[0])
-
-
 def union(events: Sequence[RawEvent]) -> float:
-    """Seconds in which at least one of the events runs."""
+    """Seconds in which at least one of the events runs: kernels side by side on several streams count once."""
     total, horizon = 0, 0
     for event in sorted(events, key=lambda e: e.start_ns):
         total += max(event.end_ns - max(event.start_ns, horizon), 0)
@@ -179,9 +157,7 @@ def union(events: Sequence[RawEvent]) -> float:
 
 
 def nest(
-    events: Sequence[RawEvent],
-    seconds: Mapping[int, float],
-    kernels: Mapping[int, int] | None = None,
+    events: Sequence[RawEvent], seconds: Mapping[int, float], kernels: Mapping[int, int] | None = None
 ) -> list[Event]:
     """Count what is nested in each host event; sum its device seconds and its kernels (given by event number).
 
@@ -192,7 +168,7 @@ def nest(
     origin = events[0].start_ns if events else 0
     inside = [0] * len(events)
     device = [seconds.get(e.number, 0.0) for e in events]
-    ran = [kernels.get(e.number, 0) for e in events] if kernels else [0] * len(events)
+    ran = [(kernels or {}).get(e.number, 0) for e in events]
     open_events: dict[int, list[int]] = defaultdict(list)
     for i, event in enumerate(events):
         stack = open_events[event.thread]

@@ -23,10 +23,22 @@ from placer.placement import synchronize
 
 #: Seconds that a killed process may take to end.
 KILLED = 5.0
+#: What torch raises where a device cannot run an op, or cannot be used at all: no kernels for its generation, a driver
+#: too old, a device that is busy or full, a dtype it has not (a TypeError on Apple's). ``torch.AcceleratorError`` and
+#: ``torch.OutOfMemoryError`` are RuntimeErrors.
+DEVICE_ERRORS = (RuntimeError, TypeError, ValueError, MemoryError, torch.cuda.DeferredCudaCallError)
+#: Real seconds that a tiny op may take on a device that works.
+LIMIT = 20.0
+#: Characters of a cause that are kept.
+_LENGTH = 200
 
 
 class HungError(CalibrationError):
     """Something did not come back in time and was ended."""
+
+
+class BrokenDeviceError(CalibrationError):
+    """The device runs nothing any more in this process."""
 
 
 @contextlib.contextmanager
@@ -79,38 +91,19 @@ def run_limited(command: Sequence[str], *, seconds: float, log: Path | None = No
         except subprocess.TimeoutExpired:
             raise HungError(f"{command[0]} did not come back within {seconds:g} s") from None
         finally:
-            _kill_group(process)
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have ended, its children too
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what hangs in a driver does not end even then
+                process.wait(KILLED)
         output.seek(0)
         errors.seek(0)
         if code != 0:
             lines = errors.read().decode(errors="replace").strip().splitlines() or ["no message"]
             raise CalibrationError(f"{command[0]} ended with code {code}: {lines[-1]}")
         return output.read().decode(errors="replace")
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and everything in its process group; what has ended already is no error."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # what hangs in a driver does not end even then
-        process.wait(KILLED)
-
-
-#: What torch raises where a device cannot run an op, or cannot be used at all: no kernels for its generation, a driver
-#: too old, a device that is busy or full, a dtype it has not (a TypeError on Apple's). ``torch.AcceleratorError`` and
-#: ``torch.OutOfMemoryError`` are RuntimeErrors.
-DEVICE_ERRORS = (RuntimeError, TypeError, ValueError, MemoryError, torch.cuda.DeferredCudaCallError)
-#: Real seconds that a tiny op may take on a device that works.
-LIMIT = 20.0
-#: Characters of a cause that are kept.
-_LENGTH = 200
-
-
-class BrokenDeviceError(CalibrationError):
-    """The device runs nothing any more in this process."""
 
 
 def synchronizer(device: str) -> Callable[[], None] | None:

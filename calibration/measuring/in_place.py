@@ -15,25 +15,24 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.calibration.measuring.events import Event, RawEvent, nest
+from placer.calibration.measuring.events import Event, nest
 from placer.calibration.measuring.recording import (
     LEAST_RECORDED,
     LONG_STEP,
+    Phases,
     Stopwatch,
     raw_events,
     read_event,
     recorder_of,
 )
 from placer.calibration.measuring.speed_probe import SpeedProbe
-from placer.calibration.measuring.step_timing import OpTiming, StepTiming, typical
+from placer.calibration.measuring.step_timing import OpTiming, StepTiming
 from placer.calibration.measuring.timing import Clock
 from placer.nest import tensors
 from placer.pricing import parameter_updates
@@ -41,89 +40,75 @@ from placer.tracing import OpCall, Trace
 
 #: Events without a match that may be passed over in search of the next op call.
 LOOK_AHEAD = 200
-#: How the names of the events of autograd's nodes begin.
-BACKWARD_NODE = "autograd::engine::evaluate_function"
-#: How the range around an optimizer's step begins.
-UPDATE_RANGE = "Optimizer.step#"
+#: How the names of the events of autograd's nodes begin, and that of the range around an optimizer's step.
+BACKWARD_NODE, UPDATE_RANGE = "autograd::engine::evaluate_function", "Optimizer.step#"
 #: Traced name by recorded name, where an op runs under another one: gradients of ``x[index]`` check no index a second
 #: time, and on GPUs the batch norms are a library's.
 _PLAIN = {
     "aten::_index_put_impl_": "aten::index_put",
-    **{
-        f"aten::{library}_batch_norm{gradient}": f"aten::native_batch_norm{gradient}"
-        for library in ("cudnn", "miopen")
-        for gradient in ("", "_backward")
-    },
-}
+    "aten::cudnn_batch_norm": "aten::native_batch_norm", "aten::miopen_batch_norm": "aten::native_batch_norm",
+    "aten::cudnn_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::miopen_batch_norm_backward": "aten::native_batch_norm_backward",
+}  # fmt: skip
 
 
 def match(trace: Trace, events: Sequence[Event]) -> list[OpTiming | None]:
     """Pair each op call with its event; None where the device ran something else."""
     result: list[OpTiming | None] = []
     cursor, horizon = 0, -1.0
-    names = {_traced_name(event) for event in events}
+    # Gradients are written in place where nothing else uses the tensor: that is the same op.
+    names = [_PLAIN.get(event.name, event.name).rstrip("_") for event in events]
+    recorded = set(names)
     wholes: dict[str, list[tuple[OpCall, Event]]] = defaultdict(list)
-    updates = [e for e in events if e.name.startswith(UPDATE_RANGE)]
-    tensors = sum(map(parameter_updates.is_update, trace.calls))
     calls = trace.calls
+    updates = [event for event in events if event.name.startswith(UPDATE_RANGE)]
+    updated = sum(map(parameter_updates.is_update, calls))
     for position, call in enumerate(calls):
+        name = call.op.rstrip("_")
         if parameter_updates.is_update(call):
-            result.append(_share_of_update(call, updates, tensors))
+            # An equal share of the whole update: exact only where all tensors are equal, as in probes of optimizers.
+            result.append(_timing(call, updates[0], updated) if updates else None)
             continue
-        if call.op not in names and wholes.get(call.op):
+        if name not in recorded and wholes.get(call.op):
             result.append(_backward_of(call, _forward_of(call, wholes[call.op]), events))
             continue
-        found = _find(events, call.op, cursor, horizon)
-        following = calls[position + 1].op if position + 1 < len(calls) else None
-        if found is None or (following is not None and _comes_first(events, following, cursor, found, horizon)):
+        found = _find(events, names, name, cursor, horizon)
+        following = calls[position + 1].op.rstrip("_") if position + 1 < len(calls) else None
+        if found is None or any(
+            names[i] == following and horizon <= events[i].start and events[i].end < events[found].start
+            for i in range(cursor, found)
+        ):
             # The device left this op out. Matching it with a later event of its name would lose all events between.
             result.append(None)
             continue
         event = events[found]
         cursor, horizon = found + 1, event.end
-        result.append(OpTiming(call, event.end - event.start, event.inside, event.device_seconds, event.kernels))
+        result.append(_timing(call, event))
         if event.inside and call.phase == "forward":
             wholes[f"{call.op}_backward"].append((call, event))
     return result
 
 
-def _find(events: Sequence[Event], name: str, cursor: int, horizon: float) -> int | None:
+def _timing(call: OpCall, event: Event, parts: int = 1) -> OpTiming:
+    """One of ``parts`` equal parts of an event."""
+    return OpTiming(
+        call, (event.end - event.start) / parts, round(event.inside / parts), event.device_seconds / parts,
+        event.kernels / parts,
+    )  # fmt: skip
+
+
+def _find(events: Sequence[Event], names: Sequence[str], name: str, cursor: int, horizon: float) -> int | None:
+    """The first event of this name from ``cursor`` on that begins after ``horizon``."""
     passed = 0
     for i in range(cursor, len(events)):
-        event = events[i]
-        if event.start < horizon:
+        if events[i].start < horizon:
             continue
-        if _is_called(event, name):
+        if names[i] == name:
             return i
         passed += 1
         if passed > LOOK_AHEAD:
             break
     return None
-
-
-def _comes_first(events: Sequence[Event], name: str, cursor: int, found: int, horizon: float) -> bool:
-    """Whether an event called ``name`` stands outermost before ``found``, others between the two."""
-    return any(
-        _is_called(e, name) and e.start >= horizon and e.end < events[found].start for e in events[cursor:found]
-    )
-
-
-def _is_called(event: Event, op: str) -> bool:
-    """Whether an event is one of ``op``: gradients are written in place where nothing else uses the tensor."""
-    return _traced_name(event).rstrip("_") == op.rstrip("_")
-
-
-def _traced_name(event: Event) -> str:
-    return _PLAIN.get(event.name, event.name)
-
-
-def _share_of_update(call: OpCall, updates: Sequence[Event], tensors: int) -> OpTiming | None:
-    """An equal share of an optimizer's step: exact only where all tensors are equal, as in probes of the optimizer."""
-    if not updates:
-        return None
-    event = updates[0]
-    seconds, device = (event.end - event.start) / tensors, event.device_seconds / tensors
-    return OpTiming(call, seconds, round(event.inside / tensors), device, event.kernels / tensors)
 
 
 def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
@@ -140,27 +125,17 @@ def _forward_of(call: OpCall, candidates: list[tuple[OpCall, Event]]) -> Event:
 
 
 def _backward_of(call: OpCall, forward: Event, events: Sequence[Event]) -> OpTiming | None:
-    """The backward of an op traced as a whole: all graph nodes that its forward recorded, found by sequence number."""
+    """The backward of an op traced as a whole: all graph nodes that its forward recorded, found by sequence number.
+
+    It takes from the first node's start to the last one's end, with the engine's time between them, without what else
+    ran in between (gradients of another branch).
+    """
     recorded = {e.sequence for e in events if e.start >= forward.start and e.end <= forward.end and e.sequence >= 0}
     nodes = [
         e for e in events if e.sequence in recorded and e.start >= forward.end and e.name.startswith(BACKWARD_NODE)
     ]
     if not nodes:
         return None
-    return OpTiming(
-        call,
-        _span(nodes, events),
-        sum(e.inside + 1 for e in nodes),
-        sum(e.device_seconds for e in nodes),
-        sum(e.kernels for e in nodes),
-    )
-
-
-def _span(nodes: Sequence[Event], events: Sequence[Event]) -> float:
-    """Seconds from the first node's start to the last one's end, with the engine's time between them.
-
-    What else ran in between (gradients of another branch) is subtracted.
-    """
     start, end = nodes[0].start, max(e.end for e in nodes)
     own = {id(e) for e in nodes}
     others, horizon = 0.0, start
@@ -170,7 +145,8 @@ def _span(nodes: Sequence[Event], events: Sequence[Event]) -> float:
         horizon = event.end
         if id(event) not in own:
             others += event.end - event.start
-    return end - start - others
+    device, kernels = sum(e.device_seconds for e in nodes), sum(e.kernels for e in nodes)
+    return OpTiming(call, end - start - others, sum(e.inside + 1 for e in nodes), device, kernels)
 
 
 #: Undisturbed and recorded steps at most: reading the events of a recorded step costs more than the step.
@@ -179,8 +155,7 @@ MOST_ROUNDS, MOST_RECORDED = 20, 6
 
 def time_step(
     step: Callable[[], object], trace: Trace, *, synchronize: Callable[[], None] | None = None, seconds: float = 0.1,
-    clock: Callable[[], float] = time.perf_counter, speed_probe: SpeedProbe | None = None,
-    ended: Callable[[], None] | None = None,
+    clock: Clock = time.perf_counter, speed_probe: SpeedProbe | None = None, ended: Callable[[], None] | None = None,
 ) -> StepTiming:  # fmt: skip
     """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least two steps of each).
 
@@ -198,17 +173,17 @@ def time_step(
     quiet = speed_probe is not None and speed_probe.is_quiet(reading)
     whole = sorted(run.seconds for run, _ in around)
     quarter, median = whole[len(whole) // 4], statistics.median(whole)
+    step_seconds = quarter if quiet else median
     matched = [match(trace, run.events) for run, _ in recorded]
     timings = [_one_of(repetitions, quiet) for repetitions in zip(*matched, strict=True)]
     found = [t for t in timings if t is not None]
     between = [run.seconds - _total(ops) for (run, _), ops in zip(recorded, matched, strict=True)]
-    step_seconds = quarter if quiet else median
     return StepTiming(
         seconds=step_seconds, spread=(whole[len(whole) * 3 // 4] - quarter) / median,
         recorded_seconds=_total(found) + (min(between) if quiet else statistics.median(between)),
         events=round(statistics.median(len(run.events) for run, _ in recorded)), ops=tuple(found),
         matched=len(found) / max(len(timings), 1), reading=reading, lengthened=median / step_seconds,
-        phases=typical([run.phases for run, _ in around if run.phases is not None], step_seconds),
+        phases=_typical([run.phases for run, _ in around if run.phases is not None], step_seconds),
     )  # fmt: skip
 
 
@@ -226,6 +201,16 @@ def _total(ops: Sequence[OpTiming | None]) -> float:
     return sum(op.host_seconds for op in ops if op is not None)
 
 
+def _typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
+    """The median phases, scaled to a step of ``seconds``; None where none were seen."""
+    if not seen:
+        return None
+    forward = statistics.median(phases.forward for phases in seen)
+    backward = statistics.median(phases.backward for phases in seen)
+    update = statistics.median(phases.update for phases in seen)
+    return Phases(forward, backward, update).scaled(seconds / max(forward + backward + update, 1e-9))
+
+
 #: Undisturbed steps on either side of the waited ones.
 LEAST_WHOLE, MOST_WHOLE = 3, 20
 #: Waited steps: more do not improve the median, fewer cannot outvote a disturbed one.
@@ -238,88 +223,65 @@ def time_step_waiting(
     step: Callable[[], object], trace: Trace, *, device: str, synchronize: Callable[[], None], overhead: float,
     seconds: float, clock: Clock,
 ) -> StepTiming | None:  # fmt: skip
-    """Time ``step`` (already warm) whole and op by op, within about ``seconds`` (at least three steps of each).
+    """Time ``step`` (already warm) whole and op by op, within about ``seconds``, for a device of unseen kernels.
 
-    ``overhead``: seconds from an op's issue to the end of the wait for it, its kernels not counted. None where steps do
-    not repeat the same ops.
+    In some passes the device is waited for after every op. A last one, under the recorder, says how the ops lie in each
+    other. ``overhead``: seconds from an op's issue to the end of the wait for it, its kernels not counted. None where
+    steps do not repeat the same ops: their calls cannot be paired then.
     """
-    kind = torch.device(device).type
     synchronize()
     undisturbed = Stopwatch(step, synchronize, clock, speed_probe=None).seconds
     whole = [undisturbed()]
     rounds = int(min(max(seconds / 4 / max(whole[0], 1e-6), LEAST_WHOLE), MOST_WHOLE))
     whole += [undisturbed() for _ in range(rounds)]
-    calls = _waited_calls(step, kind, synchronize, seconds=seconds / 2, clock=clock)
-    structure = _structure(step, kind, synchronize, clock)
-    if calls is None or structure is None or [call.name for call in calls] != structure.names:
+    passes: list[_WaitAfterEachOp] = []
+    deadline = clock() + seconds / 2
+    while len(passes) < LEAST_PASSES or (len(passes) < MOST_PASSES and clock() < deadline):
+        synchronize()
+        with _WaitAfterEachOp(device, synchronize, clock) as one:
+            step()
+        passes.append(one)
+    with recorder_of([ProfilerActivity.CPU]) as recorder, _WaitAfterEachOp(device, synchronize, clock) as marked:
+        step()
+    events = [event for event in map(read_event, raw_events(recorder)) if event is not None]
+    events.sort(key=lambda e: (e.start_ns, -e.end_ns))
+    # A mode notes a call at its end, the recorder orders events by their start. The orders agree for ops in a row, not
+    # for an op that runs others through the mode again: its step cannot be paired.
+    numbers = [event.number for event in events if event.name == OP_MARK]
+    if any(one.names != marked.names for one in passes) or len(numbers) != len(marked.names):
         return None
     whole += [undisturbed() for _ in range(rounds)]
-    waits = structure.sums([max(call.wait - overhead, 0.0) for call in calls])
-    issues = structure.sums([call.issue for call in calls])
-    # Both lists hold the same events in the same order, so they match the trace alike.
-    pairs = list(zip(match(trace, waits), match(trace, issues), strict=True))
+    waits = [max(statistics.median(seen) - overhead, 0.0) for seen in zip(*(one.waits for one in passes), strict=True)]
+    issues = [statistics.median(seen) for seen in zip(*(one.issues for one in passes), strict=True)]
+
+    def matched(seconds: Sequence[float]) -> list[OpTiming | None]:
+        """The ops, with the sums of ``seconds`` (one number per timed op) inside them as their device time."""
+        nested = nest(events, dict(zip(numbers, seconds, strict=True)))
+        return match(trace, [event for event in nested if event.name != OP_MARK])
+
+    pairs = list(zip(matched(waits), matched(issues), strict=True))
     ops = tuple(OpTiming(d.call, h.device_seconds, 0, d.device_seconds) for d, h in pairs if d and h)
     whole.sort()
     median = statistics.median(whole)
     return StepTiming(
         seconds=median, spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median, recorded_seconds=median,
-        events=len(calls), ops=ops, matched=len(ops) / max(len(pairs), 1),
+        events=len(numbers), ops=ops, matched=len(ops) / max(len(pairs), 1),
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Structure:
-    """The recorder's events of one step in order of their start, and the ops timed in it by name and event number."""
-
-    raw: tuple[RawEvent, ...]
-    names: list[str]
-    numbers: list[int]
-
-    def sums(self, seconds: list[float]) -> list[Event]:
-        """The events, each with the sum of ``seconds`` (one number per timed op) inside it as its device time."""
-        nested = nest(self.raw, dict(zip(self.numbers, seconds, strict=True)))
-        return [event for event in nested if event.name != OP_MARK]
-
-
-def _structure(
-    step: Callable[[], object], kind: str, synchronize: Callable[[], None], clock: Clock
-) -> _Structure | None:
-    with (
-        recorder_of([ProfilerActivity.CPU]) as recorder,
-        _WaitAfterEachOp(kind, synchronize, clock, mark=True) as mode,
-    ):
-        step()
-    events = map(read_event, raw_events(recorder))
-    raw = sorted((event for event in events if event is not None), key=lambda e: (e.start_ns, -e.end_ns))
-    numbers = [event.number for event in raw if event.name == OP_MARK]
-    names = [call.name for call in mode.calls]
-    # The mode notes a call at its end, the recorder orders events by their start. The orders agree for ops in a row,
-    # not for an op that runs others through the mode again. Such a step is timed whole only.
-    return _Structure(tuple(raw), names, numbers) if len(numbers) == len(names) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _WaitedCall:
-    """Seconds until an op was issued, and from there until the device was done (0.0 for what launches nothing)."""
-
-    name: str
-    issue: float
-    wait: float
-
-
 class _WaitAfterEachOp(TorchDispatchMode):
-    """Waits after every op on a device of ``kind`` that may have launched a kernel; ``calls`` has what each took.
+    """Waits after every op that may have launched a kernel on ``device``. It holds in autograd's threads too.
 
-    With ``mark`` each op runs inside a recorder's event called ``OP_MARK``. The mode holds in autograd's threads too.
+    ``issues`` and ``waits``: seconds until each op was issued, and from there until the device was done (0.0 for what
+    launches nothing).
     """
 
-    def __init__(self, kind: str, synchronize: Callable[[], None], clock: Clock, *, mark: bool = False) -> None:
+    def __init__(self, device: str, synchronize: Callable[[], None], clock: Clock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[_WaitedCall] = []
-        self._kind = kind
-        self._synchronize = synchronize
-        self._clock = clock
-        self._mark = mark
+        self.names: list[str] = []
+        self.issues: list[float] = []
+        self.waits: list[float] = []
+        self._kind, self._synchronize, self._clock = torch.device(device).type, synchronize, clock
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -327,9 +289,8 @@ class _WaitAfterEachOp(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        around: AbstractContextManager[Any] = record_function(OP_MARK) if self._mark else nullcontext()
         kwargs = kwargs or {}
-        with around:
+        with record_function(OP_MARK):
             start = self._clock()
             out = func(*args, **kwargs)
             issued = done = self._clock()
@@ -337,28 +298,7 @@ class _WaitAfterEachOp(TorchDispatchMode):
             if not func.is_view and any(t.device.type == self._kind for t in tensors((args, kwargs, out))):
                 self._synchronize()
                 done = self._clock()
-        self.calls.append(_WaitedCall(func.name(), issued - start, done - issued))
+        self.names.append(func.name())
+        self.issues.append(issued - start)
+        self.waits.append(done - issued)
         return out
-
-
-def _waited_calls(
-    step: Callable[[], object], kind: str, synchronize: Callable[[], None], *, seconds: float, clock: Clock
-) -> list[_WaitedCall] | None:
-    """The calls of one step, each the median over several steps in about ``seconds``.
-
-    None where the steps did not run the same ops: their calls cannot be paired then.
-    """
-    passes: list[list[_WaitedCall]] = []
-    deadline = clock() + seconds
-    while len(passes) < LEAST_PASSES or (len(passes) < MOST_PASSES and clock() < deadline):
-        synchronize()
-        with _WaitAfterEachOp(kind, synchronize, clock) as mode:
-            step()
-        passes.append(mode.calls)
-    names = [call.name for call in passes[0]]
-    if any([call.name for call in calls] != names for calls in passes):
-        return None
-    return [
-        _WaitedCall(seen[0].name, statistics.median(c.issue for c in seen), statistics.median(c.wait for c in seen))
-        for seen in zip(*passes, strict=True)
-    ]

@@ -1,24 +1,25 @@
 """What calibration has measured so far: one line of JSON per probe, so that an interrupt loses nothing.
 
 The first line holds the format and the machine's fingerprint. A journal of another machine, of other settings or of
-another format is not resumed but put aside, until a calibration with these runs again.
+another format is not resumed but put aside.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from placer.errors import CalibrationError
 from placer.pricing import CONTEXT_SIZES, FAMILIES, Work, feature_names
-from placer.profile import json_values as checked
 
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"
@@ -33,6 +34,12 @@ _ALWAYS_TOLD = (HUNG, TOO_LARGE, KERNELS_LOST)
 #: Share of a family's probes that must have failed for the others to be told.
 NOTABLE = 0.1
 
+#: One line of text without what steers a terminal.
+_PRINTABLE = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200b-\\u200f\\u2028-\\u202e\\ufeff]*$"
+_Text = Annotated[str, Meta(max_length=1000, pattern=_PRINTABLE)]
+_Amount = Annotated[float, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=1)]
+
 
 class KernelsLostError(CalibrationError):
     """The recorder saw what was launched, and none of the kernels."""
@@ -42,18 +49,11 @@ class KernelsLostError(CalibrationError):
 class Failure:
     """A probe that could not be measured on one device at one number of CPU threads, and why."""
 
-    device: str
-    threads: int
-    family: str
-    name: str
-    reason: str
-
-    @classmethod
-    def from_json(cls, value: Any) -> Failure:
-        """Out of plain containers, every value checked; raises ``json_values.UnfitError`` (a ValueError)."""
-        values = checked.json_object(value, "a failure", tuple(f.name for f in fields(cls)))
-        texts = {name: checked.text(values[name], name) for name in ("device", "family", "name", "reason")}
-        return cls(threads=checked.integer(values["threads"], "threads", 1), **texts)
+    device: _Text
+    threads: _Count
+    family: _Text
+    name: _Text
+    reason: _Text
 
 
 def infeasible(failures: Sequence[Failure], measured: Mapping[tuple[str, str], int] | None = None) -> tuple[str, ...]:
@@ -62,27 +62,23 @@ def infeasible(failures: Sequence[Failure], measured: Mapping[tuple[str, str], i
     ``measured``: the number of probes that were measured, by device and family. What few of a family's probes lack is
     left out, and so are those whose cause is unknown.
     """
-    known = [f for f in failures if f.reason != PROCESS_ENDED]
-    told = Counter((f.device, f.family, f.reason) for f in known if f.reason in _ALWAYS_TOLD)
+    told: Counter[tuple[str, str, str]] = Counter()
     others: dict[tuple[str, str], Counter[str]] = {}
-    for f in known:
-        if f.reason not in _ALWAYS_TOLD:
+    for f in failures:
+        if f.reason in _ALWAYS_TOLD:
+            told[f.device, f.family, f.reason] += 1
+        elif f.reason != PROCESS_ENDED:
             others.setdefault((f.device, f.family), Counter())[f.reason] += 1
     for key, reasons in others.items():
         count = reasons.total()
-        if count >= NOTABLE * (count + (measured or {}).get(key, 0)):
-            told[(*key, _most(reasons))] = count
+        if count < NOTABLE * (count + (measured or {}).get(key, 0)):
+            continue
+        reason, more = reasons.most_common(1)[0][0], len(reasons) - 1
+        told[(*key, f"{reason} (and {more} other reason{'s' * (more > 1)})" if more else reason)] = count
     return tuple(
         f"{count} probe{'s' * (count > 1)} of {family} on {device} left out: {reason}"
         for (device, family, reason), count in told.items()
     )
-
-
-def _most(reasons: Counter[str]) -> str:
-    """The most frequent reason, and how many others there are."""
-    reason = reasons.most_common(1)[0][0]
-    others = len(reasons) - 1
-    return f"{reason} (and {others} other reason{'s' * (others > 1)})" if others else reason
 
 
 @dataclass(frozen=True)
@@ -90,19 +86,19 @@ class OpObservation:
     """One distinct op of a probe: its features, and the mean of its corrected times over ``count`` calls.
 
     ``seconds`` on the device is None where no event matched: the op was priced, not measured. ``host_seconds`` is the
-    median on the host; ``spread`` the inter-quartile range of the calls over their median.
+    median on the host; ``spread`` the inter-quartile range of the calls over their median. ``kernels`` is the number
+    that a call runs in, on average; 0 where none was recorded. A tensor's share of an update may be a part of one.
     """
 
-    family: str
-    op: str
-    dtype: str
+    family: _Text
+    op: _Text
+    dtype: _Text
     features: tuple[float, ...]
     seconds: float | None
     host_seconds: float
     spread: float
-    count: int
-    #: Kernels that a call runs in, on average; 0 where none was recorded. A tensor's share of an update may be a part.
-    kernels: float = 0.0
+    count: _Count
+    kernels: _Amount = 0.0
 
     def work(self) -> Work:
         """The op as pricing describes it."""
@@ -113,68 +109,29 @@ class OpObservation:
 
 @dataclass(frozen=True)
 class StepObservation:
-    """One probe, measured on one device at one number of CPU threads; ``seconds`` is a whole step."""
+    """One probe, measured on one device at one number of CPU threads; ``seconds`` is a whole step.
 
-    device: str
-    threads: int
-    family: str
-    name: str
-    seconds: float
-    spread: float
-    counts: Mapping[str, float]
+    ``reading``: the median reading of the speed probe (seconds) around what was timed; 0 without a probe. ``gaps``:
+    what forward and backward took beyond their ops, and the update with its ops (seconds). A phase is missing where the
+    step does not tell its phases apart, or where one of the phase's ops was not found.
+    """
+
+    device: _Text
+    threads: _Count
+    family: _Text
+    name: _Text
+    seconds: _Amount
+    spread: _Amount
+    counts: Mapping[_Text, _Amount]
     ops: tuple[OpObservation, ...]
-    #: The median reading of the speed probe (seconds) around what was timed; 0 without a probe.
-    reading: float = 0.0
-    #: What forward and backward took beyond their ops, and the update with its ops (seconds). A phase is missing where
-    #: the step does not tell its phases apart, or where one of the phase's ops was not found.
-    gaps: Mapping[str, float] = field(default_factory=dict)
+    reading: _Amount = 0.0
+    gaps: Mapping[_Text, float] = field(default_factory=dict)
 
     def is_finite(self) -> bool:
         """Whether every time is a finite number: a clock or a recorder may be wrong."""
         times = [self.seconds, self.spread, self.reading, *self.gaps.values()]
         times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
         return all(map(math.isfinite, times))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> StepObservation:
-        """The inverse of ``to_json``. Checks every value; raises ``json_values.UnfitError`` (a ValueError)."""
-        values = checked.json_object(data, "step", tuple(f.name for f in fields(cls)))
-        return cls(
-            device=checked.text(values["device"], "device"),
-            threads=checked.integer(values["threads"], "threads", 1),
-            family=checked.text(values["family"], "family"),
-            name=checked.text(values["name"], "name"),
-            seconds=checked.number(values["seconds"], "seconds", 0.0),
-            spread=checked.number(values["spread"], "spread", 0.0),
-            counts=checked.numbers(values["counts"], "counts", 0.0),
-            ops=tuple(_op_from_json(op) for op in checked.json_list(values["ops"], "ops")),
-            reading=checked.number(values["reading"], "reading", 0.0),
-            gaps=checked.numbers(values["gaps"], "gaps"),
-        )
-
-
-def _op_from_json(data: Any) -> OpObservation:
-    data = {"kernels": 0.0, **data} if isinstance(data, dict) else data  # journals of before have none
-    values = checked.json_object(data, "op", tuple(f.name for f in fields(OpObservation)))
-    family = checked.text(values["family"], "family")
-    if family not in FAMILIES:
-        raise checked.UnfitError(f"family: {family!r} is none")
-    features = checked.vector(values["features"], "features", 2 + len(feature_names(family)))
-    seconds = values["seconds"]
-    return OpObservation(
-        family=family,
-        op=checked.text(values["op"], "op"),
-        dtype=checked.text(values["dtype"], "dtype"),
-        features=tuple(features.tolist()),
-        seconds=None if seconds is None else checked.number(seconds, "seconds"),
-        host_seconds=checked.number(values["host_seconds"], "host_seconds"),
-        spread=checked.number(values["spread"], "spread"),
-        count=checked.integer(values["count"], "count", 1),
-        kernels=checked.number(values["kernels"], "kernels", 0.0),
-    )
 
 
 #: Format of the lines. 2 added the reading around a step, 3 its phases, 4 renamed features and counts.
@@ -185,12 +142,27 @@ _MAX_BYTES = 256 * 2**20
 _MOST_HEAD = 2**20
 
 
+@dataclass(frozen=True)
+class _Line:
+    """One line of a journal. What it tells is one of the last six; ``took``: the seconds that a step or rates took."""
+
+    device: _Text = ""
+    threads: _Count = 1
+    took: _Amount = 0.0
+    reason: _Text = ""
+    starting: Failure | None = None
+    failed: Failure | None = None
+    broken: _Text | None = None
+    timer: _Text | None = None
+    rates: dict[_Text, _Amount] | None = None
+    step: StepObservation | None = None
+
+
 class Journal:
     """Observations, failures and rates in a file that is only appended to.
 
     Damaged lines (a crash mid-write) are dropped, the rest is kept. A file that is no journal is started anew. Another
-    head's journal is put aside first, and this head's is taken back from there. With ``existing`` the journal has to be
-    there: nothing is moved or started.
+    head's journal is put aside first. With ``existing`` the journal has to be there: nothing is moved or started.
 
     Raises CalibrationError where an existing journal is not this head's, where the file cannot be written, and where it
     is a symbolic link.
@@ -211,44 +183,34 @@ class Journal:
         self.broken: dict[str, str] = {}
         #: What the ops of an accelerator were timed by.
         self.timers: dict[tuple[str, int], str] = {}
-        head = _head(fingerprint)
+        head = {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
-        if not existing:
-            self._exchange(head)
-        if not self._read(head):
-            if existing:
-                raise CalibrationError(self._refusal())
-            self._write(json.dumps(head) + "\n", mode="w")
-        if self._running is not None:
-            self.add_failure(self._running)
-
-    def _exchange(self, head: Mapping[str, Any]) -> None:
-        """Put another head's journal aside, and take back the one of ``head`` if it was put aside."""
-        found = self._head_found()
-        if found == head:
+        found = self._head()
+        if found == head and self._read():
+            if self._running is not None:
+                self.add_failure(self._running)
             return
-        with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
-            if found is not None:
-                self.put_aside = self._aside(found)
-                self.path.replace(self.put_aside)
-            own = self._aside(head)
-            if own.is_file() and not own.is_symlink():
-                own.replace(self.path)
+        if existing:
+            raise CalibrationError(self._refusal(found))
+        if found not in (None, head):
+            aside = path.with_suffix(".former")
+            with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
+                path.replace(aside)
+                self.put_aside = aside
+        self._write(json.dumps(head) + "\n", mode="w")
 
-    def _head_found(self) -> dict[str, Any] | None:
+    def _head(self) -> dict[str, Any] | None:
         """The first line of the file; None where there is no file, or it is no journal."""
         try:
             with self.path.open(encoding="utf-8") as file:
-                line = json.loads(file.readline(_MOST_HEAD))
-            found = checked.json_object(line, "a head", ("version", "fingerprint"))
-            checked.integer(found["version"], "version", 1)
-        except (OSError, ValueError, TypeError, RecursionError):
+                found = json.loads(file.readline(_MOST_HEAD))
+        except (OSError, ValueError, RecursionError):
             return None
-        return found
+        is_head = isinstance(found, dict) and found.keys() == {"version", "fingerprint"}
+        return found if is_head and type(found["version"]) is int else None
 
-    def _refusal(self) -> str:
-        found = self._head_found()
+    def _refusal(self, found: Mapping[str, Any] | None) -> str:
         if found is not None and found["version"] != _VERSION:
             return (
                 f"{self.path} has journal format {found['version']}, and this version of placer reads format "
@@ -256,53 +218,47 @@ class Journal:
             )
         return f"{self.path} is no journal of this machine with these settings"
 
-    def _aside(self, head: Mapping[str, Any]) -> Path:
-        """Where the journal with this head is kept while others are written."""
-        digest = zlib.crc32(json.dumps(head, sort_keys=True).encode())
-        return self.path.with_stem(f"{self.path.stem}-{digest:08x}")
-
-    def _read(self, head: Mapping[str, Any]) -> bool:
-        """Take every sound line of the file; False where it is not a journal with this head."""
-        if self._head_found() != head or self.path.stat().st_size > _MAX_BYTES:
-            return False
+    def _read(self) -> bool:
+        """Take every sound line of the file; False where it cannot be read."""
         try:
+            if self.path.stat().st_size > _MAX_BYTES:
+                return False
             content = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return False
         for line in content.splitlines()[1:]:
-            with suppress(KeyError, TypeError, ValueError, RecursionError):
-                self._take(json.loads(line))
+            with suppress(ValueError, RecursionError):
+                self._take(line)
         if not content.endswith("\n"):  # the next line must not be joined to one that a crash cut short
             self._write("\n")
         return True
 
-    def _take(self, entry: Any) -> None:
-        entry = checked.json_object(entry, "a line", None)
-        if "starting" in entry:
-            self._running = Failure.from_json(entry["starting"])
-            return
-        if "failed" in entry:
-            self.failures.append(Failure.from_json(entry["failed"]))
+    def _take(self, line: str) -> None:
+        """Raises ValueError for a line with a wrong value."""
+        entry = msgspec.json.decode(line, type=_Line)
+        key = (entry.device, entry.threads)
+        if entry.starting is not None:
+            self._running = entry.starting
+        elif entry.failed is not None:
+            self.failures.append(entry.failed)
             self._running = None
-            return
-        if "broken" in entry:
-            self.broken[checked.text(entry["broken"], "broken")] = checked.text(entry["reason"], "reason")
-            return
-        key = (checked.text(entry["device"], "device"), checked.integer(entry["threads"], "threads", 1))
-        if "timer" in entry:
-            self.timers[key] = checked.text(entry["timer"], "timer")
+        elif entry.broken is not None:
+            self.broken[entry.broken] = entry.reason
+        elif entry.timer is not None:
+            self.timers[key] = entry.timer
             kept = [o for o in self.observations if (o.device, o.threads) != key]
             if len(kept) < len(self.observations):  # its time is free again
                 self.seconds.pop(key, None)
             self.observations = kept
-            return
-        took = checked.number(entry["took"], "took", 0.0)
-        if "rates" in entry:
-            self.rates[key] = checked.numbers(entry["rates"], "rates", 0.0)
-        else:
-            self.observations.append(StepObservation.from_json(entry["step"]))
-            self._running = None
-        self.seconds[key] = self.seconds.get(key, 0.0) + took
+        elif entry.rates is not None or entry.step is not None:
+            if entry.rates is not None:
+                self.rates[key] = entry.rates
+            if entry.step is not None:
+                if not all(map(_has_its_features, entry.step.ops)):
+                    raise ValueError(f"{entry.step.name}: an op has not the features of its family")
+                self.observations.append(entry.step)
+                self._running = None
+            self.seconds[key] = self.seconds.get(key, 0.0) + entry.took
 
     def starting(self, device: str, threads: int, family: str, name: str) -> None:
         """Note what is measured next: if the process ends meanwhile, the next run knows."""
@@ -332,15 +288,14 @@ class Journal:
 
         ``clocks``: an accelerator's clock and power right after it. They are for whoever studies the file.
         """
-        entry = {
-            "device": observation.device, "threads": observation.threads, "step": observation.to_json(), "took": took,
-        }  # fmt: skip
+        where = {"device": observation.device, "threads": observation.threads}
+        entry = {**where, "step": asdict(observation), "took": took}
         self._append({**entry, "clocks": dict(clocks)} if clocks else entry)
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, allow_nan=False)
         self._write(line + "\n")
-        self._take(json.loads(line))
+        self._take(line)
 
     def _write(self, content: str, mode: str = "a") -> None:
         try:
@@ -367,5 +322,5 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
 
-def _head(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    return {"version": _VERSION, "fingerprint": json.loads(json.dumps(fingerprint))}
+def _has_its_features(op: OpObservation) -> bool:
+    return op.family in FAMILIES and len(op.features) == 2 + len(feature_names(op.family))

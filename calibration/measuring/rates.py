@@ -1,4 +1,4 @@
-"""Measures what a data sheet says of a device: peak arithmetic, bandwidth, dispatch, launch, waits, copies, pages.
+"""Measures what a data sheet says of a device: peak arithmetic, bandwidth, dispatch, launch, waits, copies.
 
 These rates anchor the physical floor under every op, and a person can compare them with the machine's specification.
 """
@@ -10,8 +10,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,12 @@ from torch import Tensor
 from placer import machine
 from placer.calibration.measuring.clocks import WARM, keep_busy
 from placer.calibration.measuring.faults import synchronizer
-from placer.calibration.measuring.timing import Clock, RateTimer
+from placer.calibration.measuring.timing import Clock, measure, percentile
 
+#: Shares that the time for all rates of a device is divided into.
+SHARES = 13
+#: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 #: On an accelerator no tensor made here takes more than this share of its free memory.
 MEMORY_SHARE = 1 / 16
 #: A matrix product of this many seconds hides the launch: a larger one runs at the same rate.
@@ -29,6 +33,46 @@ LONG_PRODUCT = 5e-3
 #: What a device raises for a dtype that it lacks: a TypeError for float64 on Apple's. ``NotImplementedError`` is a
 #: RuntimeError.
 REFUSED = (RuntimeError, TypeError)
+
+
+@dataclass(frozen=True)
+class RateTimer:
+    """Times functions on one device, each in about ``share`` seconds. ``synchronize`` waits for it; None on the CPU."""
+
+    synchronize: Callable[[], None] | None
+    share: float
+    clock: Clock
+
+    def __call__(self, fn: Callable[[], object], shares: float = 1.0, *, best: bool = False) -> float:
+        """Median seconds of ``fn()``, or (``best``) their 10th percentile.
+
+        The latter is for what a device can do: threads that have not spread over the cores yet are no part of that.
+        """
+        blocks = measure(fn, seconds=self.share * shares, synchronize=self.synchronize, clock=self.clock)
+        return percentile(blocks, 0.1 if best else 0.5)
+
+
+def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
+    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
+
+    On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
+    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``).
+    """
+    synchronize = synchronizer(device)
+    timer = RateTimer(synchronize, seconds / SHARES, clock)
+    rates = {} if synchronize is None else first_use(device, synchronize, clock)
+    if synchronize is not None and clock is time.perf_counter:
+        keep_busy(device, WARM, clock)
+    products = {str(dtype).removeprefix("torch."): flops_per_second(device, dtype, timer) for dtype in DTYPES}
+    if synchronize is not None:
+        products["tf32"] = flops_per_second(device, torch.float32, timer, tf32=True)
+    rates |= {f"flops/{name}": rate for name, rate in products.items() if rate is not None}
+    rates["bytes_per_second"] = bytes_per_second(device, timer)
+    if synchronize is None:
+        tiny, out = torch.ones(8), torch.ones(8)
+        return {**rates, "dispatch_seconds": timer(lambda: torch.neg(tiny, out=out), best=True)}
+    rates |= measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock)
+    return {**rates, **_copy_rates(device, timer)}
 
 
 def flops_per_second(device: str, dtype: torch.dtype, timer: RateTimer, *, tf32: bool = False) -> float | None:
@@ -42,7 +86,7 @@ def flops_per_second(device: str, dtype: torch.dtype, timer: RateTimer, *, tf32:
             a = torch.randn(n, n, device=device).to(dtype)
             b = torch.randn(n, n, device=device).to(dtype)
             with contextlib.nullcontext() if device == "cpu" else products_in_tf32(tf32):
-                seconds = timer(lambda a=a, b=b: torch.mm(a, b), 0.3, best=True)  # type: ignore[misc]
+                seconds = timer(partial(torch.mm, a, b), 0.3, best=True)
         except REFUSED:  # not implemented for this dtype here, or out of memory
             break
         rate = 2.0 * n**3 / seconds
@@ -74,9 +118,8 @@ def products_in_tf32(on: bool) -> Iterator[None]:
 
 def bytes_per_second(device: str, timer: RateTimer) -> float:
     """Bandwidth of a copy far larger than any cache, counting bytes read and written (as STREAM does)."""
-    elements = 16 << 20 if device == "cpu" else most_elements(device, 128 << 20)
-    source = torch.ones(elements, device=device)
-    target = torch.ones(elements, device=device)
+    source = torch.ones(16 << 20 if device == "cpu" else most_elements(device, 128 << 20), device=device)
+    target = torch.ones_like(source)
     return 2.0 * source.nbytes / timer(lambda: target.copy_(source))
 
 
@@ -86,11 +129,10 @@ def most_elements(device: str, wanted: int) -> int:
 
 
 #: Ops of one matrix whose kernels have not run before they are timed.
-FIRST_CALLS: tuple[Callable[[torch.Tensor], object], ...] = (
+FIRST_CALLS: tuple[Callable[[Tensor], object], ...] = (
     torch.exp, torch.sigmoid, torch.sum, torch.argmax, partial(torch.softmax, dim=1), partial(torch.cumsum, dim=1),
     partial(torch.clamp, min=0.0), partial(torch.sort, dim=1),
 )  # fmt: skip
-
 #: Libraries that are loaded when an op first needs them, by the name of their rate (``first_use/...``), and such an op:
 #: cuDNN, cuBLASLt, cuFFT and cuSOLVER on CUDA devices.
 LIBRARIES: dict[str, Callable[[str], object]] = {
@@ -119,6 +161,10 @@ def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dic
         synchronize()
         return clock() - start
 
+    def longer(fn: Callable[[], object]) -> float:
+        """Seconds that the first call takes longer than the second."""
+        return seconds(fn) - seconds(fn)
+
     def product() -> None:
         square = torch.ones(8, 8, device=device)
         torch.mm(square, square)
@@ -128,17 +174,11 @@ def first_use(device: str, synchronize: Callable[[], None], clock: Clock) -> dic
     if not new:
         return rates
     square = torch.ones(8, 8, device=device)
-
-    def longer(fn: Callable[[], object]) -> float:
-        return seconds(fn) - seconds(fn)
-
     calls = [longer(partial(op, square)) for op in FIRST_CALLS]
     rates |= {"context_seconds": took, "first_call_seconds": max(sum(calls) / len(calls), 0.0)}
     for name, op in LIBRARIES.items():
-        try:
+        with contextlib.suppress(*REFUSED):
             rates[f"first_use/{name}"] = max(longer(partial(op, device)), 0.0)
-        except REFUSED:
-            continue
     if "first_use/convolution" in rates:
         shapes = [longer(partial(_convolved, device, channels)) for channels in OTHER_CHANNELS]
         rates["first_use/shape"] = max(statistics.median(shapes), 0.0)
@@ -173,134 +213,61 @@ def measure_queue(
     device. ``dispatch_seconds``: the device's time for a kernel that does next to nothing, until the next one starts.
     ``sync_seconds``: waiting for a device that is idle.
     """
-    share = seconds / 5
-    (idle,) = _medians([lambda: None], synchronize, True, share, clock)
     tiny = torch.ones(8, device=device)
-    issue, single, kernel = queued(tiny.neg_, device, synchronize, seconds=4 * share, clock=clock)
+
+    def medians(functions: Sequence[Callable[[], object]], share: float = 1.0, wait: bool = True) -> list[float]:
+        """Median seconds of each on an idle device, in turns, until it is issued or (``wait``) until it is done."""
+        times: list[list[float]] = [[] for _ in functions]
+        for fn in functions:
+            fn()
+        deadline = clock() + share * seconds / 5
+        while len(times[0]) < _LEAST_ROUNDS or (len(times[0]) < _MOST_ROUNDS and clock() < deadline):
+            for fn, own in zip(functions, times, strict=True):
+                synchronize()
+                start = clock()
+                fn()
+                if wait:
+                    synchronize()
+                own.append(clock() - start)
+        synchronize()
+        return [statistics.median(own) for own in times]
+
+    def burst() -> None:
+        for _ in range(BURST):
+            tiny.neg_()
+
+    (idle,) = medians([lambda: None])
+    issue = medians([burst], wait=False)[0] / BURST
+    (single,) = medians([tiny.neg_])
+    # A few products that keep the device busy for some times as long as a burst is issued.
+    wanted, rows, took = COVER * BURST * issue, _FIRST // 2, 0.0
+    while took < _LEAST_PART * wanted and rows < _MOST:
+        rows *= 2
+        square = torch.ones(rows, rows, device=device)
+        multiply = partial(torch.mm, square, square, out=torch.empty_like(square))
+        took = max(medians([multiply])[0] - single, 0.0)
+    products = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
+
+    def cover() -> None:
+        for _ in range(products):
+            multiply()
+
+    def covered() -> None:
+        cover()
+        burst()
+
+    # Behind long kernels the small ones wait in the queue and run back to back, however slowly they are issued. Both
+    # are timed in turns: the clock of a device rises while it works.
+    with_burst, without = medians([covered, cover], 2.0)
+    kernel = (with_burst - without) / BURST
+    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
+        kernel = max(issue, _LEAST_KERNEL)
     return {
         "issue_seconds": issue,
         "launch_seconds": max(single - issue - kernel - idle, 0.0),
         "dispatch_seconds": kernel,
         "sync_seconds": idle,
     }
-
-
-class Queued(NamedTuple):
-    """Seconds of a kernel: its launch, until it is done on an idle device, and behind others in the queue."""
-
-    issue: float
-    single: float
-    kernel: float
-
-
-def queued(
-    launch: Callable[[], object], device: str, synchronize: Callable[[], None], *, seconds: float,
-    clock: Clock = time.perf_counter,
-) -> Queued:  # fmt: skip
-    """Time the kernel that ``launch`` launches, within about ``seconds``."""
-    share = seconds / 4
-
-    def burst() -> None:
-        for _ in range(BURST):
-            launch()
-
-    def median(fn: Callable[[], object], wait: bool = True) -> float:
-        return _medians([fn], synchronize, wait, share, clock)[0]
-
-    issue = median(burst, wait=False) / BURST
-    single = median(launch)
-    cover = _cover(device, COVER * BURST * issue, single, median)
-
-    def covered() -> None:
-        cover()
-        burst()
-
-    # Behind long kernels they wait in the queue and run back to back, however slowly they are issued. Both are
-    # timed in turns: the clock of a device rises while it works.
-    with_burst, without = _medians([covered, cover], synchronize, True, 2.0 * share, clock)
-    kernel = (with_burst - without) / BURST
-    if kernel < _LEAST_KERNEL:  # disturbed: it is no longer than what the host was seen to issue one in
-        kernel = max(issue, _LEAST_KERNEL)
-    return Queued(issue, single, kernel)
-
-
-def _medians(
-    functions: Sequence[Callable[[], object]], synchronize: Callable[[], None], wait: bool, seconds: float, clock: Clock
-) -> list[float]:
-    """Median seconds of each function on an idle device, until it is issued or (``wait``) until it is done.
-
-    They are run in turns for ``seconds`` in all.
-    """
-    times: list[list[float]] = [[] for _ in functions]
-    for fn in functions:
-        fn()
-    deadline = clock() + seconds
-    while len(times[0]) < _LEAST_ROUNDS or (len(times[0]) < _MOST_ROUNDS and clock() < deadline):
-        for fn, own in zip(functions, times, strict=True):
-            synchronize()
-            start = clock()
-            fn()
-            if wait:
-                synchronize()
-            own.append(clock() - start)
-    synchronize()
-    return [statistics.median(own) for own in times]
-
-
-def _cover(
-    device: str, wanted: float, single: float, median: Callable[[Callable[[], object]], float]
-) -> Callable[[], None]:
-    """Issues a few matrix products that keep the device busy for ``wanted`` seconds."""
-    rows = _FIRST
-    while True:
-        square = torch.ones(rows, rows, device=device)
-        product = torch.empty_like(square)
-        multiply = partial(torch.mm, square, square, out=product)
-        took = max(median(multiply) - single, 0.0)
-        if took >= _LEAST_PART * wanted or rows >= _MOST:
-            break
-        rows *= 2
-    count = math.ceil(min(max(wanted / max(took, 1e-9), 1.0), 1.0 / _LEAST_PART))
-
-    def cover() -> None:
-        for _ in range(count):
-            multiply()
-
-    return cover
-
-
-#: Dtypes whose matrix-product rate is measured; a dtype the device refuses is left out and priced by the floor.
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-
-def measure_rates(device: str, *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, float]:
-    """All rates of one device within about ``seconds``: FLOP/s, bytes/s and seconds, as named in a ``DeviceFit``.
-
-    On an accelerator also ``memory_bytes`` and ``flops/tf32``, and where this call was the process's first use of it
-    ``context_seconds``, ``first_call_seconds`` and ``first_use/...`` (see ``first_use``).
-    """
-    synchronize = synchronizer(device)
-    timer = RateTimer(synchronize, seconds, clock)
-    rates = {} if synchronize is None else first_use(device, synchronize, clock)
-    if synchronize is not None and clock is time.perf_counter:
-        keep_busy(device, WARM, clock)
-    for dtype in DTYPES:
-        rate = flops_per_second(device, dtype, timer)
-        if rate is not None:
-            rates[f"flops/{str(dtype).removeprefix('torch.')}"] = rate
-    if synchronize is not None:
-        tf32 = flops_per_second(device, torch.float32, timer, tf32=True)
-        if tf32 is not None:
-            rates["flops/tf32"] = tf32
-    rates["bytes_per_second"] = bytes_per_second(device, timer)
-    if synchronize is not None:
-        rates.update(measure_queue(device, synchronize, seconds=2.0 * timer.share, clock=clock))
-        rates.update(_copy_rates(device, timer))
-    if synchronize is None:
-        tiny = torch.ones(8)
-        out = torch.empty_like(tiny)
-        rates["dispatch_seconds"] = timer(lambda: torch.neg(tiny, out=out), best=True)
-    return rates
 
 
 def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
@@ -323,7 +290,7 @@ def _copy_rates(device: str, timer: RateTimer) -> dict[str, float]:
                 card = torch.ones(elements, device=device)
                 source, target = (host, card) if direction == "h2d" else (card, host)
                 waits = memory == "pageable" or direction == "d2h"
-                seconds[elements] = timer(lambda s=source, t=target, w=waits: t.copy_(s, non_blocking=not w), 0.5)  # type: ignore[misc]
+                seconds[elements] = timer(partial(target.copy_, source, non_blocking=not waits), 0.5)
             prefix = f"copy/{direction}/{memory}"
             rates[f"{prefix}/seconds_per_tensor"] = seconds[small]
             rates[f"{prefix}/bytes_per_second"] = 4.0 * (large - small) / max(seconds[large] - seconds[small], 1e-9)

@@ -1,4 +1,4 @@
-"""Runs a step under the framework's own event recorder, and reads the events.
+"""Runs a step under the framework's own event recorder, reads the events, and finds what recording costs.
 
 ``torch.profiler`` records in C++ when each op begins and ends, at about a microsecond per event.
 """
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -23,11 +22,10 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from placer.calibration.measuring.clocks import keep_busy
-from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, device_kind, is_runtime_call
+from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, is_runtime_call
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.journal import KernelsLostError
 from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
-from placer.calibration.measuring.step_timing import Ends, Phases, RecorderCost
 from placer.calibration.measuring.timing import Clock
 from placer.placement import synchronize
 
@@ -42,13 +40,45 @@ WARMING, WARMING_ROWS = 0.03, 2048
 
 
 @dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds of each phase. Forward includes the loss; the update begins with clearing the old gradients."""
+
+    forward: float
+    backward: float
+    update: float
+
+    def scaled(self, factor: float) -> Phases:
+        return Phases(factor * self.forward, factor * self.backward, factor * self.update)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
+
+    A training step that returns these is timed phase by phase.
+    """
+
+    cleared: float
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
-    """One step under the recorder: its seconds, its events, its launches, and how many of their kernels were lost."""
+    """One step: its seconds, and its phases where it told them.
+
+    Under the recorder, also its events, its launches, and how many of their kernels the recorder lost.
+    """
 
     seconds: float
-    events: list[Event]
+    events: Sequence[Event] = ()
     launches: int = 0
     lost: int = 0
+    phases: Phases | None = None
+
+
+#: Steps, each with the less usual of the readings (seconds) around it.
+Steps = list[tuple[Recorded, float]]
 
 
 @dataclass
@@ -70,11 +100,8 @@ SESSIONS = Sessions()
 
 def record(
     timed: Callable[[], float], rounds: int, *, accelerated: bool = False, speed_probe: SpeedProbe | None = None
-) -> list[tuple[Recorded, float]]:
-    """Recorded steps, each with the less usual of the readings (seconds) around it.
-
-    ``timed`` runs a step and returns its seconds. ``accelerated``: kernels of a GPU are recorded too.
-    """
+) -> Steps:
+    """Recorded steps. ``timed`` runs one and returns its seconds; ``accelerated``: record kernels of a GPU too."""
     shown = kind_shown() if accelerated else None
 
     def marked() -> float:
@@ -87,10 +114,9 @@ def record(
         if shown is not None:
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
         runs = watched(speed_probe, marked, rounds, before=before)
-    steps = read_steps(raw_events(recorder))
     # Where the recorder lost the marks, nothing was recorded.
-    events = itertools.chain(steps, itertools.repeat(([], 0, 0)))
-    found = [(Recorded(seconds, *step), reading) for (seconds, reading), step in zip(runs, events, strict=False)]
+    steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(([], 0, 0)))
+    found = [(Recorded(seconds, *step), reading) for (seconds, reading), step in zip(runs, steps, strict=False)]
     SESSIONS.launches += sum(run.launches for run, _ in found)
     SESSIONS.lost += sum(run.lost for run, _ in found)
     return found
@@ -125,14 +151,6 @@ def give_away_kernels(device: torch.device, synchronize: Callable[[], None]) -> 
     if device.type == "cuda":
         keep_busy(str(device), WARMING, time.perf_counter, rows=WARMING_ROWS)
     SESSIONS.count += 1
-
-
-def whole(runs: Sequence[tuple[Recorded, float]]) -> list[tuple[Recorded, float]]:
-    """The recorded steps of which no kernel was lost. Raises KernelsLostError where there is none."""
-    complete = [(run, reading) for run, reading in runs if not run.lost]
-    if runs and not complete:
-        raise KernelsLostError("the recorder lost kernels of every step")
-    return complete
 
 
 @contextmanager
@@ -170,19 +188,22 @@ def read_event(event: Any) -> RawEvent | None:
     """
     name, linked = event.name(), event.linked_correlation_id()
     annotation = getattr(event, "is_user_annotation", bool)  # torch 2.5 and later
+    kind: Kind = "op"
+    sequence, thread = -1, 0
     if event.device_type() != DeviceType.CPU:
         if annotation():
             return None
-        return RawEvent(name, event.start_ns(), event.end_ns(), -1, 0, event.correlation_id(), device_kind(name),
-                        linked, event.device_resource_id())  # fmt: skip
-    if linked or is_runtime_call(name):
-        kind: Kind = "runtime"
-    elif "::" not in name and getattr(event, "activity_type", str)() == "overhead":
-        return None
+        kind = "memcpy" if name.startswith("Memcpy") else "memset" if name.startswith("Memset") else "kernel"
     else:
-        kind = "annotation" if annotation() else "op"
-    return RawEvent(name, event.start_ns(), event.end_ns(), event.sequence_nr(), event.start_thread_id(),
-                    event.correlation_id(), kind, linked)  # fmt: skip
+        if linked or is_runtime_call(name):
+            kind = "runtime"
+        elif "::" not in name and getattr(event, "activity_type", str)() == "overhead":
+            return None
+        elif annotation():
+            kind = "annotation"
+        sequence, thread = event.sequence_nr(), event.start_thread_id()
+    number = event.correlation_id()
+    return RawEvent(name, event.start_ns(), event.end_ns(), sequence, thread, number, kind, linked)
 
 
 def read_steps(raw: Iterable[Any]) -> Iterator[tuple[list[Event], int, int]]:
@@ -202,14 +223,6 @@ LEAST_RECORDED = 4
 AFTER_RECORDING = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """One undisturbed step: its seconds, and its phases where it told them."""
-
-    seconds: float
-    phases: Phases | None
-
-
 @dataclass(frozen=True)
 class Stopwatch:
     """Times ``step``; with a ``speed_probe``, steps at another speed than the usual one are left out.
@@ -219,28 +232,29 @@ class Stopwatch:
 
     step: Callable[[], object]
     synchronize: Callable[[], None] | None
-    clock: Callable[[], float]
+    clock: Clock
     speed_probe: SpeedProbe | None
     once: float = 0.0
 
     def seconds(self) -> float:
         return self.run().seconds
 
-    def run(self) -> Whole:
+    def run(self) -> Recorded:
         """Run one undisturbed step. Its phases are known where ``step`` returns ``Ends``."""
         start = self.clock()
-        returned = self.step()
+        ends = self.step()
         if self.synchronize is not None:
             self.synchronize()
         end = self.clock()
-        if isinstance(returned, Ends) and self.synchronize is None:
-            return Whole(end - start, returned.phases(start, end))
-        # A host that runs ahead of its device leaves a phase long before the device does.
-        return Whole(end - start, None)
+        if not isinstance(ends, Ends) or self.synchronize is not None:
+            # A host that runs ahead of its device leaves a phase long before the device does.
+            return Recorded(end - start)
+        update = ends.cleared - start + end - ends.backward
+        return Recorded(
+            end - start, phases=Phases(ends.forward - ends.cleared, ends.backward - ends.forward, update)
+        )
 
-    def in_turns(
-        self, before: int, recorded: int, after: int
-    ) -> tuple[list[tuple[Whole, float]], list[tuple[Recorded, float]]]:
+    def in_turns(self, before: int, recorded: int, after: int) -> tuple[Steps, Steps]:
         """(undisturbed steps, recorded steps), each with its reading (seconds).
 
         Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the
@@ -253,8 +267,30 @@ class Stopwatch:
         for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
             self.seconds()
         around += watched(self.speed_probe, self.run, after, resume=resume)
-        runs = whole(runs[1:] if len(runs) > LEAST_RECORDED else runs)
-        return at_usual_speed(self.speed_probe, around), at_usual_speed(self.speed_probe, runs)
+        runs = runs[1:] if len(runs) > LEAST_RECORDED else runs
+        whole = [(run, reading) for run, reading in runs if not run.lost]
+        if runs and not whole:
+            raise KernelsLostError("the recorder lost kernels of every step")
+        return at_usual_speed(self.speed_probe, around), at_usual_speed(self.speed_probe, whole)
+
+    def added(self) -> tuple[float, float, float]:
+        """(events of a step, launches, seconds that recording both adds)."""
+        around, recorded = self.in_turns(UNDISTURBED, COST_RECORDED, UNDISTURBED)
+        with_recorder = statistics.median(run.seconds for run, _ in recorded)
+        return (
+            statistics.median(len(run.events) for run, _ in recorded),
+            statistics.median(run.launches for run, _ in recorded),
+            with_recorder - statistics.median(run.seconds for run, _ in around),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderCost:
+    """Seconds that recording adds to a step, to whatever holds an event for each of them, and to each launch."""
+
+    per_step: float
+    per_event: float
+    per_launch: float = 0.0
 
 
 #: Layers of the chains, and the rounds in which each is timed.
@@ -263,14 +299,14 @@ CHAINS, COST_ROUNDS = (2, 8, 24), 4
 MOST_SECONDS = 2.0
 #: Undisturbed steps on both sides of the recorded ones, and recorded steps.
 UNDISTURBED, COST_RECORDED = 10, 6
-#: Ops of the chains that tell launches from events: fewer than a queue holds.
-LAUNCHES = 64
+#: Kernels of a chain that tells launches from events: fewer than a queue holds.
+CHAIN = 64
 #: Seconds that one event or launch costs at most, on any machine measured so far.
 MOST_PER_EVENT = 5e-6
 
 
 def recorder_cost(
-    device: str, *, synchronize: Callable[[], None] | None = None, clock: Callable[[], float] = time.perf_counter,
+    device: str, *, synchronize: Callable[[], None] | None = None, clock: Clock = time.perf_counter,
     speed_probe: SpeedProbe | None = None,
 ) -> RecorderCost:  # fmt: skip
     """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
@@ -279,9 +315,9 @@ def recorder_cost(
     the cost per event is the median slope over all pairs of chains of all rounds (Sen, 1968).
     """
     chains = [Stopwatch(_layers(depth, device), synchronize, clock, speed_probe) for depth in CHAINS]
-    for stopwatch in chains:
+    for chain in chains:
         for _ in range(3):
-            stopwatch.step()
+            chain.step()
     # The first session of a process sets the recorder up. One without a kernel may end the recording of kernels for
     # good (lightseekorg/tokenspeed#1348 with CUDA 13.0, #1287 with ROCm 7.2).
     record(chains[0].seconds, 1, accelerated=synchronize is not None)
@@ -292,7 +328,7 @@ def recorder_cost(
     for number in range(COST_ROUNDS):
         if number and clock() >= end:
             break
-        found = [(events, added - per_launch * launches) for events, launches, added in map(_added, chains)]
+        found = [(events, added - per_launch * launches) for events, launches, added in (c.added() for c in chains)]
         points += found
         slopes += [(b - a) / (n - m) for (m, a), (n, b) in itertools.combinations(found, 2) if n != m]
     per_event = min(max(statistics.median(slopes), 0.0), MOST_PER_EVENT) if slopes else 0.0
@@ -301,24 +337,24 @@ def recorder_cost(
 
 
 def _per_launch(
-    device: str, synchronize: Callable[[], None], clock: Callable[[], float], speed_probe: SpeedProbe | None
+    device: str, synchronize: Callable[[], None], clock: Clock, speed_probe: SpeedProbe | None
 ) -> float:
     """What recording adds to a launch: a chain of ops that launch a kernel, beside one of as many views."""
     tiny = torch.ones(8, device=device)
 
     def kernels() -> None:
-        for _ in range(LAUNCHES):
+        for _ in range(CHAIN):
             tiny.neg_()
 
     def views() -> None:
         tiny.neg_()  # no session is without a kernel
-        for _ in range(LAUNCHES - 1):
+        for _ in range(CHAIN - 1):
             tiny.view(8)
 
     launching, viewing = (Stopwatch(step, synchronize, clock, speed_probe) for step in (kernels, views))
     kernels()
-    differences = [_added(launching)[2] - _added(viewing)[2] for _ in range(COST_ROUNDS)]
-    return min(max(statistics.median(differences) / (LAUNCHES - 1), 0.0), MOST_PER_EVENT)
+    differences = [launching.added()[2] - viewing.added()[2] for _ in range(COST_ROUNDS)]
+    return min(max(statistics.median(differences) / (CHAIN - 1), 0.0), MOST_PER_EVENT)
 
 
 def _layers(depth: int, device: str) -> Callable[[], None]:
@@ -332,20 +368,10 @@ def _layers(depth: int, device: str) -> Callable[[], None]:
     return step
 
 
-def _added(stopwatch: Stopwatch) -> tuple[float, float, float]:
-    """(events of a step, launches, seconds that recording both adds)."""
-    around, recorded = stopwatch.in_turns(UNDISTURBED, COST_RECORDED, UNDISTURBED)
-    events = statistics.median(len(run.events) for run, _ in recorded)
-    launches = statistics.median(run.launches for run, _ in recorded)
-    plain = statistics.median(run.seconds for run, _ in around)
-    return events, launches, statistics.median(run.seconds for run, _ in recorded) - plain
-
-
-#: Kernels of the chain, fewer than a queue holds; times it is issued before and after the session, and within it.
-CHAIN, CHAIN_ROUNDS, CHAIN_RECORDED = 64, 60, 3
+#: Times the chain of kernels is issued before and after the first session, and within it.
+CHAIN_ROUNDS, CHAIN_RECORDED = 60, 3
 #: Share of the chain's kernels that must be reported.
 LEAST_SEEN = 0.5
-
 #: Seconds that the first session added to a launch, by kind of device: it can be measured once in a process.
 _per_launch_by_kind: dict[str, float] = {}
 
@@ -369,7 +395,7 @@ UNSEEN = KernelRecorder(sees=False)
 def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorder:
     """Issue, record and issue again a chain of known kernels on an accelerator.
 
-    In a process that used the recorder before, ``per_launch`` is 0: it cannot be known any more.
+    In a process that used the recorder before, ``per_launch`` is what its first session added.
     """
     kind = torch.device(device).type
     if kind != kind_shown():
@@ -395,12 +421,10 @@ def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorde
     runs = record(issued, CHAIN_RECORDED, accelerated=True)
     # More than a launch itself takes is a disturbance.
     _per_launch_by_kind.setdefault(kind, min(max(launch() - before, 0.0), before))
-    kernels = [_seen(run) for run, _ in runs]
-    sees = any(len(seconds) >= LEAST_SEEN * CHAIN for seconds in kernels)
-    kernel_seconds = statistics.median(chain.from_iterable(kernels)) if sees else 0.0
+    seen = [
+        [event.device_seconds for event in run.events if event.name == "aten::neg_" and event.device_seconds > 0.0]
+        for run, _ in runs
+    ]
+    sees = any(len(seconds) >= LEAST_SEEN * CHAIN for seconds in seen)
+    kernel_seconds = statistics.median(itertools.chain(*seen)) if sees else 0.0
     return KernelRecorder(sees, _per_launch_by_kind[kind], kernel_seconds)
-
-
-def _seen(run: Recorded) -> list[float]:
-    """Seconds of the chain's kernels that were reported."""
-    return [event.device_seconds for event in run.events if event.name == "aten::neg_" and event.device_seconds > 0.0]

@@ -6,9 +6,9 @@ a sixth more, a large copy no more at all. No single factor corrects that, and i
 the speed probe times a small, fixed amount of such work on all cores before and after every measurement: a *reading*,
 in seconds.
 
-The *usual* reading is the one near which the machine spent most of the time. A machine that is contended most of the
-time is measured as contended. It is the mode of the readings and not their median: with contention on one core, on
-another, or on both, the median lies between these speeds, where hardly any time is spent.
+The *usual* reading is the one near which the machine spent most of the time: the mode of the readings and not their
+median. With contention on one core, on another, or on both, the median lies between these speeds, where hardly any time
+is spent. A machine that is contended most of the time is measured as contended.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 import torch
 
 from placer.calibration.measuring.timing import Clock, run_for
+
+T = TypeVar("T")
 
 #: Name of the usual reading among a profile's rates.
 USUAL_READING = "speed_probe_seconds"
@@ -33,7 +34,7 @@ BINS = 50
 
 
 def is_alike(reading: float, usual: float, within: float = ALIKE) -> bool:
-    """Whether two readings differ by no more than the factor ``within``."""
+    """Whether two readings (seconds) differ by no more than the factor ``within``."""
     return usual / within <= reading <= usual * within
 
 
@@ -183,8 +184,6 @@ def probed_cores(device: str, threads: int) -> int:
     return threads if device == "cpu" else 1
 
 
-T = TypeVar("T")
-
 #: Seconds between two readings at least, so that they take less time than what is timed between them.
 STRETCH = 2e-3
 #: Untimed steps after a reading, at most, and seconds of them that are enough. A reading evicts code and data of what
@@ -209,24 +208,22 @@ def watched(
         return [(timed(), 0.0) for _ in range(count)]
     clock = speed_probe.clock
     found: list[tuple[T, float]] = []
-    good = 0
+    good, wanted = 0, True
     before = speed_probe.settle() if before is None else before
-    # Brings back the code and data that a reading evicted.
-    again = partial(run_for, resume or (lambda: None), RESUMED, MOST_RESUMING if resume else 0, clock)
-    again()
-    start = clock()
-    stretch: list[T] = []
-    while good < count and len(found) < MOST_REPEATS * count:
-        stretch.append(timed())
-        enough = good + len(stretch) >= count or len(found) + len(stretch) >= MOST_REPEATS * count
-        if enough or clock() - start >= STRETCH:
-            after, usual = speed_probe.read(), speed_probe.usual
-            reading = max(before, after, key=lambda reading: abs(math.log(reading / usual)))
-            found += [(result, reading) for result in stretch]
-            good += len(stretch) if is_alike(reading, usual) else 0
-            if not enough:
-                again()
-            before, start, stretch = after, clock(), []
+    while wanted:
+        if resume is not None:
+            run_for(resume, RESUMED, MOST_RESUMING, clock)
+        stretch: list[T] = []
+        start = clock()
+        while wanted and (not stretch or clock() - start < STRETCH):
+            stretch.append(timed())
+            wanted = good + len(stretch) < count and len(found) + len(stretch) < MOST_REPEATS * count
+        after, usual = speed_probe.read(), speed_probe.usual
+        reading = max(before, after, key=lambda reading: abs(math.log(reading / usual)))
+        found += [(result, reading) for result in stretch]
+        good += len(stretch) if is_alike(reading, usual) else 0
+        wanted = good < count and len(found) < MOST_REPEATS * count
+        before = after
     return found
 
 

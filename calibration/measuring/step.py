@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from placer.calibration.benchmarks.functions import default_loss
+from placer.calibration.measuring.recording import Ends
 from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, is_alike, watched
-from placer.calibration.measuring.step_timing import Ends
 from placer.calibration.measuring.timing import Clock, block_seconds, percentile
 from placer.errors import TimerError
 from placer.nest import map_nest, tensors
@@ -151,15 +150,14 @@ class _Turn:
     rounds: int = 0
     blocks: int = 1
     block: int = 1
-    untimed: int = 0
-    resume: Step | None = None
+    estimate: float = 0.0
     times: list[list[tuple[float, float]]] = field(default_factory=list)
     failure: Exception | None = None
 
-    def attempt(self, action: Callable[[], None]) -> None:
+    def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
         """Do it. A step that fails (no memory, a bug of its own) must not end the run: it has no more rounds."""
         try:
-            action()
+            action(*arguments)
         except Exception as error:  # noqa: BLE001
             self.failure, self.rounds = error, 0
 
@@ -167,48 +165,47 @@ class _Turn:
         """Warm up (the first calls select kernels and grow allocators), and spread the time over the rounds."""
         self.step.prepare()
         self.step()
-        estimate = self.seconds()
+        self.estimate = self.seconds()
         for _ in range(4):
-            if estimate < BLOCK_SECONDS * 5:
-                estimate = min(estimate, self.seconds())
-        if estimate <= 0:
+            if self.estimate < BLOCK_SECONDS * 5:
+                self.estimate = min(self.estimate, self.seconds())
+        if self.estimate <= 0:
             raise TimerError("a whole step took no time by the clock")
-        self.rounds = rounds if estimate * rounds <= seconds else MIN_ROUNDS
-        wanted = max(1, min(MAX_STEPS_PER_ROUND, int(seconds / self.rounds / estimate)))
+        self.rounds = rounds if self.estimate * rounds <= seconds else MIN_ROUNDS
+        wanted = max(1, min(MAX_STEPS_PER_ROUND, int(seconds / self.rounds / self.estimate)))
         if self.synchronize is not None:
-            self.block = min(math.ceil(BLOCK_SECONDS / estimate), MAX_STEPS_PER_ROUND)
+            self.block = min(math.ceil(BLOCK_SECONDS / self.estimate), MAX_STEPS_PER_ROUND)
         self.blocks = math.ceil(wanted / self.block)
-        self.untimed = self.block if estimate < COLD_SECONDS else 0
-        # On a device a block of steps is long beside what a reading evicts.
-        self.resume = self.step if estimate < STRETCH and self.synchronize is None else None
 
     def round(self) -> None:
         self.step.prepare()
         before = None if self.speed_probe is None else self.speed_probe.settle()
-        for _ in range(self.untimed):
+        for _ in range(self.block if self.estimate < COLD_SECONDS else 0):
             self.step()
-        self.times.append(watched(self.speed_probe, self.seconds, self.blocks, before=before, resume=self.resume))
+        # On a device a block of steps is long beside what a reading evicts.
+        resume = self.step if self.estimate < STRETCH and self.synchronize is None else None
+        self.times.append(watched(self.speed_probe, self.seconds, self.blocks, before=before, resume=resume))
 
     def seconds(self) -> float:
         """Seconds per step over a block of steps, the device idle before and after."""
         return block_seconds(self.step, self.block, self.synchronize, self.clock) / self.block
 
     def summary(self) -> Measurement | Exception:
-        everything = list(chain.from_iterable(self.times))
-        ordered = sorted(seconds for seconds, _ in at_usual_speed(self.speed_probe, everything))
+        def kept(rounds: Sequence[list[tuple[float, float]]]) -> list[float]:
+            return sorted(seconds for seconds, _ in at_usual_speed(self.speed_probe, list(chain(*rounds))))
+
         half = len(self.times) // 2
-        first, second = (
-            _median(at_usual_speed(self.speed_probe, list(chain.from_iterable(part))))
-            for part in (self.times[:half], self.times[half:])
-        )
+        first, second = statistics.median(kept(self.times[:half])), statistics.median(kept(self.times[half:]))
         if not min(first, second) > 0:
             return TimerError("a timed step took no time by the clock")
+        ordered = kept(self.times)
+        everything = list(chain(*self.times))
         usual = None if self.speed_probe is None else self.speed_probe.usual
-        kept = [usual is None or is_alike(reading, usual) for _, reading in everything]
         return Measurement(
             median=percentile(ordered, 0.5), p10=percentile(ordered, 0.1), p90=percentile(ordered, 0.9),
             count=len(ordered) * self.block, repeatability=max(first, second) / min(first, second),
-            anyhow=_median(everything), usual=statistics.fmean(kept),
+            anyhow=statistics.median(seconds for seconds, _ in everything),
+            usual=statistics.fmean(usual is None or is_alike(reading, usual) for _, reading in everything),
         )  # fmt: skip
 
 
@@ -224,13 +221,9 @@ def measure_interleaved(
     """
     turns = [_Turn(step, synchronize, clock, speed_probe) for step in steps]
     for turn in turns:
-        turn.attempt(partial(turn.plan, rounds, seconds))
+        turn.attempt(turn.plan, rounds, seconds)
     for number in range(rounds):
         for turn in turns:
             if number < turn.rounds:
                 turn.attempt(turn.round)
     return [turn.failure or turn.summary() for turn in turns]
-
-
-def _median(timed: Sequence[tuple[float, float]]) -> float:
-    return statistics.median(seconds for seconds, _ in timed)

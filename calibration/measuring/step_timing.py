@@ -1,4 +1,4 @@
-"""What was timed of one step, of its phases and of the ops in it, and what recording them added.
+"""What was timed of one step, of its phases and of the ops in it, less what recording them added.
 
 A training step's phases are told apart by reading the clock where one ends and the next begins, which takes 50
 nanoseconds. What a phase takes beyond its ops is charged to what goes on in it: Python around modules in forward,
@@ -13,6 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from placer.calibration.measuring.journal import OpObservation, StepObservation
+from placer.calibration.measuring.recording import Phases, RecorderCost
 from placer.pricing import Work, describe_step, feature_names, framework_counts
 from placer.tracing import OpCall, Trace
 
@@ -20,7 +21,8 @@ from placer.tracing import OpCall, Trace
 #: carry their inputs' sequence numbers, and autograd's nodes put their names together first. The last is what lies
 #: between the ends of an op's own event.
 NESTED_COST, OUTER_COST, OWN_SHARE = 0.75, 1.28, 0.2
-#: Least share of an op's recorded time that is its own, however many events it holds.
+#: Least share of what was timed that is the op's or the step's own, however much recording or launches are thought to
+#: take.
 LEAST_SHARE = 0.25
 #: Most by which recorded steps may differ from undisturbed ones by drift alone, and the standard deviation of its log:
 #: a virtual machine changes its speed within a second.
@@ -31,56 +33,6 @@ MOST_DRIFT, DRIFT = 1.5, 0.1
 RECORDING_DOUBT, MOST_UNLIKE = 0.4, 3.0
 #: A step whose kernels take less than this share of it waited for the host.
 HOST_BOUND = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Seconds of each phase. Forward includes the loss; the update begins with clearing the old gradients."""
-
-    forward: float
-    backward: float
-    update: float
-
-    def scaled(self, factor: float) -> Phases:
-        return Phases(factor * self.forward, factor * self.backward, factor * self.update)
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
-
-    A training step that returns these is timed phase by phase.
-    """
-
-    cleared: float
-    forward: float
-    backward: float
-
-    def phases(self, start: float, end: float) -> Phases:
-        """The phases of a step that ran from ``start`` to ``end`` by the same clock."""
-        update = self.cleared - start + end - self.backward
-        return Phases(self.forward - self.cleared, self.backward - self.forward, update)
-
-
-def typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
-    """The median phases, scaled to a step of ``seconds``; None where none were seen."""
-    if not seen:
-        return None
-    middle = Phases(
-        statistics.median(phases.forward for phases in seen),
-        statistics.median(phases.backward for phases in seen),
-        statistics.median(phases.update for phases in seen),
-    )
-    return middle.scaled(seconds / max(middle.forward + middle.backward + middle.update, 1e-9))
-
-
-@dataclass(frozen=True, slots=True)
-class RecorderCost:
-    """Seconds that recording adds to a step, to whatever holds an event for each of them, and to each launch."""
-
-    per_step: float
-    per_event: float
-    per_launch: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +50,7 @@ class OpTiming:
     kernels: float = 0.0
 
     def corrected(self, recorder: RecorderCost) -> float:
-        """Host seconds without what recording added, never less than a quarter of what was recorded."""
+        """Host seconds without what recording added."""
         added = recorder.per_event * (NESTED_COST * self.inside + OWN_SHARE) + recorder.per_launch * self.kernels
         return max(self.host_seconds - added, LEAST_SHARE * self.host_seconds)
 
@@ -123,20 +75,32 @@ class StepTiming:
     lengthened: float = 1.0
     phases: Phases | None = None
 
+    @property
+    def kernel_seconds(self) -> float:
+        return sum(op.device_seconds for op in self.ops)
+
+    @property
+    def launches(self) -> float:
+        return sum(op.kernels for op in self.ops)
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the host is what the step waits for, and not its kernels, behind which recording would be hidden."""
+        return self.kernel_seconds < HOST_BOUND * self.seconds
+
     def undisturbed_share(self, recorder: RecorderCost) -> float:
         """Seconds of an undisturbed step per second of a recorded one without recording: 1 but for drift and noise.
 
         The ops are timed in recorded steps, the step in others; this factor brings both to one speed, so that they add
-        up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1. It is 1
-        where the step lasts as long as its kernels: what recording adds on the host is hidden behind them.
+        up. Where recording took longer than the step itself, the ratio says little and is drawn towards 1.
         """
-        if sum(op.device_seconds for op in self.ops) >= HOST_BOUND * self.seconds:
+        if not self.waits_for_host:
             return 1.0
         added = self._added(recorder)
-        recorded = self.recorded_seconds - added
         doubt = RECORDING_DOUBT * added / self.seconds
         known = DRIFT**2 / (DRIFT**2 + doubt**2)
-        return float(min(max(self.seconds / max(recorded, 1e-9), 1.0 / MOST_DRIFT), MOST_DRIFT) ** known)
+        ratio = self.seconds / max(self.recorded_seconds - added, 1e-9)
+        return float(min(max(ratio, 1.0 / MOST_DRIFT), MOST_DRIFT) ** known)
 
     def recording(self, recorder: RecorderCost) -> RecorderCost:
         """What recording cost in this very step, where it costs ``recorder`` on average.
@@ -152,15 +116,16 @@ class StepTiming:
         factor = min(max(added / expected, 1.0 / MOST_UNLIKE), MOST_UNLIKE)
         return RecorderCost(factor * recorder.per_step, factor * recorder.per_event, factor * recorder.per_launch)
 
+    def without_launches(self, per_launch: float) -> float:
+        """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do."""
+        if not self.waits_for_host:
+            return self.seconds
+        return max(self.seconds - per_launch * self.launches, self.kernel_seconds)
+
     def _added(self, recorder: RecorderCost) -> float:
         nested = min(sum(op.inside for op in self.ops), self.events)
-        launches = recorder.per_launch * sum(op.kernels for op in self.ops)
         events = recorder.per_event * (NESTED_COST * nested + OUTER_COST * (self.events - nested))
-        return recorder.per_step + events + launches
-
-
-#: Least share of what was timed that is the op's own, however much launches are estimated to take.
-LEAST_OWN = 0.25
+        return recorder.per_step + events + recorder.per_launch * self.launches
 
 
 def observe(
@@ -187,29 +152,17 @@ def observe(
             on_host.append(0.0)
             continue
         host = scale * op.corrected(recorder)
-        host = max(host - per_launch * op.kernels, LEAST_OWN * host)
+        host = max(host - per_launch * op.kernels, LEAST_SHARE * host)
         on_host.append(host)
         groups.setdefault(work, []).append((host if device == "cpu" else op.device_seconds, host, op.kernels))
     ops = [_observed(work, times, len(times)) for work, times in groups.items()]
     ops += [_observed(work, (), count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
-        seconds=max(timing.lengthened * _without_launches(timing, per_launch), LEAST_OWN * timing.seconds),
+        seconds=max(timing.lengthened * timing.without_launches(per_launch), LEAST_SHARE * timing.seconds),
         counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
         gaps=_gaps(trace, timing, on_host, incomplete),
     )  # fmt: skip
-
-
-def _without_launches(timing: StepTiming, per_launch: float) -> float:
-    """Seconds of the step where a launch takes ``per_launch`` seconds less, and the kernels as long as they do.
-
-    Where the kernels fill the step, the host runs ahead of them and its launches are no part of it.
-    """
-    launches = sum(op.kernels for op in timing.ops)
-    kernels = sum(op.device_seconds for op in timing.ops)
-    if kernels >= HOST_BOUND * timing.seconds:
-        return timing.seconds
-    return max(timing.seconds - per_launch * launches, kernels)
 
 
 def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete: Set[str]) -> dict[str, float]:

@@ -11,7 +11,6 @@ import math
 import time
 from bisect import insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from placer.errors import TimerError
 
@@ -27,33 +26,6 @@ _MAX_LOOPS = 1 << 24
 LEAST_BLOCKS, MOST_BLOCKS, SMALL_ERROR = 5, 1000, 0.01
 #: Inter-quartile range over the median above which timings say nothing: a contended machine stays below 2.
 NEVER_SETTLES = 10.0
-#: Shares that the time for all rates of a device is divided into.
-SHARES = 13
-
-
-@dataclass(frozen=True)
-class RateTimer:
-    """Times functions on one device, each in about one share of ``total_seconds``.
-
-    ``synchronize`` waits for the device; None on the CPU.
-    """
-
-    synchronize: Callable[[], None] | None
-    total_seconds: float
-    clock: Clock
-
-    @property
-    def share(self) -> float:
-        """Seconds that one rate may take."""
-        return self.total_seconds / SHARES
-
-    def __call__(self, fn: Callable[[], object], shares: float = 1.0, *, best: bool = False) -> float:
-        """Median seconds of ``fn()``, or (``best``) their 10th percentile.
-
-        The latter is for what a device can do: threads that have not spread over the cores yet are no part of that.
-        """
-        blocks = measure(fn, seconds=self.share * shares, synchronize=self.synchronize, clock=self.clock)
-        return percentile(blocks, 0.1 if best else 0.5)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -73,14 +45,17 @@ def clock_resolution(clock: Clock = time.perf_counter, *, ticks: int = 5) -> flo
             now = clock()
             if now != last:
                 break
-        step = now - last
-        if step == 0:
+        if now == last:
             raise TimerError(f"the clock stands still: {_DEAD_AFTER_READS} reads all gave {last!r}")
-        if not 0 < step < math.inf:
-            raise TimerError(f"the clock went from {last!r} to {now!r}: a clock that only moves forward is needed")
-        steps.append(step)
+        steps.append(_elapsed(last, now))
         last = now
     return min(steps)
+
+
+def _elapsed(start: float, end: float) -> float:
+    if not 0 <= end - start < math.inf:
+        raise TimerError(f"the clock went from {start!r} to {end!r}: a clock that only moves forward is needed")
+    return end - start
 
 
 def measure(
@@ -97,14 +72,20 @@ def measure(
     """
     started = clock()
     fn()
-    wanted = TICKS_PER_BLOCK * _visible(clock, synchronize)
+    visible = clock_resolution(clock)
+    if synchronize is not None:
+        visible = max(visible, min(block_seconds(lambda: None, 1, synchronize, clock) for _ in range(3)))
     loops = 1
     blocks: list[float] = []
     while True:
         elapsed = block_seconds(fn, loops, synchronize, clock)
-        if elapsed < wanted:
+        if elapsed < TICKS_PER_BLOCK * visible:
+            if elapsed == 0:
+                clock_resolution(clock, ticks=1)  # it may have stopped
+            if loops >= _MAX_LOOPS:
+                raise TimerError(f"{loops} calls took {elapsed!r} s by the clock: too little to be measured")
             # Blocks of another length must not mix with these: a short one carries more of the clock's own cost.
-            loops = _more_loops(loops, elapsed, clock)
+            loops *= 2
             blocks.clear()
             continue
         insort(blocks, elapsed / loops)
@@ -130,14 +111,6 @@ def run_for(fn: Callable[[], object], seconds: float, most: int, clock: Clock) -
             break
 
 
-def _visible(clock: Clock, synchronize: Callable[[], object] | None) -> float:
-    """Seconds below which a block shows the clock's tick, or the wait for an idle device, rather than the work."""
-    resolution = clock_resolution(clock)
-    if synchronize is None:
-        return resolution
-    return max(resolution, min(block_seconds(lambda: None, 1, synchronize, clock) for _ in range(3)))
-
-
 def block_seconds(
     fn: Callable[[], object], calls: int, synchronize: Callable[[], object] | None, clock: Clock
 ) -> float:
@@ -149,16 +122,4 @@ def block_seconds(
         fn()
     if synchronize is not None:
         synchronize()
-    done = clock()
-    if not 0 <= done - start < math.inf:
-        raise TimerError(f"the clock went from {start!r} to {done!r}: a clock that only moves forward is needed")
-    return done - start
-
-
-def _more_loops(loops: int, elapsed: float, clock: Clock) -> int:
-    """Twice the loops; ``TimerError`` when the clock is to blame for the short block."""
-    if elapsed == 0:
-        clock_resolution(clock, ticks=1)
-    if loops >= _MAX_LOOPS:
-        raise TimerError(f"{loops} calls took {elapsed!r} s by the clock: too little to be measured")
-    return loops * 2
+    return _elapsed(start, clock())

@@ -39,41 +39,35 @@ def has_context(device: str) -> bool:
 
     Of several it uses the current one, and those that its tensors have been on.
     """
-    import torch
-
     kind, index = split_device(device)
-    if not _is_initialized(kind):
+    if not _asked(kind, "is_initialized"):
         return False
-    reserved = getattr(getattr(torch, kind), "memory_reserved", None)
-    return normal_device(device) == current_device(kind) or bool(callable(reserved) and reserved(index))
+    return normal_device(device) == current_device(kind) or bool(_asked(kind, "memory_reserved", index))
 
 
 def current_device(kind: str) -> str:
     """The device of a kind that torch means by its bare name: the first one, unless the process has set another."""
+    number = _asked(kind, "current_device") if _asked(kind, "is_initialized") else None
+    return kind if number is None else normal_device(f"{kind}:{number}")
+
+
+def _asked(kind: str, question: str, *arguments: object) -> Any:
+    """What torch's module for a kind of accelerator answers; None where it has no such function, and of the CPU."""
     import torch
 
-    asked = getattr(getattr(torch, kind, None), "current_device", None)
-    return normal_device(f"{kind}:{asked()}") if callable(asked) and _is_initialized(kind) else kind
-
-
-def _is_initialized(kind: str) -> bool:
-    """Whether this process uses a kind of accelerator, so that looking at one creates no context."""
-    import torch
-
-    asked = getattr(getattr(torch, kind, None), "is_initialized", None)
-    return kind != "cpu" and bool(callable(asked) and asked())
+    function = getattr(getattr(torch, kind, None), question, None)
+    return function(*arguments) if kind != "cpu" and callable(function) else None
 
 
 def utilization(device: str) -> float | None:
     """Share of the time the device was busy lately, 0 to 1; None where nobody can tell."""
     kind, index = split_device(device)
-    if kind == "cpu":
-        import psutil
+    if kind != "cpu":
+        return nvml.utilization(index) if kind == "cuda" else None
+    import psutil
 
-        # The load average where there is one: cpu_percent needs an interval, and would say 0 at the first call.
-        load = psutil.getloadavg()[0] / max(1, psutil.cpu_count() or 1)
-        return min(1.0, float(load))
-    return nvml.utilization(index) if kind == "cuda" else None
+    # The load average where there is one: cpu_percent needs an interval, and would say 0 at the first call.
+    return min(1.0, float(psutil.getloadavg()[0] / max(1, psutil.cpu_count() or 1)))
 
 
 def split_device(device: str) -> tuple[str, int]:
@@ -105,11 +99,10 @@ def normal_device(device: str) -> str:
 
 
 def memory(device: str) -> tuple[int, int]:
-    """(free, total) bytes of a device's memory.
+    """(free, total) bytes of a device's memory; unified memory (mps) is the CPU's.
 
-    CPU: what the system or the container still grants. NVIDIA: through NVML, without a context. Unified memory (mps):
-    the CPU's. Other accelerators are asked through torch, which may initialise them. Raises ValueError for a device
-    that is not there.
+    NVIDIA's are asked through NVML, without a context, others through torch, which may initialise them. Raises
+    ValueError for a device that is not there.
     """
     kind, index = split_device(device)
     if kind in ("cpu", "mps"):
@@ -145,26 +138,22 @@ def known_free_memory(device: str) -> int | None:
 
 def reserved_memory(device: str) -> int:
     """Bytes of an accelerator that torch's allocator has taken for this process; 0 before there is a context."""
-    return _allocator(device, "memory_reserved", "driver_allocated_memory")
+    return _allocator(device, "driver_allocated_memory" if device.startswith("mps") else "memory_reserved")
 
 
 def allocated_memory(device: str) -> int:
     """Bytes of them that tensors use."""
-    return _allocator(device, "memory_allocated", "current_allocated_memory")
+    return _allocator(device, "current_allocated_memory" if device.startswith("mps") else "memory_allocated")
 
 
-def _allocator(device: str, question: str, question_mps: str) -> int:
+def _allocator(device: str, question: str) -> int:
     """What the device's module answers to a question about its allocator; 0 where it has no such function."""
     import torch
 
     kind, index = split_device(device)
-    if kind == "cpu":
-        return 0
     if kind == "mps":
-        asked = getattr(torch.mps, question_mps, None)
-        return int(asked()) if callable(asked) and torch.backends.mps.is_available() else 0
-    asked = getattr(getattr(torch, kind, None), question, None)
-    return int(asked(index)) if callable(asked) and has_context(device) else 0
+        return int(_asked(kind, question) or 0) if torch.backends.mps.is_available() else 0
+    return int(_asked(kind, question, index) or 0) if has_context(device) else 0
 
 
 def host_memory() -> tuple[int, int]:
@@ -200,8 +189,7 @@ def _container_memory() -> tuple[int, int]:
 def unsupported(facts: Mapping[str, Any]) -> str | None:
     """Why torch cannot use an accelerator that a fingerprint describes so; None where nothing speaks against it.
 
-    Told from versions alone, without a context: the driver runs no CUDA as new as torch's, or torch was built without
-    kernels for the GPU's compute capability.
+    Told from versions alone, without a context.
     """
     import torch
 
@@ -229,12 +217,8 @@ def runs_on(capability: str, architectures: Sequence[str]) -> bool:
         if match is None:
             return True  # a name of later versions of CUDA: nothing can be said
         built = int(match[2]), int(match[3])
-        if match[4] == "a":
-            usable = built == (major, minor)
-        elif match[1] == "compute":
-            usable = built <= (major, minor)
-        else:
-            usable = built[0] == major and built[1] <= minor
-        if usable:
+        known = built[0] == major or match[1] == "compute"
+        exact = built == (major, minor) or match[4] != "a"
+        if known and exact and built <= (major, minor):
             return True
     return False

@@ -11,10 +11,10 @@ from placer.machine.devices import accelerators, host_memory, split_device
 
 
 def fingerprint() -> dict[str, Any]:
-    """What step times depend on, as plain JSON values; ``profile.stale_fields`` compares two of them.
+    """What step times depend on, as plain JSON values. Never creates a device context.
 
     The precision of float32 products is told but not compared: a script sets it, and prices follow it. ``tf32_matmul``
-    and ``tf32_convolution`` are there only beside an accelerator. Never creates a device context.
+    and ``tf32_convolution`` are there only beside an accelerator.
     """
     import torch
 
@@ -88,14 +88,12 @@ def same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two accelerators, as a fingerprint describes them, are twins: of one name, with as much memory."""
     return bool(a.get("name") == b.get("name")) and close(a.get("memory_bytes"), b.get("memory_bytes"))
 
+
 #: Fingerprint fields compared by plain equality, with the words a reader knows.
 _PLAIN = {
-    "cpu": "CPU",
-    "cpu_version": "CPU version",
-    "cpu_instructions": "CPU instructions",
-    "cores": "usable cores",
+    "cpu": "CPU", "cpu_version": "CPU version", "cpu_instructions": "CPU instructions", "cores": "usable cores",
     "torch": "torch",
-}
+}  # fmt: skip
 #: Fields not every profile has: older ones do not tell CPUs of one name apart.
 _OPTIONAL = ("cpu_version", "cpu_instructions")
 
@@ -115,35 +113,25 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any], calibrated_thre
     if not close(old_memory, new_memory):
         found.append(f"memory: {_gib(old_memory)} -> {_gib(new_memory)}")
     old_threads, new_threads = then.get("threads"), now.get("threads")
-    if old_threads != new_threads and not _within(new_threads, calibrated_threads):
+    within = False
+    if isinstance(new_threads, int) and calibrated_threads:
+        within = min(calibrated_threads) <= new_threads <= max(calibrated_threads)
+    if old_threads != new_threads and not within:
         found.append(f"threads: {_show(old_threads)} -> {_show(new_threads)}")
-    return (*found, *_accelerator_differences(_by_device(then), _by_device(now)))
-
-
-def _accelerator_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
-    for device, facts in now.items():
-        alike = (old for old in then.values() if same_kind(old, facts))
-        old = next(alike, then.get(device))
+    before = {facts["device"]: facts for facts in then.get("accelerators", ())}
+    for facts in now.get("accelerators", ()):
+        device = facts["device"]
+        old = next((old for old in before.values() if same_kind(old, facts)), before.get(device))
         if old is None:
             found.append(f"accelerator {device}: none -> {_show(facts.get('name'))}")
             continue
         found += [
-            f"{label} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
-            for field, label in (("name", "name"), ("driver", "driver"))
-            if old.get(field) != facts.get(field)
-        ]
+            f"{field} of {device}: {_show(old.get(field))} -> {_show(facts.get(field))}"
+            for field in ("name", "driver") if old.get(field) != facts.get(field)
+        ]  # fmt: skip
         if not close(old.get("memory_bytes"), facts.get("memory_bytes")):
             found.append(f"memory of {device}: {_gib(old.get('memory_bytes'))} -> {_gib(facts.get('memory_bytes'))}")
-    return found
-
-
-def _by_device(fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {facts["device"]: facts for facts in fingerprint.get("accelerators", ())}
-
-
-def _within(threads: object, calibrated: Sequence[int]) -> bool:
-    return isinstance(threads, int) and bool(calibrated) and min(calibrated) <= threads <= max(calibrated)
+    return tuple(found)
 
 
 def _gib(value: object) -> str:

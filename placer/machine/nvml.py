@@ -12,9 +12,8 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 #: What is asked of the library about a device's handle.
 Question = Callable[[Any, Any], Any]
 
@@ -29,24 +28,39 @@ def _version(nvml: Any, _: Any) -> tuple[int, int]:
     return version // 1000, version % 1000 // 10
 
 
+def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
+    info = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return int(info.free), int(info.total)
+
+
+def _throttle(nvml: Any, handle: Any) -> int:
+    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    return int((reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+
+
 #: What a device tells of itself. Boards whose memory is the system's, and virtual ones, do not answer everything.
 FACTS: Mapping[str, Question] = {
     "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
     "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
     "compute_capability": lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)),
 }
-#: What the driver tells, of no device: its own version, and that of the newest CUDA it runs.
+#: What the driver tells, of no device: its own version, that of the newest CUDA it runs, and the number of devices.
 DRIVER: Mapping[str, Question] = {
     "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
     "cuda": _version,
+    "count": lambda nvml, _: nvml.nvmlDeviceGetCount(),
+}
+#: What changes while a device works. The throttle reasons are NVML's bits.
+CLOCKS: Mapping[str, Question] = {
+    "sm_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+    "power_watts": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+    "power_limit_watts": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    "throttle": _throttle,
 }
 
 
 def describe(index: int) -> dict[str, Any] | None:
-    """``name``, ``memory_bytes``, ``driver`` and ``compute_capability`` ("8.6") of the device ``cuda:index``.
-
-    Those that are known: boards whose memory is the system's, and virtual ones, do not answer every question.
-    """
+    """``name``, ``memory_bytes``, ``driver`` and ``compute_capability`` ("8.6") of ``cuda:index``: those known."""
     return _answers(index, {**FACTS, "driver": DRIVER["driver"]})
 
 
@@ -70,17 +84,13 @@ def order_is_known() -> bool:
 
 def memory(index: int) -> tuple[int, int] | None:
     """(free, total) bytes."""
-
-    def read(nvml: Any, handle: Any) -> tuple[int, int]:
-        info = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return int(info.free), int(info.total)
-
-    return _ask(index, read)
+    return (_answers(index, {"memory": _memory}) or {}).get("memory")
 
 
 def utilization(index: int) -> float | None:
     """Share of the last sample period in which a kernel ran, 0 to 1."""
-    return _ask(index, lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
+    busy = {"gpu": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100}
+    return (_answers(index, busy) or {}).get("gpu")
 
 
 def clocks(index: int) -> dict[str, float] | None:
@@ -88,18 +98,27 @@ def clocks(index: int) -> dict[str, float] | None:
 
     The clock of the multiprocessors is that of this moment, the power the mean of up to a second before.
     """
-
-    def throttle(nvml: Any, handle: Any) -> int:
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        return int((reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
-
-    known = _answers(index, {
-        "sm_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "power_watts": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-        "power_limit_watts": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-        "throttle": throttle,
-    })  # fmt: skip
+    known = _answers(index, CLOCKS)
     return None if known is None else {name: float(value) for name, value in known.items()}
+
+
+def describe_driver() -> dict[str, Any]:
+    """``driver``, ``cuda`` (the newest version it runs) and ``gpus``, or ``error``: why nobody answers.
+
+    ``gpus`` holds ``name``, ``memory_bytes`` (0: unknown) and ``compute_capability`` ("": unknown) of every GPU of the
+    machine in order of the bus, those that CUDA_VISIBLE_DEVICES hides among them. Creates no device context.
+    """
+    library, error = _loaded()
+    if library is None:
+        return {"error": error}
+    known = answered(library, None, DRIVER)
+    gpus = []
+    for index in range(known.get("count", 0)):
+        gpu = {"name": "", "memory_bytes": 0, "compute_capability": ""}
+        with contextlib.suppress(library.NVMLError):
+            gpu |= answered(library, library.nvmlDeviceGetHandleByIndex(index), FACTS)
+        gpus.append(gpu)
+    return {"driver": known.get("driver", ""), "cuda": ".".join(map(str, known.get("cuda", ()))), "gpus": gpus}
 
 
 def visible_device(index: int, visible: str | None) -> int | str | None:
@@ -111,47 +130,42 @@ def visible_device(index: int, visible: str | None) -> int | str | None:
     if visible is None:
         return index
     entries: list[int | str] = []
-    for entry in visible.split(","):
-        text = entry.strip()
-        if text.isdecimal():
-            entries.append(int(text))
-        elif text.startswith(("GPU-", "MIG-")):
-            entries.append(text)
-        else:
+    for entry in map(str.strip, visible.split(",")):
+        if not entry.isdecimal() and not entry.startswith(("GPU-", "MIG-")):
             break
-    if len(set(entries)) < len(entries):
-        return None
-    return entries[index] if index < len(entries) else None
+        entries.append(int(entry) if entry.isdecimal() else entry)
+    repeated = len(set(entries)) < len(entries)
+    return entries[index] if index < len(entries) and not repeated else None
+
+
+def _loaded() -> tuple[Any | None, str]:
+    """The initialised pynvml; None without the package, the driver or a device, and why."""
+    try:
+        import pynvml
+    except ImportError:
+        return None, "the package nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, str(error)
+    return pynvml, ""
 
 
 @functools.cache
 def _library() -> Any | None:
-    """The initialised pynvml, or None without the package, the driver or a device."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
+    return _loaded()[0]
 
 
-def _ask(index: int, question: Callable[[Any, Any], T]) -> T | None:
+def _answers(index: int, questions: Mapping[str, Question]) -> dict[str, Any] | None:
+    """The answers of the device torch calls ``cuda:index``, to those questions that have one; None where none has."""
     library = _library()
     if library is None:
         return None
     try:
         handle = _found(library, index)
-        return None if handle is None else question(library, handle)
     except library.NVMLError:
         return None
-
-
-def _answers(index: int, questions: Mapping[str, Question]) -> dict[str, Any] | None:
-    """The answers to those of several questions that have one; None where none has."""
-    return _ask(index, lambda nvml, handle: answered(nvml, handle, questions)) or None
+    return None if handle is None else answered(library, handle, questions) or None
 
 
 def answered(library: Any, handle: Any, questions: Mapping[str, Question]) -> dict[str, Any]:
@@ -178,11 +192,8 @@ def _handle(library: Any, wanted: int | str) -> Any | None:
         return library.nvmlDeviceGetHandleByIndex(wanted)
     if wanted.startswith("MIG-"):
         return library.nvmlDeviceGetHandleByUUID(wanted)
-    for index in range(library.nvmlDeviceGetCount()):
-        handle = library.nvmlDeviceGetHandleByIndex(index)
-        if _text(library.nvmlDeviceGetUUID(handle)).startswith(wanted):
-            return handle
-    return None
+    handles = map(library.nvmlDeviceGetHandleByIndex, range(library.nvmlDeviceGetCount()))
+    return next((h for h in handles if _text(library.nvmlDeviceGetUUID(h)).startswith(wanted)), None)
 
 
 def _instance(library: Any, handle: Any) -> Any | None:
@@ -214,31 +225,3 @@ def _uuid(index: int) -> str | None:
         return None
     found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return None if found is None else str(found)
-
-
-def describe_driver() -> dict[str, Any]:
-    """``driver``, ``cuda`` (the newest version it runs) and ``gpus``, or ``error``: why nobody answers.
-
-    ``gpus`` holds ``name``, ``memory_bytes`` (0: unknown) and ``compute_capability`` ("": unknown) of every GPU of the
-    machine in order of the bus, those that CUDA_VISIBLE_DEVICES hides among them. Creates no device context.
-    """
-    try:
-        import pynvml
-    except ImportError:
-        return {"error": "the package nvidia-ml-py is not installed"}
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return {"error": str(error)}
-    known = answered(pynvml, None, {**DRIVER, "count": lambda library, _: library.nvmlDeviceGetCount()})
-    return {
-        "driver": known.get("driver", ""),
-        "cuda": ".".join(map(str, known.get("cuda", ()))),
-        "gpus": [_gpu(pynvml, index) for index in range(known.get("count", 0))],
-    }
-
-
-def _gpu(library: Any, index: int) -> dict[str, Any]:
-    found = answered(library, None, {"handle": lambda library, _: library.nvmlDeviceGetHandleByIndex(index)})
-    known = answered(library, found["handle"], FACTS) if found else {}
-    return {"name": "", "memory_bytes": 0, "compute_capability": "", **known}

@@ -1,10 +1,9 @@
-"""A probe that hangs, does not fit or lies about its time costs itself, not the run."""
+"""A probe is measured and described; one that hangs, does not fit or lies about its time costs itself, not the run."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,13 @@ from torch import nn
 
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring import bench as attempts
+from placer.calibration.measuring import recording
 from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import (
     HUNG,
     KERNELS_LOST,
+    NO_NUMBER,
     NOT_MATCHED,
     TOO_LARGE,
     Failure,
@@ -28,20 +29,21 @@ from placer.calibration.measuring.journal import (
 )
 from placer.errors import TimerError, TraceError
 
-pytestmark = pytest.mark.usefixtures("one_round")
 OBSERVED = StepObservation("cpu", 2, "network", "fine", 1e-3, 0.0, {"step": 1.0}, ())
 
 
 class Stub:
-    """A bench whose probes do what the test says."""
+    """A bench whose probes give this, or raise it."""
 
     device, threads = "cpu", 2
 
-    def __init__(self, run: Callable[[], StepObservation | None]) -> None:
-        self.run = run
+    def __init__(self, given: StepObservation | BaseException | None) -> None:
+        self.given = given
 
     def measure(self, probe: Probe, *, seconds: float) -> StepObservation | None:
-        return self.run()
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given
 
 
 def probe(module: nn.Module | None = None) -> Probe:
@@ -53,11 +55,29 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "p.journal", {})
 
 
-def raising(error: BaseException) -> Callable[[], StepObservation | None]:
-    def run() -> StepObservation | None:
-        raise error
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """What recording costs is found in one round: four take seconds, and no test is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "COST_ROUNDS", 1)
+        found = Bench("cpu", torch.get_num_threads())
+        assert found.recorder.per_step >= 0.0
+        return found
 
-    return run
+
+def test_a_probe_is_measured_and_described(bench: Bench) -> None:
+    one = Probe("matmul", "one layer", lambda: nn.Linear(16, 8), lambda: (torch.randn(4, 16),), "train", "sgd")
+    seen = bench.measure(one, seconds=0.02)
+    assert seen is not None
+    assert (seen.device, seen.family, seen.name) == ("cpu", "matmul", "one layer")
+    assert seen.counts["training_step"] == 1
+    product = next(op for op in seen.ops if op.op == "aten::addmm")
+    assert product.seconds is not None
+    assert product.work().flops == 2 * 4 * 16 * 8
+    assert 0 < product.seconds < seen.seconds
+    # On the CPU every op of so plain a step is found, so its phases are known.
+    assert set(seen.gaps) == {"forward", "backward", "update"}
+    assert 0 < seen.gaps["update"] < seen.seconds
 
 
 class Sleeps(nn.Module):
@@ -75,45 +95,38 @@ class Huge(nn.Module):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="alarms are POSIX's")
-def test_a_hung_benchmark_is_written_down_and_the_next_one_runs(journal: Journal) -> None:
-    bench = Bench("cpu", torch.get_num_threads())
+def test_a_hung_benchmark_is_written_down_and_the_next_one_runs(bench: Bench, journal: Journal) -> None:
     assert attempt(bench, probe(Sleeps()), seconds=0.01, journal=journal, limit=0.3) is None
     assert [(f.family, f.reason) for f in journal.failures] == [("matmul", HUNG)]
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
 
 
-def test_out_of_memory_is_written_down_and_the_next_one_runs(journal: Journal) -> None:
-    bench = Bench("cpu", torch.get_num_threads())
+def test_out_of_memory_is_written_down_and_the_next_one_runs(bench: Bench, journal: Journal) -> None:
     assert attempt(bench, probe(Huge()), seconds=0.01, journal=journal) is None
     assert [f.reason for f in journal.failures] == [TOO_LARGE]
     assert attempt(bench, probe(), seconds=0.01, journal=journal) is not None
-
-
-SHORT = [MemoryError(), torch.OutOfMemoryError("cuda"), RuntimeError("can't allocate memory")]
-
-
-@pytest.mark.parametrize("error", SHORT)
-def test_every_way_of_saying_it(error: Exception, journal: Journal) -> None:
-    assert attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal) is None
-    assert infeasible(journal.failures) == ("1 probe of matmul on cpu left out: it did not fit in memory",)
 
 
 MISSING = [
     RuntimeError("not implemented for 'Half'"), NotImplementedError("no kernel\nwith a stack"), ValueError("no kernel"),
     TypeError("Cannot convert a MPS Tensor to float64"), TraceError("not followed"),
 ]  # fmt: skip
+LOST: list[tuple[StepObservation | BaseException | None, str]] = [
+    (MemoryError(), TOO_LARGE), (torch.OutOfMemoryError("cuda"), TOO_LARGE),
+    (RuntimeError("can't allocate memory"), TOO_LARGE), (None, NOT_MATCHED),
+    (replace(OBSERVED, seconds=float("nan")), NO_NUMBER), (replace(OBSERVED, seconds=float("inf")), NO_NUMBER),
+    *((error, f"{type(error).__name__}: {str(error).splitlines()[0]}") for error in MISSING),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", MISSING)
-def test_what_does_not_exist_here_is_written_down_with_its_reason(error: Exception, journal: Journal) -> None:
-    assert attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal) is None
-    (failure,) = Journal(journal.path, {}).failures
-    assert failure.reason == f"{type(error).__name__}: {str(error).splitlines()[0]}"
-
-
-def test_a_probe_whose_ops_were_not_found_is_written_down(journal: Journal) -> None:
-    assert attempt(Stub(lambda: None), probe(), seconds=1.0, journal=journal) is None
-    assert [f.reason for f in journal.failures] == [NOT_MATCHED]
+@pytest.mark.parametrize(("given", "reason"), LOST)
+def test_what_cannot_be_measured_here_is_written_down_with_its_reason(
+    given: StepObservation | BaseException | None, reason: str, journal: Journal
+) -> None:
+    assert attempt(Stub(given), probe(), seconds=1.0, journal=journal) is None
+    assert [f.reason for f in Journal(journal.path, {}).failures] == [reason]
+    assert infeasible(journal.failures) == (f"1 probe of matmul on cpu left out: {reason}",)
+    assert attempt(Stub(OBSERVED), probe(), seconds=1.0, journal=journal) is OBSERVED
 
 
 def test_a_family_that_lacks_many_probes_is_told_with_the_most_frequent_reason() -> None:
@@ -134,14 +147,11 @@ def test_an_accelerator_is_asked_whether_it_still_works_after_a_failure(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a sticky error every later probe would fail, to the end of the budget."""
-
-    class OnGPU(Stub):
-        device = "cuda"
-
     asked: list[str] = []
     monkeypatch.setattr(attempts, "check", asked.append)
     monkeypatch.setattr(attempts, "release", lambda device: None)
-    bench = OnGPU(raising(RuntimeError("CUDA error: an illegal memory access was encountered")))
+    bench = Stub(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    bench.device = "cuda"
     assert attempt(bench, probe(), seconds=1.0, journal=journal) is None
     assert asked == ["cuda"]
 
@@ -160,19 +170,12 @@ FATAL = [TimerError("the clock stands still"), KeyboardInterrupt(), AssertionErr
 @pytest.mark.parametrize("error", FATAL)
 def test_what_no_other_probe_would_survive_goes_through(error: BaseException, journal: Journal) -> None:
     with pytest.raises(type(error)):
-        attempt(Stub(raising(error)), probe(), seconds=1.0, journal=journal)
-
-
-@pytest.mark.parametrize("time_seen", [float("nan"), float("inf")])
-def test_a_time_that_is_no_number_is_not_kept(time_seen: float, journal: Journal) -> None:
-    lying = Stub(lambda: replace(OBSERVED, seconds=time_seen))
-    assert attempt(lying, probe(), seconds=1.0, journal=journal) is None
-    assert attempt(Stub(lambda: OBSERVED), probe(), seconds=1.0, journal=journal) is OBSERVED
+        attempt(Stub(error), probe(), seconds=1.0, journal=journal)
 
 
 def test_a_probe_that_took_the_process_with_it_is_known_to_the_next_run(journal: Journal) -> None:
     with pytest.raises(KeyboardInterrupt):
-        attempt(Stub(raising(KeyboardInterrupt())), probe(), seconds=1.0, journal=journal)
+        attempt(Stub(KeyboardInterrupt()), probe(), seconds=1.0, journal=journal)
     again = Journal(journal.path, {})
     assert [(f.family, f.name) for f in again.failures] == [("matmul", "p")]
     assert again.attempts("cpu", 2) == 1  # so that other probes are drawn

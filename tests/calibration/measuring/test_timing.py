@@ -1,3 +1,5 @@
+"""Single functions are timed in blocks: long enough, as many as needed, and never by a clock that cannot time."""
+
 from __future__ import annotations
 
 import itertools
@@ -9,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from placer.calibration.measuring import timing
-from placer.calibration.measuring.timing import RateTimer, clock_resolution, measure, percentile, run_for
+from placer.calibration.measuring.timing import clock_resolution, measure, percentile, run_for
 from placer.errors import TimerError
 
 
@@ -154,17 +156,6 @@ def test_blocks_are_long_beside_an_idle_wait() -> None:
 
     blocks = measure(clock.work(lambda: 10.0), synchronize=synchronize, clock=clock, seconds=1e6)
     assert blocks == [pytest.approx(10.0 + 1 / 16, rel=1e-4)] * 5  # 160 s of work beside a wait of 1 s
-
-
-def test_a_rate_is_the_median_or_what_the_device_can_do_within_its_share() -> None:
-    clock = FakeClock()
-    steps = itertools.cycle([1.0, 3.0, 2.0])
-    timer = RateTimer(None, 13 * 100.0, clock)
-    assert timer(clock.work(lambda: next(steps))) == pytest.approx(2.0, rel=1e-3)
-    assert timer(clock.work(lambda: next(steps)), best=True) == pytest.approx(1.0, rel=1e-3)
-    before = clock.now
-    timer(clock.work(lambda: next(steps)), 0.1)
-    assert clock.now - before == pytest.approx(10.0, abs=4.0)
 
 
 @pytest.mark.parametrize(("seconds", "times"), [(0.004, 3), (0.5, 1), (0.0, 1000)])

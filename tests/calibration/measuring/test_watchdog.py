@@ -1,4 +1,4 @@
-"""What hangs is ended, with everything it started, and the caller goes on."""
+"""What hangs is ended, with everything it started, and a device that no longer works is told from a failed probe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from ended import ended
 
-from placer.calibration.measuring.faults import HungError, run_limited, time_limit
+from placer.calibration.measuring import faults
+from placer.calibration.measuring.faults import BrokenDeviceError, HungError, cause, check, run_limited, time_limit
 from placer.errors import CalibrationError
 
 #: A process that starts another one and waits for it, for ever.
@@ -25,10 +27,10 @@ posix = pytest.mark.skipif(os.name != "posix", reason="alarms and process groups
 
 
 @posix
-@pytest.mark.parametrize("hangs", [lambda: time.sleep(1000), lambda: threading.Event().wait(1000)])
+@pytest.mark.parametrize("hangs", [time.sleep, threading.Event().wait])
 def test_what_hangs_in_this_process_is_left(hangs: object) -> None:
     with pytest.raises(HungError, match=r"the loop did not come back within 0\.1 s"), time_limit(0.1, "the loop"):
-        hangs()  # type: ignore[operator]
+        hangs(1000)  # type: ignore[operator]
 
 
 @posix
@@ -74,21 +76,17 @@ def test_other_threads_run_without_a_limit() -> None:
     assert done == [True]
 
 
-def test_a_command_gives_its_output() -> None:
+def test_a_command_gives_its_output_or_its_last_line() -> None:
     assert run_limited([sys.executable, "-c", "print('out')"], seconds=60.0).strip() == "out"
-
-
-def test_a_command_that_fails_says_its_last_line() -> None:
-    code = "import sys; sys.exit('first\\nlast')"
     with pytest.raises(CalibrationError, match="ended with code 1: last"):
-        run_limited([sys.executable, "-c", code], seconds=60.0)
+        run_limited([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"], seconds=60.0)
 
 
 @posix
 def test_a_hung_command_and_its_child_are_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    with pytest.raises(HungError, match="within 1 s"):
-        run_limited(["sh", "-c", FAMILY, str(pid)], seconds=1.0)
+    with pytest.raises(HungError, match=r"within 0\.5 s"):
+        run_limited(["sh", "-c", FAMILY, str(pid)], seconds=0.5)
     assert ended(int(pid.read_text()))
 
 
@@ -97,3 +95,27 @@ def test_a_child_that_outlives_its_parent_holds_nobody_up(tmp_path: Path) -> Non
     pid = tmp_path / "pid"
     assert run_limited(["sh", "-c", ORPHAN, str(pid)], seconds=60.0).strip() == "done"
     assert ended(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("device-side assert\nmore"), TypeError("no"), MemoryError("none left")])
+def test_a_device_that_fails_is_broken_for_a_reason(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(device: str) -> None:
+        raise error
+
+    check("cpu")  # one that works passes
+    monkeypatch.setattr(faults, "synchronize", failing)
+    with pytest.raises(BrokenDeviceError, match=f"^{type(error).__name__}: {str(error).splitlines()[0]}$"):
+        check("cpu")
+
+
+def test_what_torch_raises_for_a_device_is_known() -> None:
+    names = ("OutOfMemoryError", "AcceleratorError")  # the latter since 2.8
+    kinds = [getattr(torch, name) for name in names if hasattr(torch, name)]
+    assert all(issubclass(kind, faults.DEVICE_ERRORS) for kind in (*kinds, torch.cuda.DeferredCudaCallError))
+
+
+def test_a_cause_is_one_short_printable_line() -> None:
+    assert cause(RuntimeError("a\x1b[31m\tb" + "x" * 500)).startswith("RuntimeError: a [31m b")
+    assert len(cause(RuntimeError("x" * 500))) == 200
+    assert cause(ValueError()) == "ValueError: no message"
+    assert cause(CalibrationError("it did not come back")) == "it did not come back"
