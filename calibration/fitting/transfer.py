@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,23 +66,11 @@ class Expectation:
         self.name = name
         self._model = CostModel(fit)
         self._points: dict[str, list[Work]] = {}
-        self._parts: dict[str, Expectation] = {}
-
-    def __reduce__(self) -> tuple[Callable[..., Expectation], tuple[Any, ...]]:
-        """Another process computes for itself what is kept here."""
-        return _expectation, (self.fit, self.same_class, self.name)
 
     @property
     def families(self) -> Mapping[str, FamilyFit]:
         """What the other machine knows, by family."""
         return self.fit.families
-
-    def of_family(self, name: str) -> Expectation:
-        """What is expected of family ``name`` alone."""
-        if name not in self._parts:
-            part = replace(self.fit, families={name: self.families[name]})
-            self._parts[name] = Expectation(part, same_class=self.same_class, name=self.name)
-        return self._parts[name]
 
     def log_seconds(self, works: Sequence[Work]) -> Array:
         """Logs of what the ops would take there."""
@@ -123,10 +111,6 @@ class Expectation:
             pairs = zip(fit.x.tolist(), fit.op_index, strict=True)
             self._points[name] = [work_at(name, fit.ops[op], row) for row, op in pairs]
         return self._points[name]
-
-
-def _expectation(fit: DeviceFit, same_class: bool, name: str) -> Expectation:
-    return Expectation(fit, same_class=same_class, name=name)
 
 
 def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:

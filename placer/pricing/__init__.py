@@ -12,7 +12,6 @@ from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.describe import (
     CONTEXT_SIZES,
-    PLACE,
     VARIANT,
     Context,
     describe,
@@ -77,7 +76,7 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Clocks", "Context", "Cost",
     "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
-    "NOT_PREDICTED", "PER_CORE", "PLACE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "QUEUE_DEPTH",
+    "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "QUEUE_DEPTH",
     "Residence", "SOURCES", "ScheduleItem", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
     "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
     "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from placer import machine
-from placer.pricing.describe import amounts, known_labels, launches, ops_inside
+from placer.pricing.describe import known_labels, launches, ops_inside, reuse_share
 from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.families.loops import evaluates
+from placer.pricing.families.products import variant
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.work import Work
@@ -36,7 +38,7 @@ def arithmetic(work: Work) -> str:
     Depthwise convolutions have no matrices to multiply: they take neither tensor cores nor TF32.
     """
     dtype = work.dtype.partition("+")[0]
-    multiplies = work.family in _MULTIPLYING and "depthwise" not in FAMILIES[work.family].variant(work)
+    multiplies = work.family in _MULTIPLYING and "depthwise" not in variant(work)
     if dtype in _HALVES and not multiplies:
         return "float32"
     if dtype == "float32" and multiplies and work.family in _SWITCHES and allows_tf32(_SWITCHES[work.family]):
@@ -100,7 +102,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     total = parameters[f"latency{suffix}"]
     arithmetic = loops = 0.0
     cpu = fit.device == "cpu"
-    for name, amount in floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu).items():
+    for name, amount in priced_amounts(work, fit).items():
         part = parameters.get(f"{name}{suffix}", 0.0) * amount
         total += part
         if name in _ARITHMETIC:
@@ -108,7 +110,7 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
         elif name in _LOOPS:
             loops += part
     by_floor = loops if parameters.get(LOOPS_BY_FLOOR) else 0.0
-    if parameters.get(ARITHMETIC_BY_FLOOR) and FAMILIES[work.family].evaluates(work):
+    if parameters.get(ARITHMETIC_BY_FLOOR) and evaluates(work):
         by_floor += arithmetic
     share = max(1.0 - by_floor / total, LEAST_SHARE) if by_floor > 0.0 else 1.0
     if cpu and not suffix and work.dtype != "float32":
@@ -117,15 +119,28 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
 
 
 def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True) -> dict[str, float]:
-    """The amounts that the floor is a sum over (see ``describe.amounts``), as fitting and pricing count them.
+    """The amounts that the floor is a sum over, as fitting and pricing count them.
 
     Those of an accelerator count FLOPs by the time they take at the peak rate of what they run in, in FLOPs of float32.
-    So one cost serves all dtypes, and float32 whether this process allows TF32 or not.
+    So one cost serves all dtypes, and float32 whether this process allows TF32 or not. Those of a CPU are more: what
+    becomes of caches and registers, and what each of ``threads`` does.
     """
-    found = amounts(work, threads)
+    family = FAMILIES[work.family]
+    own = family.count(work, threads)
     if not cpu:
-        found["flops"] *= rates["flops/float32"] / peak(work, rates, cpu=False)
-    return found
+        flops = work.flops * rates["flops/float32"] / peak(work, rates, cpu=False)
+        return {"flops": flops, "bytes": work.bytes, **{name: own[name] for name in family.amounts}}
+    return {
+        "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
+        "reuse_distance": reuse_share(work.sizes[-1]), **own,
+    }  # fmt: skip
+
+
+def priced_amounts(work: Work, fit: DeviceFit) -> dict[str, float]:
+    """All amounts that a fit may have costs for: those of today, and those that earlier versions counted."""
+    cpu = fit.device == "cpu"
+    earlier = FAMILIES[work.family].earlier(work, fit.threads) if cpu else {}
+    return {**floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu), **earlier}
 
 
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:

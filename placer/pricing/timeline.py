@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from placer.pricing.families import FAMILIES
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.work import Work, kernel_of, op_of
@@ -93,7 +92,6 @@ HOST, HOST_UPDATE = "host", "host_update"
 KERNELS = "kernels"
 #: What follows the name of an update in one kernel.
 FUSED = ".fused"
-_FUSED_FLAG = list(FAMILIES["optimizer"].flags).index("fused")
 
 
 def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
@@ -131,7 +129,7 @@ def waits_for_device(kernel: str) -> bool:
 
 def issued_as(work: Work) -> str:
     """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
-    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[_FUSED_FLAG] else work.op
+    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[2] else work.op
 
 
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:

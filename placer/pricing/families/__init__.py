@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from placer.pricing.families import loops, moves, parameter_updates, products
-from placer.pricing.families.family import PER_CORE, Family, Features, per_core
+from placer.pricing.families.family import PER_CORE, Family, Features
 
-__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates", "per_core"]
+__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates"]
 
 #: All families by name.
 FAMILIES: Mapping[str, Family] = {
