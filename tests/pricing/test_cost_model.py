@@ -20,7 +20,7 @@ from placer.pricing import PUBLISHED, CostModel, Work, fitted_features, floor_am
 from placer.pricing.cost_model import FLOOR_SIGMA
 from placer.pricing.describe import on_accelerator, op_label
 from placer.pricing.floors import allows_tf32, arithmetic, floor_parts, floor_seconds, roofline_parts, roofline_seconds
-from placer.pricing.gaussian_process import UNKNOWN_OP, Residual, lower_inverse, with_weights
+from placer.pricing.gaussian_process import UNKNOWN_OP, Residual, with_weights
 from placer.pricing.gpu import edition
 from placer.profile import FamilyFit
 from placer.tracing.trace_data import Trace
@@ -157,13 +157,6 @@ def test_the_numbers_are_scikit_learns() -> None:
         assert variance == pytest.approx(deviation**2, abs=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, 48, 49, 151])
-def test_a_triangular_matrix_is_inverted(n: int) -> None:
-    a = np.random.default_rng(n).normal(size=(n, n))
-    lower = np.linalg.cholesky(a @ a.T + n * np.eye(n))
-    assert lower_inverse(lower) == pytest.approx(np.linalg.inv(lower), abs=1e-9)
-
-
 def test_what_is_covered_is_a_sampled_op_near_the_samples_wherever_it_stands() -> None:
     fit = residual()
     low, high = fit.x.min(0), fit.x.max(0)
@@ -171,7 +164,7 @@ def test_what_is_covered_is_a_sampled_op_near_the_samples_wherever_it_stands() -
     asked = np.array([inside, high + 1.0, high + apart[0], low - apart[1], inside + apart[2], inside])
     found = Residual(fit).covers(asked, np.array([0, 1, 0, 0, 0, UNKNOWN_OP]))
     assert found.tolist() == [True, True, False, False, True, False]
-    assert not Residual(replace(fit, measured=0)).covers(asked, np.zeros(6)).any()
+    assert not Residual(replace(fit, measured=0)).covers(asked, np.zeros(6, dtype=np.int64)).any()
 
 
 # --- prices -------------------------------------------------------------------------------------------------------
