@@ -177,7 +177,8 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
         "memory": 0.0, "waits": components.get("sync", 0.0), "loader": components.get("loading", 0.0),
     }  # fmt: skip
     device = sum(priced.seconds)
-    if priced.device != "cpu" and _host_seconds(priced, fit) > device:
+    host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
+    if priced.device != "cpu" and host > device:
         found["launches"] += device
         return found
     limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
@@ -185,16 +186,6 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     found["arithmetic"] += limits["arithmetic"]
     found["memory"] += limits["memory"]
     return found
-
-
-def bounded_by(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> Bound:
-    """What bounds most of a step (see ``step_bounds``)."""
-    found = step_bounds(priced, components, fit)
-    return max(found, key=lambda name: found[name])
-
-
-def _host_seconds(priced: PricedTrace, fit: DeviceFit) -> float:
-    return sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
 
 
 def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
