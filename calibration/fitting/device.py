@@ -287,7 +287,8 @@ def fit_device(
     ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what is known of
     another machine.
     """
-    empty = unfitted(rates, device=device, threads=threads, expected=expected)
+    reference = expected.name if expected is not None else ""
+    empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
     chosen = chosen or ChosenHyperparameters()
     held, rest = split(observations)
     interval = fit_interval(held, _fit_once(rest, empty, chosen, expected), expected)
@@ -298,14 +299,6 @@ def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation
     """(the steps that are held out of a first fit, all others)."""
     held = [step for i, step in enumerate(observations) if i % HELD_OUT == 0]
     return held, [step for i, step in enumerate(observations) if i % HELD_OUT != 0]
-
-
-def unfitted(
-    rates: Mapping[str, float], *, device: str, threads: int, expected: Expectation | None = None, gpu: str = ""
-) -> DeviceFit:
-    """The fit of a device before anything is learnt; ``gpu`` is the catalog's name of an accelerator."""
-    reference = expected.name if expected is not None else ""
-    return DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference, gpu=gpu)
 
 
 def fit_ops(

@@ -89,11 +89,6 @@ def _log_cost(known: Mapping[str, float], name: str, otherwise: float) -> float:
     return math.log(cost) if cost > 0.0 else otherwise
 
 
-def _least_flop(family: str, peak: float) -> float:
-    """Log of the least seconds a FLOP of this family can take, at a peak rate of FLOP/s."""
-    return -math.log(ABOVE_PEAK * peak) if family in COUNTED else -math.inf
-
-
 def _family_prior(
     names: Sequence[str], matrix: Array, seconds: Array, family: str, rates: Mapping[str, float],
     known: Mapping[str, float],
@@ -121,7 +116,8 @@ def _bounded(mean: Array, spread: Array, family: str, peak: float) -> Prior:
     However many small, inefficient shapes are sampled, they do not slow down the large ones.
     """
     least, most = np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
-    least[1] = _least_flop(family, peak)
+    if family in COUNTED:
+        least[1] = -math.log(ABOVE_PEAK * peak)
     if family in LARGE_FLOP:
         most[1] = mean[1] + spread[1]
     return Prior(mean, spread, least, most)

@@ -29,7 +29,7 @@ from placer.calibration.fitting.family import (
     regression_inputs,
     timing_variance,
 )
-from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, inliers
+from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, Points, inliers
 from placer.calibration.measuring.journal import OpObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import (
@@ -319,17 +319,13 @@ class DifferenceHyperparameters:
 
 
 @dataclass(frozen=True)
-class ComparedOps:
-    """Where two machines were compared: inputs (n x d), op indices, moments, logs of the ratio, and their variances."""
+class ComparedOps(Points):
+    """Where two machines were compared: the targets are logs of the ratio. ``moments`` number the steps."""
 
-    x: Array
-    ops: Indices
     moments: Array
-    y: Array
-    noise: Array
 
-    def __getitem__(self, some: Indices | NDArray[np.bool_]) -> ComparedOps:
-        return ComparedOps(self.x[some], self.ops[some], self.moments[some], self.y[some], self.noise[some])
+    def __getitem__(self, some: Any) -> ComparedOps:
+        return ComparedOps(self.x[some], self.ops[some], self.y[some], self.noise[some], self.moments[some])
 
 
 class Difference:
@@ -384,20 +380,15 @@ class Difference:
             for signal, noise, drift in itertools.product(self._prior.signals, NOISES, DRIFTS):
                 candidate = DifferenceHyperparameters(stretch, signal, noise, drift)
                 k = self._with_noise(varying, together, points.noise, candidate)
-                found.append((_log_likelihood(k, y), candidate))
+                white = np.linalg.solve(np.linalg.cholesky(k), y)
+                # But for a constant (Rasmussen & Williams, 2006, equation 2.30).
+                found.append((-0.5 * (white @ white + np.linalg.slogdet(k)[1]), candidate))
         return max(found, key=lambda pair: pair[0])[1]
 
 
 def _together(moments: Array) -> Array:
     """How much of the speed of the moment two samples share, from 0 to 1."""
     return np.exp(-np.abs(moments[:, None] - moments[None, :]) / MOMENT)
-
-
-def _log_likelihood(k: Array, y: Array) -> float:
-    """Of targets ``y`` with mean zero (Rasmussen & Williams, 2006, equation 2.30), but for a constant."""
-    factor = np.linalg.cholesky(k)
-    white = np.linalg.solve(factor, y)
-    return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
 
 
 #: Ops measured here that are added to the points of a machine of another class: shapes may be fast or slow here alone.

@@ -54,7 +54,7 @@ def allows_tf32(switch: Switch) -> bool:
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
 #: Amounts that are arithmetic, and those that are loops starting again.
 _ARITHMETIC = ("flops", f"{PER_CORE}flops")
-_LOOPS = frozenset(("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks"))
+_LOOPS = ("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks")
 #: Parameters that a fit has where its residual leaves these amounts to the floor.
 ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR = "arithmetic_told", "loops_told"
 #: Parameter of a fit whose residual is learnt over the published price of its GPU (``gpu.device_model``): the edition
@@ -98,22 +98,16 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     residual of ops that only move as much memory it would be off by a third. Starting short loops again is left to the
     floor too: that is instructions, and no cache makes them more.
     """
-    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
-    total = parameters[f"latency{suffix}"]
-    arithmetic = loops = 0.0
+    costs, own = floor_costs(work, fit, parameters)
+    total = sum(costs.values())
     cpu = fit.device == "cpu"
-    for name, amount in priced_amounts(work, fit).items():
-        part = parameters.get(f"{name}{suffix}", 0.0) * amount
-        total += part
-        if name in _ARITHMETIC:
-            arithmetic += part
-        elif name in _LOOPS:
-            loops += part
+    loops = sum(cost for name, cost in costs.items() if name in _LOOPS)
+    arithmetic = sum(cost for name, cost in costs.items() if name in _ARITHMETIC)
     by_floor = loops if parameters.get(LOOPS_BY_FLOOR) else 0.0
     if parameters.get(ARITHMETIC_BY_FLOOR) and evaluates(work):
         by_floor += arithmetic
     share = max(1.0 - by_floor / total, LEAST_SHARE) if by_floor > 0.0 else 1.0
-    if cpu and not suffix and work.dtype != "float32":
+    if cpu and not own and work.dtype != "float32":
         total += work.flops * max(1.0 / peak(work, fit.rates) - 1.0 / fit.rates["flops/float32"], 0.0)
     return max(total, roofline_seconds(work, fit) / 3.0), share
 
@@ -136,11 +130,18 @@ def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, c
     }  # fmt: skip
 
 
-def priced_amounts(work: Work, fit: DeviceFit) -> dict[str, float]:
-    """All amounts that a fit may have costs for: those of today, and those that earlier versions counted."""
+def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> tuple[dict[str, float], bool]:
+    """(the seconds of each part of an op's floor, whether they are the op's own): its latency, and each amount's.
+
+    A fit has costs for the amounts of today, or for those that the version of placer counted that made it.
+    """
     cpu = fit.device == "cpu"
-    earlier = FAMILIES[work.family].earlier(work, fit.threads) if cpu else {}
-    return {**floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu), **earlier}
+    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
+    found = floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu)
+    if cpu:
+        found |= FAMILIES[work.family].earlier(work, fit.threads)
+    costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in found.items()}
+    return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
 
 
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:

@@ -18,7 +18,8 @@ from placer.pricing.describe import CONTEXT_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+#: Op indices; a fit keeps them as it was given them.
+Indices = NDArray[np.int64] | NDArray[np.float64]
 
 #: Index of an op that calibration never saw: as far from every known op as those are from one another.
 UNKNOWN_OP = -1

@@ -182,7 +182,7 @@ def _predicted(
         priced=priced,
         provenance=model.provenance,
         one_time=one_time,
-        bounded_by=max(bounds, key=lambda name: bounds[name]),
+        bounded_by=max(bounds.items(), key=lambda bound: bound[1])[0],
         watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )
 

@@ -18,8 +18,7 @@ from placer.pricing import FAMILIES, Context, Work, describe, describe_step, fea
 from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES, known_labels, launches, on_accelerator, ops_inside
 from placer.pricing.families import family_of, parameter_updates
 from placer.pricing.families.loops import Loop, innermost
-from placer.pricing.floors import priced_amounts
-from placer.profile import DeviceFit, load, shipped
+from placer.profile import load, shipped
 from placer.tracing import trace
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace, spec_of
 from placer.workload import make_workload
@@ -330,13 +329,15 @@ def test_cores_share_columns_in_bundles_and_variances_one_by_one() -> None:
 
 
 def test_profiles_of_before_find_the_amounts_they_were_fitted_to() -> None:
-    fit = DeviceFit("cpu", 2, RATES, {}, {}, {})
-    relu = priced_amounts(work("aten::relu", [spec(1 << 17)], [spec(1 << 17)]), fit)
-    assert (relu["chunk_flops"], relu["chunk_bytes"]) == (32768, 8 * 32768)
-    sums = priced_amounts(work("aten::sum", [spec(40_000, 20)], [spec(20)]), fit)
-    assert (sums["core_bytes"], sums["column_loads"]) == (sums["bytes"], 40_000 * 6)
-    image = priced_amounts(traced(nn.Conv2d(3, 16, 1), "aten::convolution", (1, 3, 4, 4)), fit)
-    assert image["padding_flops"] == pytest.approx(1536 * (16 / 3 - 1))
+    def earlier(found: Work) -> dict[str, float]:
+        return FAMILIES[found.family].earlier(found, 2)
+
+    relu = work("aten::relu", [spec(1 << 17)], [spec(1 << 17)])
+    assert earlier(relu) == {"chunk_flops": 32768, "chunk_bytes": 8 * 32768}
+    sums = earlier(work("aten::sum", [spec(40_000, 20)], [spec(20)]))
+    assert (sums["core_flops"], sums["column_loads"]) == (800_000, 40_000 * 6)
+    image = traced(nn.Conv2d(3, 16, 1), "aten::convolution", (1, 3, 4, 4))
+    assert earlier(image) == {"padding_flops": pytest.approx(1536 * (16 / 3 - 1))}
 
 
 # --- updates of parameters ----------------------------------------------------------------------------------------

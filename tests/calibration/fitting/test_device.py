@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import LEAST_POINTS, fit_device, predict_step
-from placer.calibration.fitting.family import most_points, samples, spread_out
+from placer.calibration.fitting.family import MORE_POINTS, samples, spread_out
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
 from placer.pricing import Z90, CostModel
@@ -46,7 +46,7 @@ def test_what_is_stored_is_plain_numbers_of_the_right_shape(reference: DeviceFit
     assert {name: family.measured for name, family in reference.families.items()} == Counter(taken)
     for name, family in reference.families.items():
         n = len(family.y)
-        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= most_points(name)
+        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= MORE_POINTS[name]
         assert family.x.shape == (n, len(family.feature_names)) == (n, len(family.length_scales))
         assert all(type(value) is float for value in (*family.length_scales, family.mean, family.signal, family.noise))
 

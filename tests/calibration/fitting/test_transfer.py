@@ -159,7 +159,7 @@ def difference(
     n = len(times)
     noisy = np.log(times) + np.random.default_rng(0).normal(0.0, 0.03, n)
     when = 50.0 * np.arange(float(n)) if moments is None else moments
-    points = ComparedOps(shapes(n), np.zeros(n, dtype=np.int64), when, noisy, np.full(n, 1e-4))
+    points = ComparedOps(shapes(n), np.zeros(n, dtype=np.int64), noisy, np.full(n, 1e-4), when)
     return Difference(points, KNOWN, pace, prior)  # type: ignore[arg-type]
 
 
