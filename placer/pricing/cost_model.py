@@ -10,7 +10,7 @@ where there is none by the roofline. The price says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,7 @@ from placer.pricing.describe import (
 )
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
-from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
+from placer.pricing.gaussian_process import Array, Residual
 from placer.pricing.prediction import PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
@@ -139,11 +139,14 @@ class CostModel:
                     seconds[i] = roofline_seconds(seen[i], self.fit)
                 continue
             x: Array = np.array([inputs_of(seen[i]) for i in members])
-            ops = np.array([_op_index(residual, seen[i]) for i in members])
+            ops = np.array([residual.op_index(known_labels(seen[i])) for i in members])
             mean, variance = residual.predict(x, ops)
             covered = residual.covers(x, ops)
             parameters, usual = residual.fit.parameters, residual.fit.mean
-            floors = self._floors([seen[i] for i in members], parameters)
+            if PUBLISHED in parameters and self._gpu is not None:
+                floors = [(known, 1.0) for known in self._gpu.price([seen[i] for i in members])[0]]
+            else:
+                floors = [floor_parts(seen[i], self.fit, parameters) for i in members]
             for j, i in enumerate(members):
                 floor, share = floors[j]
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
@@ -155,14 +158,3 @@ class CostModel:
             for i, price, doubt, source in zip(published, *found, strict=True):
                 seconds[i], sigma[i], sources[i] = price, doubt, source
         return seconds, sigma, sources
-
-    def _floors(self, works: Sequence[Work], parameters: Mapping[str, float]) -> list[tuple[float, float]]:
-        """The floor of each work, and the share of it that the residual applies to."""
-        if PUBLISHED in parameters and self._gpu is not None:
-            return [(seconds, 1.0) for seconds in self._gpu.price(works)[0]]
-        return [floor_parts(work, self.fit, parameters) for work in works]
-
-
-def _op_index(residual: Residual, work: Work) -> int:
-    known = (index for index in map(residual.op_index, known_labels(work)) if index != UNKNOWN_OP)
-    return next(known, UNKNOWN_OP)

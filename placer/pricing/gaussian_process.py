@@ -8,6 +8,7 @@ Learning* (2006), 2.25 and 2.26, with a Matern-3/2 covariance.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -74,8 +75,9 @@ class Residual:
         self._scales = np.asarray(fit.length_scales, dtype=np.float64)
         self._index = {op: i for i, op in enumerate(fit.ops)}
 
-    def op_index(self, op: str) -> int:
-        return self._index.get(op, UNKNOWN_OP)
+    def op_index(self, labels: Sequence[str]) -> int:
+        """The index of an op by the first of its ``labels`` that is known."""
+        return next((self._index[label] for label in labels if label in self._index), UNKNOWN_OP)
 
     @cached_property
     def weights(self) -> Array:

@@ -14,27 +14,12 @@ __all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        moves.VIEW,
-        products.MATMUL,
-        products.CONVOLUTION,
-        products.CONVOLUTION_BACKWARD,
-        loops.ELEMENTWISE,
-        loops.REDUCTION,
-        loops.SOFTMAX,
-        loops.NORMALIZATION,
-        loops.POOLING,
-        moves.INDEXING,
-        products.ATTENTION,
-        products.ENCODER,
-        products.RECURRENT,
-        products.LINEAR_ALGEBRA,
-        products.FOURIER,
-        loops.RANDOM,
-        loops.SORTING,
-        parameter_updates.OPTIMIZER,
-        moves.OTHER,
+        moves.VIEW, products.MATMUL, products.CONVOLUTION, products.CONVOLUTION_BACKWARD, loops.ELEMENTWISE,
+        loops.REDUCTION, loops.SOFTMAX, loops.NORMALIZATION, loops.POOLING, moves.INDEXING, products.ATTENTION,
+        products.ENCODER, products.RECURRENT, products.LINEAR_ALGEBRA, products.FOURIER, loops.RANDOM, loops.SORTING,
+        parameter_updates.OPTIMIZER, moves.OTHER,
     )
-}
+}  # fmt: skip
 _FAMILY_OF = {op: family.name for family in FAMILIES.values() for op in family.ops}
 
 
