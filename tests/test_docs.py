@@ -268,7 +268,7 @@ def test_op_families_are_those_of_the_code() -> None:
         assert lists["Flags"] == list(family.flags), name
         terms = re.findall(r" x (\w+)", shown[name].partition("floor = ")[2].partition("\n\n")[0])
         assert terms == ["FLOPs", "bytes", *family.amounts, *family.cpu_amounts], name
-        assert ("+ what the busiest core does\n" in shown[name]) == (family.sharing is not None), name
+        assert ("+ what the busiest core does\n" in shown[name]) == family.shared, name
 
 
 def test_every_command_has_a_page_with_its_options() -> None:

@@ -24,7 +24,6 @@ from placer.calibration.fitting.device import (
     positive_costs,
     split,
     step_weight,
-    unfitted,
 )
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
@@ -198,7 +197,8 @@ def fit_accelerator(
     held out of a first fit. ``gpu`` is what the catalog calls the accelerator: it prices families without own samples.
     """
     chosen = ChosenHyperparameters()
-    empty = unfitted(rates, device=device, threads=threads, expected=expected, gpu=gpu)
+    reference = expected.name if expected is not None else ""
+    empty = DeviceFit(device, threads, dict(rates), {}, {}, {}, reference=reference, gpu=gpu)
 
     def fit(some: Sequence[StepObservation]) -> DeviceFit:
         found, _ = fit_ops(some, empty, chosen, expected)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
+from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from placer.calibration.fitting.family import MeasuredOp, fit_family, ops_by_family
@@ -27,49 +22,8 @@ from placer.calibration.fitting.transfer import (
     transfer_family,
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.machine import usable_cores
 from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, Z90, CostModel, doubt, framework_seconds
 from placer.profile import DeviceFit, FamilyFit
-
-T = TypeVar("T")
-
-#: Seconds that a fit takes for each op it rests on, and until workers have started: on two cores of an Intel Xeon.
-SECONDS_PER_OP, SECONDS_TO_START = 1.2e-4, 2.3
-#: Seconds without work after which a worker ends: the fits of one calibration follow each other sooner.
-IDLE_SECONDS = 10
-
-
-def worth_workers(ops: int) -> int:
-    """How many processes finish a fit of so many ``ops`` soonest; 1: this process alone."""
-    cores = usable_cores()
-    saved = ops * SECONDS_PER_OP * (1.0 - 1.0 / cores)
-    if saved <= SECONDS_TO_START or multiprocessing.current_process().daemon:  # a daemon may have no children
-        return 1
-    return int(effective_n_jobs(cores))  # 1 where the system cannot start processes
-
-
-def run_all(fits: Sequence[Callable[[], T]], workers: int) -> list[T]:
-    """What ``fits`` return, in order. With more than one worker, all they hold and return is pickled.
-
-    Linear algebra runs on one thread in any case: sums taken by several differ in their last digits, and on matrices of
-    these sizes threads cost more than they give.
-    """
-    workers = min(workers, len(fits))
-    with threadpool_limits(limits=1, user_api="blas"):
-        if workers > 1:
-            try:
-                return _in_processes(fits, workers)
-            except (BrokenProcessPool, OSError):  # no room for so many processes: one will do
-                pass
-        return [fit() for fit in fits]
-
-
-def _in_processes(fits: Sequence[Callable[[], T]], workers: int) -> list[T]:
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1, idle_worker_timeout=IDLE_SECONDS):
-        # Arrays are pickled whatever their size: joblib would put large ones into files and map them.
-        results: list[T] = Parallel(batch_size=1, pre_dispatch="all", max_nbytes=None)(delayed(fit)() for fit in fits)
-    return results
-
 
 #: Fewer ops than this teach nothing: the family stays at its floor.
 LEAST_POINTS = 8
@@ -88,41 +42,29 @@ class ChosenHyperparameters:
 
 
 def fit_families(
-    measured: Mapping[str, Sequence[MeasuredOp]],
-    empty: DeviceFit,
-    chosen: ChosenHyperparameters,
+    measured: Mapping[str, Sequence[MeasuredOp]], empty: DeviceFit, chosen: ChosenHyperparameters,
     transfer_from: tuple[Expectation, Comparison] | None,
-    workers: int,
-) -> dict[str, FamilyFit]:
+) -> dict[str, FamilyFit]:  # fmt: skip
     """The fit of each family with enough ops, and of all that another machine knows (``transfer_from``).
 
-    ``empty`` has the device's rates. ``chosen`` is used, and takes what is chosen here.
+    ``empty`` has the device's rates. ``chosen`` is used, and takes what is chosen here. Linear algebra runs on one
+    thread: sums taken by several differ in their last digits, and on matrices of these sizes threads cost more than
+    they give.
     """
     known = transfer_from[0].families if transfer_from is not None else {}
-    fits: dict[str, Callable[[], tuple[FamilyFit, Hyperparameters | DifferenceHyperparameters | None]]] = {
-        family: partial(fit_family, family, ops, empty, chosen.residuals.get(family))
-        for family, ops in measured.items()
-        if len(ops) >= LEAST_POINTS and family not in known
-    }
-    if transfer_from is not None:
-        expected, overall = transfer_from
+    found: dict[str, FamilyFit] = {}
+    with threadpool_limits(limits=1, user_api="blas"):
+        for family, ops in measured.items():
+            if len(ops) >= LEAST_POINTS and family not in known:
+                found[family], used = fit_family(family, ops, empty, chosen.residuals.get(family))
+                chosen.residuals[family] = used
         for family in known:
-            before = chosen.differences.get(family)
-            ops, part = measured.get(family, []), expected.of_family(family)
-            fits[family] = partial(transfer_family, family, ops, empty, before, part, overall)
-
-    def size(family: str) -> int:
-        return len(measured.get(family, ())) + (len(known[family].y) if family in known else 0)
-
-    largest_first = sorted(fits, key=size, reverse=True)  # no worker is left with the longest fit at the end
-    found = dict(zip(largest_first, run_all([fits[family] for family in largest_first], workers), strict=True))
-    for family, (_, used) in found.items():
-        if isinstance(used, Hyperparameters):
-            chosen.residuals[family] = used
-        elif used is not None:
-            chosen.differences[family] = used
-    # Made anew: what comes from another process has lost its arrays' write protection.
-    return {family: replace(found[family][0]) for family in fits}
+            assert transfer_from is not None
+            ops, before = measured.get(family, ()), chosen.differences.get(family)
+            found[family], difference = transfer_family(family, ops, empty, before, *transfer_from)
+            if difference is not None:
+                chosen.differences[family] = difference
+    return found
 
 
 Array = NDArray[np.float64]
@@ -217,13 +159,10 @@ def positive_costs(counts: Array, seconds: Array, weights: Array, expected: Arra
     pull = STEP_SPREAD / spread
     held, drawn = np.eye(len(expected))[some] * (pull / expected[some])[:, None], np.full(len(some), pull)
     keep = np.ones(len(seconds), dtype=bool)
-    solution = np.zeros(len(expected))
+    solution: Array = np.zeros(len(expected))
     for _ in range(ROUNDS):
-        regression = LinearRegression(positive=True, fit_intercept=False)
-        regression.fit(
-            np.vstack([(counts * weights[:, None])[keep], held]), np.concatenate([(seconds * weights)[keep], drawn])
-        )
-        solution = np.asarray(regression.coef_, dtype=np.float64)
+        seen, took = (counts * weights[:, None])[keep], (seconds * weights)[keep]
+        solution, _ = nnls(np.vstack([seen, held]), np.concatenate([took, drawn]))
         off = np.abs(counts @ solution - seconds) * weights
         keep = off <= max(FAR_OFF * float(np.median(off)), NEAR)
     return solution
@@ -348,13 +287,12 @@ def fit_device(
     ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what is known of
     another machine.
     """
-    empty = unfitted(rates, device=device, threads=threads, expected=expected)
+    reference = expected.name if expected is not None else ""
+    empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
     chosen = chosen or ChosenHyperparameters()
     held, rest = split(observations)
-    workers = worth_workers(_fitted_ops(rest, expected) + _fitted_ops(observations, expected))
-    first = _fit_once(rest, empty, chosen, expected, workers)
-    interval = fit_interval(held, first, expected)
-    return replace(_fit_once(observations, empty, chosen, expected, workers), interval=interval)
+    interval = fit_interval(held, _fit_once(rest, empty, chosen, expected), expected)
+    return replace(_fit_once(observations, empty, chosen, expected), interval=interval)
 
 
 def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
@@ -363,23 +301,9 @@ def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation
     return held, [step for i, step in enumerate(observations) if i % HELD_OUT != 0]
 
 
-def _fitted_ops(observations: Sequence[StepObservation], expected: Expectation | None) -> int:
-    """The number of ops that a fit rests on, those of another machine included."""
-    transferred = sum(len(family.y) for family in expected.families.values()) if expected is not None else 0
-    return transferred + sum(len(step.ops) for step in observations)
-
-
-def unfitted(
-    rates: Mapping[str, float], *, device: str, threads: int, expected: Expectation | None = None, gpu: str = ""
-) -> DeviceFit:
-    """The fit of a device before anything is learnt; ``gpu`` is the catalog's name of an accelerator."""
-    reference = expected.name if expected is not None else ""
-    return DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference, gpu=gpu)
-
-
 def fit_ops(
     observations: Sequence[StepObservation], empty: DeviceFit, chosen: ChosenHyperparameters,
-    expected: Expectation | None, workers: int = 1,
+    expected: Expectation | None,
 ) -> tuple[DeviceFit, tuple[Expectation, Comparison] | None]:  # fmt: skip
     """(``empty`` with the residuals of all families, what other machine they were transferred from and how)."""
     measured = ops_by_family(observations)
@@ -388,12 +312,12 @@ def fit_ops(
         ops = [one.op for family in measured.values() for one in family]
         overall = compare(ops, expected, len(observations), empty.rates)
     transfer_from = (expected, overall) if expected is not None and overall is not None else None
-    return replace(empty, families=fit_families(measured, empty, chosen, transfer_from, workers)), transfer_from
+    return replace(empty, families=fit_families(measured, empty, chosen, transfer_from)), transfer_from
 
 
 def _fit_once(
     observations: Sequence[StepObservation], empty: DeviceFit, chosen: ChosenHyperparameters,
-    expected: Expectation | None, workers: int,
+    expected: Expectation | None,
 ) -> DeviceFit:  # fmt: skip
-    fit, transfer_from = fit_ops(observations, empty, chosen, expected, workers)
+    fit, transfer_from = fit_ops(observations, empty, chosen, expected)
     return replace(fit, framework=fit_framework(observations, fit, transfer_from))

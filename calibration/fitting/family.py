@@ -197,12 +197,13 @@ def fit_op_times(
     # At random, not spread out: the corners of what was sampled are its oddest points, and say least of its middle.
     points = points[np.random.default_rng(0).permutation(len(points))]
     if chosen is None:
-        most = MOST_TUNING if on_cpu else MOST_TUNING_ACCELERATOR
-        some = min(max(int(TUNING_SHARE * len(works)), LEAST_TUNING), most)
+        tuning = MOST_TUNING if on_cpu else MOST_TUNING_ACCELERATOR
+        some = min(max(int(TUNING_SHARE * len(works)), LEAST_TUNING), tuning)
         chosen = likeliest_hyperparameters(replace(points, y=points.y - mean)[:some])
     if not transferred:
         points = without_outliers(points, chosen, mean)
-    kept, variance = condensed(points, chosen, mean, len(points) if transferred else most_points(family))
+    most = len(points) if transferred else MORE_POINTS.get(family, MOST_POINTS)
+    kept, variance = condensed(points, chosen, mean, most)
     found = FamilyFit(
         feature_names=fitted_features(family),
         ops=labels,
@@ -219,8 +220,3 @@ def fit_op_times(
         measured=len(works),
     )
     return found, chosen
-
-
-def most_points(family: str) -> int:
-    """Points that the residual of a family is kept as, at most."""
-    return MORE_POINTS.get(family, MOST_POINTS)

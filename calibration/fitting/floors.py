@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from placer.pricing import FAMILIES, PER_CORE, PLACE, Work, floor_amounts, op_label, peak
+from placer.pricing import PER_CORE, Work, floor_amounts, op_label, peak
 
 Array = NDArray[np.float64]
 
@@ -55,15 +55,9 @@ def fit_floor(
     hold what the samples here say nothing about, and stand for ops that are sampled too rarely.
     """
     known = expected or {}
-    left_out = _left_out(works[0].family, cpu)
-    rows = [
-        {
-            name: value
-            for name, value in floor_amounts(work, rates, threads=threads, cpu=cpu).items()
-            if name not in left_out and not (threads == 1 and name.startswith(PER_CORE))
-        }
-        for work in works
-    ]
+    rows = [floor_amounts(work, rates, threads=threads, cpu=cpu) for work in works]
+    if threads == 1:
+        rows = [{name: v for name, v in row.items() if not name.startswith(PER_CORE)} for row in rows]
     names = ("latency", *rows[0])
     matrix = np.array([[1.0, *row.values()] for row in rows])
     labels = np.array([op_label(work) for work in works])
@@ -95,20 +89,6 @@ def _log_cost(known: Mapping[str, float], name: str, otherwise: float) -> float:
     return math.log(cost) if cost > 0.0 else otherwise
 
 
-def _left_out(family: str, cpu: bool) -> set[str]:
-    """Amounts that are not fitted: those of earlier versions; on an accelerator those of CPUs alone too."""
-    described = FAMILIES[family]
-    if cpu:
-        return set(described.earlier)
-    busiest = described.sharing.busiest if described.sharing is not None else ()
-    return {*described.earlier, *described.cpu_amounts, *busiest, *PLACE}
-
-
-def _least_flop(family: str, peak: float) -> float:
-    """Log of the least seconds a FLOP of this family can take, at a peak rate of FLOP/s."""
-    return -math.log(ABOVE_PEAK * peak) if family in COUNTED else -math.inf
-
-
 def _family_prior(
     names: Sequence[str], matrix: Array, seconds: Array, family: str, rates: Mapping[str, float],
     known: Mapping[str, float],
@@ -136,7 +116,8 @@ def _bounded(mean: Array, spread: Array, family: str, peak: float) -> Prior:
     However many small, inefficient shapes are sampled, they do not slow down the large ones.
     """
     least, most = np.full(len(mean), -np.inf), np.full(len(mean), np.inf)
-    least[1] = _least_flop(family, peak)
+    if family in COUNTED:
+        least[1] = -math.log(ABOVE_PEAK * peak)
     if family in LARGE_FLOP:
         most[1] = mean[1] + spread[1]
     return Prior(mean, spread, least, most)

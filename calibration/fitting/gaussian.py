@@ -1,26 +1,15 @@
-"""The Gaussian process on what a floor misses: its kernel, its points, and the choice of its hyperparameters."""
+"""The Gaussian process on what a floor misses: its points, and the choice of its hyperparameters."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import (
-    ConstantKernel,
-    Hyperparameter,
-    Kernel,
-    NormalizedKernelMixin,
-    StationaryKernelMixin,
-    WhiteKernel,
-)
 
 from placer.pricing import covariance, distances
 
@@ -35,50 +24,6 @@ class Hyperparameters:
     op_scale: float
     signal: float
     noise: float
-
-
-class OpMatern(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc]
-    """Matern-3/2 over an op's features and its name; the same function ``placer.pricing.gaussian_process`` evaluates.
-
-    The last column of X is the op's index, the others are features, each with a length scale of its own. Two different
-    ops are ``sqrt(2) / op_scale`` apart on top of their features' distance.
-    """
-
-    def __init__(
-        self,
-        length_scale: Array | float = 1.0,
-        op_scale: float = 1.0,
-        length_scale_bounds: tuple[float, float] = (0.7, 100.0),
-        op_scale_bounds: tuple[float, float] = (0.2, 20.0),
-    ) -> None:
-        self.length_scale = length_scale
-        self.op_scale = op_scale
-        self.length_scale_bounds = length_scale_bounds
-        self.op_scale_bounds = op_scale_bounds
-
-    @property
-    def hyperparameter_length_scale(self) -> Hyperparameter:
-        return Hyperparameter(
-            "length_scale", "numeric", self.length_scale_bounds, len(np.atleast_1d(self.length_scale))
-        )
-
-    @property
-    def hyperparameter_op_scale(self) -> Hyperparameter:
-        return Hyperparameter("op_scale", "numeric", self.op_scale_bounds)
-
-    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:  # noqa: N803 - scikit-learn's names
-        scales = np.atleast_1d(self.length_scale)
-        other = X if Y is None else Y
-        r = distances(X[:, :-1], X[:, -1], other[:, :-1], other[:, -1], scales, self.op_scale)
-        k = covariance(r, 1.0)
-        if not eval_gradient:
-            return k
-        # d k / d log(l_i) = 3 exp(-sqrt(3) r) (x_i - x'_i)^2 / l_i^2, for Matern-3/2
-        outer = 3.0 * np.exp(-np.sqrt(3.0) * r)
-        scaled = X[:, :-1] / scales
-        squared = (scaled[:, None, :] - scaled[None, :, :]) ** 2
-        differs = (X[:, -1][:, None] != X[:, -1][None, :]) * (2.0 / self.op_scale**2)
-        return k, np.concatenate([outer[..., None] * squared, (outer * differs)[..., None]], axis=2)
 
 
 #: Standard deviations from what all others predict of it beyond which a sample is an outlier.
@@ -186,30 +131,43 @@ def _covariance(left: Points, right: Points, chosen: Hyperparameters) -> Array:
 
 #: Steps of the search: the last tenths of likelihood change no price and take most of the time.
 MOST_STEPS = 25
+#: The least and the most that the search takes of a signal, a length scale, the ops' scale and a noise.
+SIGNALS, LENGTHS, OP_SCALES, NOISES = (1e-2, 1.5), (0.7, 100.0), (0.2, 20.0), (1e-3, 0.5)
 
 
 def likeliest_hyperparameters(points: Points) -> Hyperparameters:
-    """Those that ``points`` (targets with mean zero) are likeliest with."""
-    x, y = points.x, points.y
-    variance = max(float(y.var()), 1e-3)
-    kernel = ConstantKernel(min(variance, 1.0), (1e-2, 1.5)) * OpMatern(
-        length_scale=np.full(x.shape[1], 8.0), op_scale=1.0
-    ) + WhiteKernel(min(0.2 * variance, 0.2), (1e-3, 0.5))
-    regressor = GaussianProcessRegressor(kernel, alpha=points.noise + 1e-8, optimizer=_search)
-    with warnings.catch_warnings():
-        # A length scale at its bound means that a feature does not matter here, which is an answer.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        regressor.fit(np.column_stack([x, points.ops]), y)
-    product, white = regressor.kernel_.k1, regressor.kernel_.k2
-    return Hyperparameters(
-        length_scales=tuple(float(v) for v in np.atleast_1d(product.k2.length_scale)),
-        op_scale=float(product.k2.op_scale),
-        signal=float(product.k1.constant_value),
-        noise=float(white.noise_level),
-    )
+    """Those that ``points`` (targets with mean zero) are likeliest with.
+
+    A length scale at its bound means that a feature does not matter here, which is an answer.
+    """
+    features = points.x.shape[1]
+    variance = max(float(points.y.var()), 1e-3)
+    start = [min(variance, 1.0), *[8.0] * features, 1.0, min(0.2 * variance, 0.2)]
+    bounds = np.log([SIGNALS, *[LENGTHS] * features, OP_SCALES, NOISES])
+    at = np.clip(np.log(start), *bounds.T)
+    options = {"maxiter": MOST_STEPS}
+    found = minimize(unlikelihood, at, (points,), method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    signal, *length_scales, op_scale, noise = np.exp(found.x).tolist()
+    return Hyperparameters(tuple(length_scales), op_scale, signal, noise)
 
 
-def _search(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:
-    """L-BFGS-B, stopped early."""
-    found = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": MOST_STEPS})
-    return np.asarray(found.x), float(found.fun)
+def unlikelihood(logs: Array, points: Points) -> tuple[float, Array]:
+    """Minus the log likelihood of ``points``, but for a constant, and its gradient (Rasmussen & Williams, 2006, 5.8).
+
+    ``logs`` are the logarithms of the signal, the length scales, the scale between ops, and the noise.
+    """
+    signal, *length_scales, op_scale, noise = np.exp(logs)
+    scaled = (points.x - points.x.mean(0)) / length_scales
+    r = distances(scaled, points.ops, scaled, points.ops, np.ones(len(length_scales)), op_scale)
+    k = covariance(r, signal)
+    own = k.copy()
+    own[np.diag_indices_from(own)] += noise + points.noise + 1e-8
+    factor = cho_factor(own, lower=True)
+    alpha = cho_solve(factor, points.y)
+    value = 0.5 * points.y @ alpha + np.log(np.diag(factor[0])).sum()
+    slope = 0.5 * (cho_solve(factor, np.eye(len(own))) - np.outer(alpha, alpha))  # of the value, by the covariance
+    # By the log of a length scale, a Matern-3/2 covariance changes by 3 exp(-sqrt(3) r) (x - x')^2 / l^2.
+    near = slope * 3.0 * signal * np.exp(-math.sqrt(3.0) * r)
+    by_scale = 2.0 * (near.sum(1) @ scaled**2 - ((near @ scaled) * scaled).sum(0))
+    by_op = (near * (points.ops[:, None] != points.ops[None, :])).sum() * 2.0 / op_scale**2
+    return float(value), np.array([(slope * k).sum(), *by_scale, by_op, noise * np.trace(slope)])

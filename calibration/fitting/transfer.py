@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from placer.calibration.fitting.family import (
     regression_inputs,
     timing_variance,
 )
-from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, inliers
+from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, Points, inliers
 from placer.calibration.measuring.journal import OpObservation
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import (
@@ -66,23 +66,11 @@ class Expectation:
         self.name = name
         self._model = CostModel(fit)
         self._points: dict[str, list[Work]] = {}
-        self._parts: dict[str, Expectation] = {}
-
-    def __reduce__(self) -> tuple[Callable[..., Expectation], tuple[Any, ...]]:
-        """Another process computes for itself what is kept here."""
-        return _expectation, (self.fit, self.same_class, self.name)
 
     @property
     def families(self) -> Mapping[str, FamilyFit]:
         """What the other machine knows, by family."""
         return self.fit.families
-
-    def of_family(self, name: str) -> Expectation:
-        """What is expected of family ``name`` alone."""
-        if name not in self._parts:
-            part = replace(self.fit, families={name: self.families[name]})
-            self._parts[name] = Expectation(part, same_class=self.same_class, name=self.name)
-        return self._parts[name]
 
     def log_seconds(self, works: Sequence[Work]) -> Array:
         """Logs of what the ops would take there."""
@@ -123,10 +111,6 @@ class Expectation:
             pairs = zip(fit.x.tolist(), fit.op_index, strict=True)
             self._points[name] = [work_at(name, fit.ops[op], row) for row, op in pairs]
         return self._points[name]
-
-
-def _expectation(fit: DeviceFit, same_class: bool, name: str) -> Expectation:
-    return Expectation(fit, same_class=same_class, name=name)
 
 
 def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
@@ -335,17 +319,13 @@ class DifferenceHyperparameters:
 
 
 @dataclass(frozen=True)
-class ComparedOps:
-    """Where two machines were compared: inputs (n x d), op indices, moments, logs of the ratio, and their variances."""
+class ComparedOps(Points):
+    """Where two machines were compared: the targets are logs of the ratio. ``moments`` number the steps."""
 
-    x: Array
-    ops: Indices
     moments: Array
-    y: Array
-    noise: Array
 
-    def __getitem__(self, some: Indices | NDArray[np.bool_]) -> ComparedOps:
-        return ComparedOps(self.x[some], self.ops[some], self.moments[some], self.y[some], self.noise[some])
+    def __getitem__(self, some: Any) -> ComparedOps:
+        return ComparedOps(self.x[some], self.ops[some], self.y[some], self.noise[some], self.moments[some])
 
 
 class Difference:
@@ -400,20 +380,15 @@ class Difference:
             for signal, noise, drift in itertools.product(self._prior.signals, NOISES, DRIFTS):
                 candidate = DifferenceHyperparameters(stretch, signal, noise, drift)
                 k = self._with_noise(varying, together, points.noise, candidate)
-                found.append((_log_likelihood(k, y), candidate))
+                white = np.linalg.solve(np.linalg.cholesky(k), y)
+                # But for a constant (Rasmussen & Williams, 2006, equation 2.30).
+                found.append((-0.5 * (white @ white + np.linalg.slogdet(k)[1]), candidate))
         return max(found, key=lambda pair: pair[0])[1]
 
 
 def _together(moments: Array) -> Array:
     """How much of the speed of the moment two samples share, from 0 to 1."""
     return np.exp(-np.abs(moments[:, None] - moments[None, :]) / MOMENT)
-
-
-def _log_likelihood(k: Array, y: Array) -> float:
-    """Of targets ``y`` with mean zero (Rasmussen & Williams, 2006, equation 2.30), but for a constant."""
-    factor = np.linalg.cholesky(k)
-    white = np.linalg.solve(factor, y)
-    return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
 
 
 #: Ops measured here that are added to the points of a machine of another class: shapes may be fast or slow here alone.

@@ -12,7 +12,6 @@ from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
 from placer.pricing.describe import (
     CONTEXT_SIZES,
-    PLACE,
     VARIANT,
     Context,
     describe,
@@ -55,9 +54,6 @@ from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,
     KERNELS,
-    QUEUE_DEPTH,
-    Clocks,
-    ScheduleItem,
     Span,
     host_seconds,
     issued_as,
@@ -75,10 +71,10 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Clocks", "Context", "Cost",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
     "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
-    "NOT_PREDICTED", "PER_CORE", "PLACE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "QUEUE_DEPTH",
-    "Residence", "SOURCES", "ScheduleItem", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
+    "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
+    "Residence", "SOURCES", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
     "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
     "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
     "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as",

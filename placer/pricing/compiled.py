@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from placer.pricing.describe import known_labels, launches
-from placer.pricing.families import FAMILIES
-from placer.pricing.floors import floor_amounts, roofline_parts
+from placer.pricing.describe import launches
+from placer.pricing.families.loops import evaluates
+from placer.pricing.floors import floor_costs, roofline_parts
 from placer.pricing.framework import framework_counts
 from placer.pricing.prediction import Compilation, PricedTrace
 from placer.pricing.work import Work
@@ -38,7 +38,7 @@ GRAPHS, _GRAPH_LAUNCH = ("reduce-overhead", "max-autotune"), 10e-6
 #: (RTX 4090) and over measured ones (one CPU). Nobody published both steps of training or of CUDA graphs on a GPU.
 DOUBT, _NOT_COMPARED = {"cuda": 0.15, "cpu": 0.2}, 0.4
 #: Amounts of an op's floor that stand for starting it.
-_AT_START = frozenset(("evicted", "first", "reuse_distance", "core_shared"))
+_AT_START = frozenset(("latency", "evicted", "first", "reuse_distance", "core_shared"))
 #: Seconds of a Python function (``framework``'s ``python_call``) on the measured CPU: another host takes what was
 #: measured there in proportion, within ``_FARTHEST``.
 REFERENCE_CALL, _FARTHEST = 0.37e-6, 3.0
@@ -219,29 +219,17 @@ def parts_of(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, 
     if family is None:
         start, arithmetic, traffic = roofline_parts(work, fit)
     else:
-        start, arithmetic, traffic = _floor_parts(work, fit, family.parameters)
+        costs, _ = floor_costs(work, fit, family.parameters)
+        arithmetic = sum(cost for name, cost in costs.items() if "flops" in name)
+        start = sum(cost for name, cost in costs.items() if name in _AT_START)
+        traffic = sum(costs.values()) - arithmetic - start
     total = start + arithmetic + traffic
     if total <= 0.0:
         return 0.0, 0.0, seconds
     start, arithmetic = seconds * start / total, seconds * arithmetic / total
-    if work.family == "elementwise" and not FAMILIES[work.family].evaluates(work):
+    if work.family == "elementwise" and not evaluates(work):
         arithmetic = 0.0
     return start, arithmetic, seconds - start - arithmetic
-
-
-def _floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> tuple[float, float, float]:
-    """(start, arithmetic, memory traffic) of an op's floor (see ``floors.floor_parts``)."""
-    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
-    start, arithmetic, traffic = parameters[f"latency{suffix}"], 0.0, 0.0
-    for name, amount in floor_amounts(work, fit.rates, threads=fit.threads).items():
-        part = parameters.get(f"{name}{suffix}", 0.0) * amount
-        if "flops" in name:
-            arithmetic += part
-        elif name in _AT_START:
-            start += part
-        else:
-            traffic += part
-    return start, arithmetic, traffic
 
 
 def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]) -> Sequence[float]:
@@ -255,16 +243,12 @@ def _channels_last(priced: PricedTrace, model: CostModel, regions: Sequence[str]
     for number, (work, region) in enumerate(zip(priced.works, regions, strict=True)):
         if not region or work.family not in ("convolution", "convolution_backward"):
             continue
-        family = FAMILIES[work.family]
-        if not any(family.flag(work, name) for name in ("one_d", "three_d", "transposed", "strided")):
+        if not any(work.flags[:4]):  # of two dimensions, not transposed, and not channels last yet
             before[number] = work
-            grouped = grouped or family.size(work, "groups") > 1.0
+            grouped = grouped or work.sizes[3] > 1.0
     if not before or (priced.device != "cpu" and priced.trace.mode == "train" and grouped):
         return priced.seconds
-    position = list(FAMILIES["convolution"].flags).index("strided")
-    after = [
-        replace(work, flags=(*work.flags[:position], 1.0, *work.flags[position + 1 :])) for work in before.values()
-    ]
+    after = [replace(work, flags=(*work.flags[:3], 1.0, *work.flags[4:])) for work in before.values()]
     old, _, _ = model.price_works(list(before.values()))
     new, _, _ = model.price_works(after)
     seconds = list(priced.seconds)

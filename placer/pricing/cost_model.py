@@ -10,7 +10,7 @@ where there is none by the roofline. The price says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,7 @@ from placer.pricing.describe import (
 )
 from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
 from placer.pricing.framework import framework_counts
-from placer.pricing.gaussian_process import UNKNOWN_OP, Array, Residual
+from placer.pricing.gaussian_process import Array, Residual
 from placer.pricing.prediction import PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
@@ -64,7 +64,7 @@ class CostModel:
             )
         self.fit = fit
         built_on = {family.parameters[PUBLISHED] for family in fit.families.values() if PUBLISHED in family.parameters}
-        if built_on and (self._gpu is None or built_on != {self._edition}):
+        if built_on and (self._gpu is None or built_on != {self._gpu.edition}):
             raise ProfileError(
                 f"the profile was fitted on other published times of {fit.gpu or 'its GPU'} than this version of "
                 "placer has: run placer calibrate"
@@ -86,12 +86,6 @@ class CostModel:
 
         return device_model(self.fit.gpu)
 
-    @property
-    def _edition(self) -> float:
-        from placer.pricing.gpu.device_model import edition
-
-        return edition()
-
     @cached_property
     def _residuals(self) -> dict[str, Residual]:
         return {name: Residual(family) for name, family in self.fit.families.items()}
@@ -100,9 +94,10 @@ class CostModel:
         """A price for every call of ``trace``; equal calls are priced once."""
         works, order = different_works(trace)
         seconds, sigma, sources = self.price_works(works)
-        issue = [self._host_seconds(work) for work in works]
-        kernels = [kernels_of(work, self.fit.framework) for work in works]
+        issue, kernels = [0.0] * len(works), []
         if self.fit.device != "cpu":
+            issue = [host_seconds(work, self.fit.framework) for work in works]
+            kernels = [kernels_of(work, self.fit.framework) for work in works]
             seconds = [t + pause_seconds(n, self.fit) if t > 0.0 else t for t, n in zip(seconds, kernels, strict=True)]
         priced, host = [seconds[i] for i in order], [issue[i] for i in order]
         return PricedTrace(
@@ -117,7 +112,7 @@ class CostModel:
             counts=framework_counts(trace, priced if self.fit.device == "cpu" else host),
             fit=self.fit,
             works=describe_step(trace),
-            kernels=() if self.fit.device == "cpu" else tuple(kernels[i] for i in order),
+            kernels=tuple(kernels[i] for i in order) if kernels else (),
         )
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
@@ -144,11 +139,14 @@ class CostModel:
                     seconds[i] = roofline_seconds(seen[i], self.fit)
                 continue
             x: Array = np.array([inputs_of(seen[i]) for i in members])
-            ops = np.array([_op_index(residual, seen[i]) for i in members])
+            ops = np.array([residual.op_index(known_labels(seen[i])) for i in members])
             mean, variance = residual.predict(x, ops)
             covered = residual.covers(x, ops)
             parameters, usual = residual.fit.parameters, residual.fit.mean
-            floors = self._floors([seen[i] for i in members], parameters)
+            if PUBLISHED in parameters and self._gpu is not None:
+                floors = [(known, 1.0) for known in self._gpu.price([seen[i] for i in members])[0]]
+            else:
+                floors = [floor_parts(seen[i], self.fit, parameters) for i in members]
             for j, i in enumerate(members):
                 floor, share = floors[j]
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
@@ -160,17 +158,3 @@ class CostModel:
             for i, price, doubt, source in zip(published, *found, strict=True):
                 seconds[i], sigma[i], sources[i] = price, doubt, source
         return seconds, sigma, sources
-
-    def _floors(self, works: Sequence[Work], parameters: Mapping[str, float]) -> list[tuple[float, float]]:
-        """The floor of each work, and the share of it that the residual applies to."""
-        if PUBLISHED in parameters and self._gpu is not None:
-            return [(seconds, 1.0) for seconds in self._gpu.price(works)[0]]
-        return [floor_parts(work, self.fit, parameters) for work in works]
-
-    def _host_seconds(self, work: Work) -> float:
-        return 0.0 if self.fit.device == "cpu" else host_seconds(work, self.fit.framework)
-
-
-def _op_index(residual: Residual, work: Work) -> int:
-    known = (index for index in map(residual.op_index, known_labels(work)) if index != UNKNOWN_OP)
-    return next(known, UNKNOWN_OP)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from placer.pricing.families import FAMILIES, family_of, parameter_updates, per_core
+from placer.pricing.families import FAMILIES, family_of, parameter_updates
+from placer.pricing.families.products import OPS_IN_TIME_STEP, time_steps, variant
 from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
@@ -44,8 +45,9 @@ def reuse_share(reuse_bytes: float) -> float:
     """How far out the code of an op is evicted at this reuse distance: 0 (nearest cache) to 1 (no cache holds it)."""
     return min(max((math.log2(1.0 + reuse_bytes) - NEAREST) / (NONE - NEAREST), 0.0), 1.0)
 
-#: Features every family has besides its own (see ``Context``). ``kept``: the result outlives its phase, so its memory
-#: is fresh. ``repeated``: an operand is expanded (``operands.repeats``).
+
+#: Features every family has besides its own (see ``Context``, ``Place``). ``kept``: the result outlives its phase, so
+#: its memory is fresh. ``repeated``: an operand is expanded (``work.repeats``).
 CONTEXT_SIZES = ("footprint", "kinds", "previous", "reuse_distance")
 CONTEXT_FLAGS = ("kept", "recording", "repeated", "evicted", "first")
 
@@ -57,23 +59,16 @@ class Context:
     - ``footprint_bytes``: parameters, gradients, optimizer state and activations. It decides whether operands that the
       step before touched are still in a cache.
     - ``recording``: whether autograd builds its graph around forward ops.
-    - ``previous_bytes``: what the op before moved through the caches. The framework's code around a tiny op runs
-      several times slower after a large one.
-    - ``reuse_bytes``: the reuse distance of the op's own code, in bytes moved.
     - ``updates``: tensors that the optimizer updates. What a step does once is shared among them.
     - ``kinds``: different ops of the step. The code of a few stays in the nearest caches.
     - ``evicted``: share of the Python functions around forward ops whose code is evicted, and the op's own with it.
-    - ``first``: whether no op of the same name ran before in the step. The code of the first is fetched in every step.
     """
 
     footprint_bytes: int
     recording: bool
-    previous_bytes: float = 0.0
-    reuse_bytes: float = 0.0
     updates: int = 1
     kinds: int = 1
     evicted: float = 0.0
-    first: bool = False
 
     @classmethod
     def of(cls, trace: Trace) -> Context:
@@ -87,14 +82,15 @@ class Context:
             evicted=min(trace.evicted_calls / max(trace.python_calls, 1), 1.0),
         )
 
-    @property
-    def sizes(self) -> tuple[float, ...]:
-        """In the order of ``CONTEXT_SIZES``."""
-        return float(self.footprint_bytes), float(self.kinds), float(self.previous_bytes), float(self.reuse_bytes)
-
 
 class Place(NamedTuple):
-    """What differs between equal ops in different places of a step. Bytes are rounded to powers of two."""
+    """What differs between equal ops in different places of a step. Bytes are rounded to powers of two.
+
+    - ``previous_bytes``: what the op before moved through the caches. The framework's code around a tiny op runs
+      several times slower after a large one.
+    - ``reuse_bytes``: the reuse distance of the op's own code, in bytes moved.
+    - ``first``: whether no op of the same name ran before in the step. The code of the first is fetched in every step.
+    """
 
     previous_bytes: float
     reuse_bytes: float
@@ -117,15 +113,13 @@ def octave(nbytes: float) -> float:
     """Rounded to a power of two, 0 below 1. Calls whose places differ by less are priced once."""
     return 2.0 ** round(math.log2(nbytes)) if nbytes >= 1.0 else 0.0
 
-#: Amounts of an op's place in its step, on which only a CPU spends time: it fetches evicted code again.
-PLACE = ("evicted", "first", "reuse_distance")
 #: Ops that take only the dtype and the device from their operand and read no element of it. Without the operand they
 #: look elementwise, as they are.
 _TEMPLATED = frozenset({"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty"})
 
 
 def describe(call: OpCall, context: Context) -> Work:
-    """The family, work and features of one op call that stands in a step.
+    """The family, work and features of one op call of a step, wherever in it the call stands (see ``Place``).
 
     An op that no family lists is a view when it only aliases, elementwise when its result is as large as its largest
     operand (as of most of PyTorch's two thousand ops), and ``other`` when neither holds.
@@ -136,7 +130,8 @@ def describe(call: OpCall, context: Context) -> Work:
     if call.view and not call.in_place:
         name = "view"
     elif name is None:
-        name = "elementwise" if _looks_elementwise(call) else "other"
+        whole = largest(call.outputs) >= largest(call.inputs) or call.in_place
+        name = "elementwise" if whole else "other"
     family = FAMILIES[name]
     try:
         flops, sizes, flags = family.read(call)
@@ -157,14 +152,14 @@ def describe(call: OpCall, context: Context) -> Work:
         dtype=f"{dtype}+{other_dtype}" if other_dtype else dtype,
         flops=flops,
         bytes=family.moved_bytes(call),
-        sizes=(*map(float, sizes), *context.sizes),
+        sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), 0.0, 0.0),
         flags=(
             *flags,
             float(call.kept_bytes > 0),
             float(context.recording and forward),
             float(repeats(call)),
             context.evicted if forward else 0.0,
-            float(context.first),
+            0.0,
         ),
     )
 
@@ -205,25 +200,11 @@ def feature_names(family: str) -> tuple[str, ...]:
     return (*FAMILIES[family].sizes, *CONTEXT_SIZES, *FAMILIES[family].flags, *CONTEXT_FLAGS)
 
 
-def amounts(work: Work, threads: int = 1) -> dict[str, float]:
-    """The amounts that an op's time is a sum over: FLOPs, bytes, and those of its context and its family.
-
-    ``threads`` are the CPU's, among which the loops of some families are shared.
-    """
-    family = FAMILIES[work.family]
-    fixed = {
-        "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
-        "reuse_distance": reuse_share(work.sizes[-1]),
-    }  # fmt: skip
-    shared = per_core(work, family.sharing, threads) if family.sharing is not None else {}
-    own = {name: read(work) for name, read in (*family.amounts.items(), *family.cpu_amounts.items())}
-    earlier = {name: read(work, threads) for name, read in family.earlier.items()}
-    return {**fixed, **shared, **own, **earlier}
-
-
 def ops_inside(work: Work) -> int:
     """How many ops the call stands for at the least: more than one where an op is kept whole."""
-    return FAMILIES[work.family].dispatches(work)
+    if work.family == "optimizer":
+        return parameter_updates.OPS_IN_UPDATE
+    return max(int(OPS_IN_TIME_STEP * time_steps(work)), 1) if work.family == "recurrent" else 1
 
 
 def _at(place: Place, work: Work) -> Work:
@@ -240,9 +221,6 @@ def _key(call: OpCall) -> tuple[object, ...]:
     return call.op, call.inputs, call.outputs, call.args, call.view, call.in_place, call.kept_bytes > 0, forward
 
 
-def _looks_elementwise(call: OpCall) -> bool:
-    return largest(call.outputs) >= largest(call.inputs) or call.in_place
-
 #: Separates an op's name from its variant.
 VARIANT = "/"
 
@@ -253,9 +231,9 @@ def op_label(work: Work) -> str:
     A variant is another op, and so is any dtype but float32. Whether an op writes in place is a feature, not a name.
     """
     op, dot, kernel = work.op.partition(SUFFIX)
-    name, variant = f"{op.rstrip('_')}{dot}{kernel}", FAMILIES[work.family].variant(work)
-    if variant:
-        name = f"{name}{VARIANT}{variant}"
+    name, own = f"{op.rstrip('_')}{dot}{kernel}", variant(work)
+    if own:
+        name = f"{name}{VARIANT}{own}"
     return name if work.dtype == "float32" else f"{name}:{work.dtype}"
 
 
@@ -284,11 +262,6 @@ def foreign_family(fit: DeviceFit) -> str | None:
     """A family that was fitted on other features than this version describes ops by; None where there is none."""
     return next((name for name, f in fit.families.items() if f.feature_names != fitted_features(name)), None)
 
-#: Where an op stands in its step. It decides which of its code and operands a core's caches hold; an accelerator's
-#: kernels find their code in place.
-_IN_THE_STEP = frozenset(("kinds", "previous", "reuse_distance", "kept", "recording", "evicted", "first"))
-_PLACE_SIZES = tuple(name in _IN_THE_STEP for name in CONTEXT_SIZES)
-_PLACE_FLAGS = tuple(name in _IN_THE_STEP for name in CONTEXT_FLAGS)
 #: Suffixes that name another kernel on an accelerator too. Rows that are picked by a mask are searched by kernels of
 #: their own there, and rows that are added up where they fall are sorted first.
 _KEPT_SUFFIXES = frozenset(("mask", "accumulate", "foreach", "fused"))
@@ -298,12 +271,18 @@ _HALVES = ("bfloat16", "float16")
 
 
 def on_accelerator(work: Work) -> Work:
-    """The same op, as an accelerator's kernels are told apart. Applied twice it changes nothing more."""
+    """The same op, as an accelerator's kernels are told apart. Applied twice it changes nothing more.
+
+    Where an op stands in its step does not count: it decides which of its code and operands a core's caches hold, and
+    an accelerator's kernels find their code in place.
+    """
     op, dot, suffix = work.op.partition(SUFFIX)
     kept = bool(dot) and suffix in _KEPT_SUFFIXES and work.family != "reduction"
+    *sizes, footprint, _, _, _ = work.sizes
+    *flags, _, _, repeated, _, _ = work.flags
     found = replace(
         work, op=work.op if kept else op, dtype=work.dtype.partition("+")[0],
-        sizes=_cleared(work.sizes, _PLACE_SIZES), flags=_cleared(work.flags, _PLACE_FLAGS),
+        sizes=(*sizes, footprint, 0.0, 0.0, 0.0), flags=(*flags, 0.0, 0.0, repeated, 0.0, 0.0),
     )  # fmt: skip
     if work.family == "attention":
         return replace(found, op=f"{op}{SUFFIX}{_backend(found)}")
@@ -322,14 +301,8 @@ def launches(work: Work) -> float:
         tensors = max(work.sizes[1], 1.0)
         return (1 if fused else ops) * math.ceil(tensors / parameter_updates.TENSORS_PER_LAUNCH) / tensors
     if work.family == "recurrent":  # cuDNN runs one kernel for a time step at the least
-        return max(work.sizes[0] * work.sizes[4], 1.0)
-    return float(FAMILIES[work.family].dispatches(work))
-
-
-def _cleared(values: tuple[float, ...], cleared: tuple[bool, ...]) -> tuple[float, ...]:
-    """``values`` with those of the last ones that are marked set to zero."""
-    own = len(values) - len(cleared)
-    return (*values[:own], *(0.0 if out else v for v, out in zip(values[own:], cleared, strict=True)))
+        return max(time_steps(work), 1.0)
+    return 1.0
 
 
 def _updated_together(work: Work) -> Work:

@@ -20,7 +20,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileMissing, UnknownGPU
 from placer.pricing.predict import predict
-from placer.profile import SCHEMA, DeviceFit, FamilyFit, Profile, load, load_cached
+from placer.profile import SCHEMA, DeviceFit, Profile, load, load_cached
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -68,31 +68,18 @@ def on_other_cpu(profile: Profile, speeds: CpuSpeeds, *, threads: int) -> Profil
 
 def _scaled(fit: DeviceFit, speeds: CpuSpeeds) -> DeviceFit:
     there = fit.rates
-    scale = {
-        "start": speeds.dispatch_seconds / there["dispatch_seconds"],
-        "arithmetic": there["flops/float32"] / speeds.flops_per_second,
-        "memory": math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second),
+    start = speeds.dispatch_seconds / there["dispatch_seconds"]
+    arithmetic = there["flops/float32"] / speeds.flops_per_second
+    memory = math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second)
+    scale = {"start": start, "arithmetic": arithmetic, "memory": memory, "": 1.0}
+    rates = {name: rate / arithmetic if name.startswith("flops/") else rate for name, rate in there.items()}
+    rates |= {"bytes_per_second": speeds.bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
+    families = {
+        family: replace(known, parameters={name: v * scale[_bound(name)] for name, v in known.parameters.items()})
+        for family, known in fit.families.items()
     }
-    return replace(
-        fit,
-        rates=_rates(there, scale),
-        families={name: _family(family, scale) for name, family in fit.families.items()},
-        framework={name: scale["start"] * seconds for name, seconds in fit.framework.items()},
-    )
-
-
-def _family(family: FamilyFit, scale: Mapping[str, float]) -> FamilyFit:
-    return replace(family, parameters={name: v * scale.get(_bound(name), 1.0) for name, v in family.parameters.items()})
-
-
-def _rates(rates: Mapping[str, float], scale: Mapping[str, float]) -> dict[str, float]:
-    found = dict(rates)
-    for name in rates:
-        if name.startswith("flops/"):
-            found[name] /= scale["arithmetic"]
-    found["bytes_per_second"] /= scale["memory"] ** 2
-    found["dispatch_seconds"] *= scale["start"]
-    return found
+    framework = {name: start * seconds for name, seconds in fit.framework.items()}
+    return replace(fit, rates=rates, families=families, framework=framework)
 
 
 def _bound(parameter: str) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from placer import machine
-from placer.pricing.describe import amounts, known_labels, launches, ops_inside
+from placer.pricing.describe import known_labels, launches, ops_inside, reuse_share
 from placer.pricing.families import FAMILIES, PER_CORE
+from placer.pricing.families.loops import evaluates
+from placer.pricing.families.products import variant
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Bound, PricedTrace
 from placer.pricing.work import Work
@@ -36,7 +38,7 @@ def arithmetic(work: Work) -> str:
     Depthwise convolutions have no matrices to multiply: they take neither tensor cores nor TF32.
     """
     dtype = work.dtype.partition("+")[0]
-    multiplies = work.family in _MULTIPLYING and "depthwise" not in FAMILIES[work.family].variant(work)
+    multiplies = work.family in _MULTIPLYING and "depthwise" not in variant(work)
     if dtype in _HALVES and not multiplies:
         return "float32"
     if dtype == "float32" and multiplies and work.family in _SWITCHES and allows_tf32(_SWITCHES[work.family]):
@@ -52,7 +54,7 @@ def allows_tf32(switch: Switch) -> bool:
 UNMEASURED_RATE = {"float64": 0.5, "bfloat16": 1.0, "float16": 1.0, "complex64": 0.25, "complex128": 0.125}
 #: Amounts that are arithmetic, and those that are loops starting again.
 _ARITHMETIC = ("flops", f"{PER_CORE}flops")
-_LOOPS = frozenset(("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks"))
+_LOOPS = ("restarts", "blocks", f"{PER_CORE}restarts", f"{PER_CORE}blocks")
 #: Parameters that a fit has where its residual leaves these amounts to the floor.
 ARITHMETIC_BY_FLOOR, LOOPS_BY_FLOOR = "arithmetic_told", "loops_told"
 #: Parameter of a fit whose residual is learnt over the published price of its GPU (``gpu.device_model``): the edition
@@ -96,36 +98,50 @@ def floor_parts(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     residual of ops that only move as much memory it would be off by a third. Starting short loops again is left to the
     floor too: that is instructions, and no cache makes them more.
     """
-    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
-    total = parameters[f"latency{suffix}"]
-    arithmetic = loops = 0.0
+    costs, own = floor_costs(work, fit, parameters)
+    total = sum(costs.values())
     cpu = fit.device == "cpu"
-    for name, amount in floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu).items():
-        part = parameters.get(f"{name}{suffix}", 0.0) * amount
-        total += part
-        if name in _ARITHMETIC:
-            arithmetic += part
-        elif name in _LOOPS:
-            loops += part
+    loops = sum(cost for name, cost in costs.items() if name in _LOOPS)
+    arithmetic = sum(cost for name, cost in costs.items() if name in _ARITHMETIC)
     by_floor = loops if parameters.get(LOOPS_BY_FLOOR) else 0.0
-    if parameters.get(ARITHMETIC_BY_FLOOR) and FAMILIES[work.family].evaluates(work):
+    if parameters.get(ARITHMETIC_BY_FLOOR) and evaluates(work):
         by_floor += arithmetic
     share = max(1.0 - by_floor / total, LEAST_SHARE) if by_floor > 0.0 else 1.0
-    if cpu and not suffix and work.dtype != "float32":
+    if cpu and not own and work.dtype != "float32":
         total += work.flops * max(1.0 / peak(work, fit.rates) - 1.0 / fit.rates["flops/float32"], 0.0)
     return max(total, roofline_seconds(work, fit) / 3.0), share
 
 
 def floor_amounts(work: Work, rates: Mapping[str, float], *, threads: int = 1, cpu: bool = True) -> dict[str, float]:
-    """The amounts that the floor is a sum over (see ``describe.amounts``), as fitting and pricing count them.
+    """The amounts that the floor is a sum over, as fitting and pricing count them.
 
     Those of an accelerator count FLOPs by the time they take at the peak rate of what they run in, in FLOPs of float32.
-    So one cost serves all dtypes, and float32 whether this process allows TF32 or not.
+    So one cost serves all dtypes, and float32 whether this process allows TF32 or not. Those of a CPU are more: what
+    becomes of caches and registers, and what each of ``threads`` does.
     """
-    found = amounts(work, threads)
+    family = FAMILIES[work.family]
+    own = family.count(work, threads)
     if not cpu:
-        found["flops"] *= rates["flops/float32"] / peak(work, rates, cpu=False)
-    return found
+        flops = work.flops * rates["flops/float32"] / peak(work, rates, cpu=False)
+        return {"flops": flops, "bytes": work.bytes, **{name: own[name] for name in family.amounts}}
+    return {
+        "flops": work.flops, "bytes": work.bytes, "evicted": work.flags[-2], "first": work.flags[-1],
+        "reuse_distance": reuse_share(work.sizes[-1]), **own,
+    }  # fmt: skip
+
+
+def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> tuple[dict[str, float], bool]:
+    """(the seconds of each part of an op's floor, whether they are the op's own): its latency, and each amount's.
+
+    A fit has costs for the amounts of today, or for those that the version of placer counted that made it.
+    """
+    cpu = fit.device == "cpu"
+    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in parameters), "")
+    found = floor_amounts(work, fit.rates, threads=fit.threads, cpu=cpu)
+    if cpu:
+        found |= FAMILIES[work.family].earlier(work, fit.threads)
+    costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in found.items()}
+    return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
 
 
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
@@ -162,7 +178,8 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
         "memory": 0.0, "waits": components.get("sync", 0.0), "loader": components.get("loading", 0.0),
     }  # fmt: skip
     device = sum(priced.seconds)
-    if priced.device != "cpu" and _host_seconds(priced, fit) > device:
+    host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
+    if priced.device != "cpu" and host > device:
         found["launches"] += device
         return found
     limits = _by_limit(zip(priced.works, priced.seconds, strict=True), fit)
@@ -170,16 +187,6 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
     found["arithmetic"] += limits["arithmetic"]
     found["memory"] += limits["memory"]
     return found
-
-
-def bounded_by(priced: PricedTrace, components: Mapping[str, float], fit: DeviceFit) -> Bound:
-    """What bounds most of a step (see ``step_bounds``)."""
-    found = step_bounds(priced, components, fit)
-    return max(found, key=lambda name: found[name])
-
-
-def _host_seconds(priced: PricedTrace, fit: DeviceFit) -> float:
-    return sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
 
 
 def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:

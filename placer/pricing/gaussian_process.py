@@ -1,13 +1,14 @@
 """Evaluates the fitted residuals: Gaussian-process regression in plain numpy.
 
-``placer.calibration.fitting`` chooses the hyperparameters with scikit-learn. Here they are only used, so that pricing
-needs neither scikit-learn nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for Machine
-Learning* (2006), algorithm 2.1, with a Matern-3/2 covariance.
+``placer.calibration.fitting`` chooses the hyperparameters. Here they are only used, so that pricing needs neither scipy
+nor a pickle. The formulas are Rasmussen & Williams, *Gaussian Processes for Machine
+Learning* (2006), 2.25 and 2.26, with a Matern-3/2 covariance.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,14 +19,11 @@ from placer.pricing.describe import CONTEXT_SIZES
 from placer.profile import FamilyFit
 
 Array = NDArray[np.float64]
-#: Op indices; the scikit-learn kernel keeps them in a column of floats.
+#: Op indices; a fit keeps them as it was given them.
 Indices = NDArray[np.int64] | NDArray[np.float64]
 
 #: Index of an op that calibration never saw: as far from every known op as those are from one another.
 UNKNOWN_OP = -1
-
-#: Rows up to which a triangular matrix is inverted like any other.
-_DIRECT = 48
 
 #: Points that a variance is computed from, at most: it costs far more than a mean and need not be as exact. Points are
 #: kept in random order; fewer of them give a larger variance, never a smaller one.
@@ -63,29 +61,13 @@ def distances(
     return np.sqrt(squared, out=squared)
 
 
-def lower_inverse(lower: Array) -> Array:
-    """The inverse of a lower triangular matrix, half by half: [[A, 0], [B, C]] has [[A', 0], [-C' B A', C']].
-
-    numpy's own inverse ignores the zeros and takes 5 x as long.
-    """
-    n = len(lower)
-    if n <= _DIRECT:
-        return np.asarray(np.linalg.inv(lower))
-    half = n // 2
-    result = np.zeros_like(lower)
-    first = result[:half, :half] = lower_inverse(lower[:half, :half])
-    last = result[half:, half:] = lower_inverse(lower[half:, half:])
-    result[half:, :half] = -last @ (lower[half:, :half] @ first)
-    return result
-
-
 def with_weights(fit: FamilyFit) -> FamilyFit:
     """The fit with the weights of its posterior mean, ``K^-1 (y - mean)``, so that pricing does not solve for them."""
     return replace(fit, weights=Residual(replace(fit, weights=np.empty(0))).weights)
 
 
 class Residual:
-    """The posterior of one family's log residual, factorised on first use."""
+    """The posterior of one family's log residual, computed on first use."""
 
     def __init__(self, fit: FamilyFit) -> None:
         self.fit = fit
@@ -93,8 +75,9 @@ class Residual:
         self._scales = np.asarray(fit.length_scales, dtype=np.float64)
         self._index = {op: i for i, op in enumerate(fit.ops)}
 
-    def op_index(self, op: str) -> int:
-        return self._index.get(op, UNKNOWN_OP)
+    def op_index(self, labels: Sequence[str]) -> int:
+        """The index of an op by the first of its ``labels`` that is known."""
+        return next((self._index[label] for label in labels if label in self._index), UNKNOWN_OP)
 
     @cached_property
     def weights(self) -> Array:
@@ -106,14 +89,13 @@ class Residual:
 
     @cached_property
     def _inverse(self) -> Array:
-        """The inverse of the Cholesky factor of the first ``_DOUBTED`` points."""
+        """The inverse of the covariance of the first ``_DOUBTED`` points."""
         fit = self.fit
         points = [array[:_DOUBTED].tobytes() for array in (fit.x, fit.op_index, fit.point_noise)]
         key = (*points, fit.length_scales, fit.op_scale, fit.signal)
         found = _inverses.get(key)
         if found is None:
-            found = lower_inverse(np.asarray(np.linalg.cholesky(self._noisy(_DOUBTED)), dtype=np.float64))
-            _inverses[key] = found
+            found = _inverses[key] = np.asarray(np.linalg.inv(self._noisy(_DOUBTED)))
             if len(_inverses) > _KEPT:
                 oldest, *_ = _inverses  # in one go: other threads change it too
                 _inverses.pop(oldest, None)
@@ -130,7 +112,7 @@ class Residual:
         points, theirs = self._x[:most], self.fit.op_index[:most]
         return distances(x, ops, points, theirs, self._scales, self.fit.op_scale)
 
-    def covers(self, x: Array, ops: Array) -> NDArray[np.bool_]:
+    def covers(self, x: Array, ops: Indices) -> NDArray[np.bool_]:
         """Which queries are of a sampled op, at inputs no further than ``MARGIN`` outside its family's samples.
 
         The context of an op does not count: beyond the largest cache a larger reuse distance changes nothing. None is
@@ -147,5 +129,6 @@ class Residual:
         """Mean and variance (without observation noise) of the log residual at ``x`` (n x d) for ops given by index."""
         k = covariance(self._distances(x, ops), self.fit.signal)
         mean = self.fit.mean + k @ self.weights
-        variance = self.fit.signal - ((k[:, : len(self._inverse)] @ self._inverse.T) ** 2).sum(1)
+        near = k[:, : len(self._inverse)]
+        variance = self.fit.signal - ((near @ self._inverse) * near).sum(1)
         return mean, np.maximum(variance, 0.0)

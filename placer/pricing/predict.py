@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from placer.pricing.compiled import compiled_step
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.families import family_of
-from placer.pricing.floors import bounded_by
+from placer.pricing.floors import step_bounds
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile, find_gpu
@@ -81,19 +82,12 @@ def step_watts(
     watts = cores * CPU_IDLE + busy * (CPU_FULL - CPU_IDLE)
     if on_cpu:
         return watts
-    limit = power_limit(fit.gpu)
-    if limit is None:
-        return None
-    used = min(components.get("compute", 0.0) / step_seconds, 1.0)
-    return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
-
-
-def power_limit(gpu: str) -> float | None:
-    """Watts of a GPU by the name that the catalog has for it; None where it has none."""
-    try:
-        return find_gpu(gpu).watts or None if gpu else None
-    except UnknownGPU:
-        return None
+    with suppress(UnknownGPU):
+        limit = find_gpu(fit.gpu).watts if fit.gpu else 0.0
+        if limit:
+            used = min(components.get("compute", 0.0) / step_seconds, 1.0)
+            return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
+    return None
 
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
@@ -171,6 +165,7 @@ def _predicted(
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
     needed = needed_bytes(trace, device)
     least, usual, most = trace.evaluations or (1, 1, 1)
+    bounds = step_bounds(priced, step.components, fit)
     return Prediction(
         device=device,
         threads=fit.threads,
@@ -187,7 +182,7 @@ def _predicted(
         priced=priced,
         provenance=model.provenance,
         one_time=one_time,
-        bounded_by=bounded_by(priced, step.components, fit),
+        bounded_by=max(bounds.items(), key=lambda bound: bound[1])[0],
         watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )
 

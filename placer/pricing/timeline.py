@@ -8,16 +8,15 @@ step lasts as long as the slower of the two, plus the time that the host waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from placer.pricing.families import FAMILIES
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.work import Work, kernel_of, op_of
 from placer.profile import DeviceFit
-from placer.tracing import CHECKS, COUNTS, READS, Trace
+from placer.tracing import CHECKS, COUNTS, READS
 from placer.workload import Loading
 
 #: Kernels that a queue of CUDA holds before the host blocks: the most that wait or run in profiler traces of a V100.
@@ -93,7 +92,6 @@ HOST, HOST_UPDATE = "host", "host_update"
 KERNELS = "kernels"
 #: What follows the name of an update in one kernel.
 FUSED = ".fused"
-_FUSED_FLAG = list(FAMILIES["optimizer"].flags).index("fused")
 
 
 def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
@@ -131,7 +129,7 @@ def waits_for_device(kernel: str) -> bool:
 
 def issued_as(work: Work) -> str:
     """The name that the host's times of an op are kept under: a fused update is another call than a usual one."""
-    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[_FUSED_FLAG] else work.op
+    return f"{work.op}{FUSED}" if work.family == "optimizer" and work.flags[2] else work.op
 
 
 def _of(work: Work, what: str, framework: Mapping[str, float], otherwise: float) -> float:
@@ -183,9 +181,12 @@ def on_cpu(
         for call, seconds in enumerate(priced.seconds):
             spans.append(Span("host", "", now + gap, seconds, call))
             now += gap + seconds
-    step = compute + dispatch
+    step = total = compute + dispatch
     components = {"compute": compute, "dispatch": dispatch}
-    return loaded(step, components, loading, lambda loads: step + loads[2].alone)
+    if loading is not None:
+        total = max(step, loading.seconds) if loading.overlapped else step + loading.seconds
+        components["loading"] = total - step
+    return StepTime(total, components)
 
 
 def on_accelerator(
@@ -194,34 +195,20 @@ def on_accelerator(
     """Two clocks, run for several steps so that a full queue takes effect; the last step counts.
 
     ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,
-    ``copy`` and ``sync`` the time that the host waits while nothing else runs. ``spans`` gets what both clocks do.
+    ``copy`` and ``sync`` the time that the host waits while nothing else runs, ``loading`` what the step takes longer
+    because the host loads a batch. ``spans`` gets what both clocks do.
     """
     schedule, copy = accelerator_schedule(priced, fit, data=data)
-    step = played(schedule, fit, spans)
-    sync = fit.rates.get("sync_seconds", 0.0) * priced.trace.syncs
-    components = step_components(step, busy=sum(priced.seconds), copy=copy, sync=sync)
-    return loaded(step, components, loading, lambda loads: played([loads, *schedule], fit))
-
-
-def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> tuple[list[Entry], float]:
-    """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
-    copies = _copies(priced.trace, fit, data)
-    return _schedule(priced, fit, copies), copies.inward + copies.outward
-
-
-def loaded(
-    step: float, components: dict[str, float], loading: Loading | None, beginning_with: Callable[[Entry], float]
-) -> StepTime:
-    """A step of so many seconds that waits for a batch.
-
-    ``beginning_with`` gives the seconds of the step where the host does one thing more before it: it loads. The
-    component ``loading`` is what the step takes longer for it.
-    """
-    if loading is None:
-        return StepTime(step, components)
-    loads = ("loading", -1, ScheduleItem(alone=loading.seconds))
-    seconds = max(step, loading.seconds) if loading.overlapped else beginning_with(loads)
-    return StepTime(seconds, {**components, "loading": seconds - step})
+    step = total = played(schedule, fit, spans)
+    busy = sum(priced.seconds)
+    copy = min(copy, max(step - busy, 0.0))
+    sync = min(fit.rates.get("sync_seconds", 0.0) * priced.trace.syncs, max(step - busy, 0.0) - copy)
+    components = {"compute": busy, "dispatch": step - busy - copy - sync, "copy": copy, "sync": sync}
+    if loading is not None:
+        loads: Entry = ("loading", -1, ScheduleItem(alone=loading.seconds))
+        total = max(step, loading.seconds) if loading.overlapped else played([loads, *schedule], fit)
+        components["loading"] = total - step
+    return StepTime(total, components)
 
 
 def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None = None) -> float:
@@ -244,46 +231,42 @@ def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None =
     return marks[-1] - marks[-2]
 
 
-@dataclass(frozen=True)
-class _Copies:
-    """Seconds to copy the batch in, to issue that copy where it is queued, and to copy an inference's outputs out."""
-
-    inward: float
-    issue: float
-    outward: float
-    queued: bool
-
-
-def _schedule(priced: PricedTrace, fit: DeviceFit, copies: _Copies) -> list[Entry]:
-    """What the host does in a step."""
-    trace = priced.trace
-    sync = fit.rates.get("sync_seconds", 0.0)
+def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> tuple[list[Entry], float]:
+    """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
+    trace, rates = priced.trace, fit.rates
+    sync = rates.get("sync_seconds", 0.0)
     spread = framework_seconds(priced.counts, fit.framework) / max(len(trace.calls), 1)
     schedule: list[Entry] = []
-    if copies.inward and copies.queued:  # like a kernel: the host goes on
-        schedule.append(("copy in", -1, ScheduleItem(copies.issue, copies.inward)))
-    elif copies.inward:
-        schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=copies.inward)))
+    inward = outward = 0.0
+    if data != "device":
+        memory = "pinned" if data == "pinned" else "pageable"
+        inward = copy_seconds(tuple(t.stored_bytes for t in trace.batch), fit, "h2d", memory)
+    if trace.mode == "infer":
+        outward = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
+    if inward and data == "pinned":  # queued like a kernel: the host goes on
+        issue = len(trace.batch) * rates.get("issue_seconds", 0.0)
+        schedule.append(("copy in", -1, ScheduleItem(issue, inward)))
+    elif inward:
+        schedule.append(("copy in", -1, ScheduleItem(waits=True, alone=inward)))
     kernels = priced.kernels or (1.0,) * len(trace.calls)
     share = min(MOST_KERNELS / max(sum(kernels), 1.0), 1.0)
     whole = {number: max(round(share * number), 1) for number in set(kernels)}
     left = trace.syncs
     rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, strict=True)
     for number, (call, issue, seconds, run) in enumerate(rows):
-        waits, inside = min(call.syncs, left), False
-        if waits:
-            left -= waits
-            inside = waits_for_device(kernel_of(call))
-            if not inside:  # ``.cpu()`` before the call
-                schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
+        waits = min(call.syncs, left)
+        left -= waits
+        inside = bool(waits) and waits_for_device(kernel_of(call))
+        if waits and not inside:  # ``.cpu()`` before the call
+            schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
         item = ScheduleItem(issue + spread, seconds, whole[run], inside, waits * sync if inside else 0.0)
         schedule.append(("", number, item))
     if not trace.calls:
-        schedule.append(("", -1, ScheduleItem(spread or fit.rates.get("dispatch_seconds", 0.0))))
-    if left or copies.outward:  # the time of a copy out includes the wait for it
-        label = "copy out" if copies.outward else "sync"
-        schedule.append((label, -1, ScheduleItem(waits=True, alone=left * sync + copies.outward)))
-    return schedule
+        schedule.append(("", -1, ScheduleItem(spread or rates.get("dispatch_seconds", 0.0))))
+    if left or outward:  # the time of a copy out includes the wait for it
+        label = "copy out" if outward else "sync"
+        schedule.append((label, -1, ScheduleItem(waits=True, alone=left * sync + outward)))
+    return schedule, inward + outward
 
 
 def _spans(label: str, call: int, item: ScheduleItem, first: float, issued: float, clocks: Clocks) -> Iterator[Span]:
@@ -298,25 +281,3 @@ def _spans(label: str, call: int, item: ScheduleItem, first: float, issued: floa
         yield Span("device", label, first, item.device)
     elif label:
         yield Span("host", label, clocks.host - item.alone, item.alone)
-
-
-def _copies(trace: Trace, fit: DeviceFit, data: str) -> _Copies:
-    copy_in = copy_issue = copy_out = 0.0
-    if data != "device":
-        sizes = tuple(t.stored_bytes for t in trace.batch)
-        copy_in = copy_seconds(sizes, fit, "h2d", "pinned" if data == "pinned" else "pageable")
-        copy_issue = len(sizes) * fit.rates.get("issue_seconds", 0.0)
-    if trace.mode == "infer":
-        copy_out = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
-    return _Copies(copy_in, copy_issue, copy_out, queued=data == "pinned")
-
-
-def step_components(step: float, *, busy: float, copy: float, sync: float) -> dict[str, float]:
-    """The parts of a step's seconds, given the device's busy time and what copies and syncs take at the most."""
-    rest = step - min(busy, step)
-    exposed_copy = min(copy, rest)
-    exposed_sync = min(sync, rest - exposed_copy)
-    dispatch = rest - exposed_copy - exposed_sync
-    if busy > step:  # cannot happen on one queue; kept exact so that components always add up
-        dispatch -= busy - step
-    return {"compute": busy, "dispatch": dispatch, "copy": exposed_copy, "sync": exposed_sync}

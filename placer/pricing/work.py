@@ -85,7 +85,8 @@ def kernel_of(call: OpCall) -> str:
     """
     if "batch_norm" in call.op and max((len(t.shape) for t in call.inputs), default=0) == 2:
         return f"{call.op}{SUFFIX}rows"
-    if has_scalar_operand(call) or (call.op.rstrip("_") == "aten::scatter" and len(call.inputs) == 2):
+    name, operands = call.op.rstrip("_"), len(call.inputs)
+    if (name in _OF_TWO and operands == 1) or (name == "aten::scatter" and operands == 2):
         return f"{call.op}{SUFFIX}number"
     if call.op == "aten::sum" and any(t.dtype == "bool" for t in call.inputs):
         return f"{call.op}{SUFFIX}mask"
@@ -96,16 +97,11 @@ def kernel_of(call: OpCall) -> str:
     return call.op
 
 
-def has_scalar_operand(call: OpCall) -> bool:
-    """Whether one of two operands is a Python number."""
-    return len(call.inputs) == 1 and call.op.rstrip("_") in _OF_TWO
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """One op call in the terms of its family. ``flops`` counts a multiply-add as two, ``bytes`` reads and writes.
 
-    ``op`` is the op's name, with a suffix where its operands select another kernel (see ``kernels.kernel_of``).
+    ``op`` is the op's name, with a suffix where its operands select another kernel (see ``kernel_of``).
     ``dtype`` is that of its floating-point numbers, ``float32+bool`` where operands of another dtype are converted
     first.
     """

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import placer
 from placer.pricing import Prediction, describe_step, gpu_profile, predict
 from placer.pricing.compiled import DOUBT, REFERENCE_CALL, Place, host_counts, not_priced, parts_of, places_in_kernels
 from placer.pricing.describe import fitted_features
@@ -45,10 +44,6 @@ def price(
 ) -> Prediction:
     found = trace(make_workload(model, shape, mode=mode))
     return predict(found, profile, devices=[device], data="device", threads=2 if device == "cpu" else None)[device]
-
-
-def conv() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.BatchNorm2d(32))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -85,25 +80,12 @@ def test_the_interval_is_wider_and_compilation_is_paid_once(cpu: Profile) -> Non
     assert compiled.priced.compilation.doubt == DOUBT["cpu"]
 
 
-def test_a_tiny_step_is_slower_for_its_guards(cpu: Profile) -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    eager, compiled = (price(m, cpu, (1, 8), device="cpu") for m in (model, torch.compile(model)))
-    assert compiled.step_seconds > eager.step_seconds
-
-
 def test_a_cuda_graph_is_launched_at_once(gpu: Profile) -> None:
     model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(40)))
     default, graph = (price(torch.compile(model, mode=m), gpu, (4, 32)) for m in ("default", "reduce-overhead"))
     assert graph.step_seconds < 0.7 * default.step_seconds
     assert sum(graph.priced.host_seconds) < 20e-6
     assert any("CUDA graph" in note for note in graph.priced.trace.notes)
-
-
-def test_convolutions_of_images_are_laid_out_channels_last(gpu: Profile) -> None:
-    model = conv().eval()
-    eager, compiled = (price(m, gpu, (64, 16, 64, 64)) for m in (model, torch.compile(model)))
-    of = [i for i, family in enumerate(eager.priced.families) if family == "convolution"]
-    assert [eager.priced.seconds[i] for i in of] != [compiled.priced.seconds[i] for i in of]
 
 
 class Reads(nn.Module):
@@ -153,17 +135,6 @@ def test_a_gpu_that_the_compiler_does_not_serve_keeps_the_eager_price(name: str,
     assert (prediction.priced.compilation is None) == (said is not None)
 
 
-def test_a_step_without_ops_stays_as_it_is(gpu: Profile) -> None:
-    prediction = price(torch.compile(nn.Identity(), mode="reduce-overhead"), gpu, (4, 8))
-    assert prediction.priced.compilation is None
-
-
-def test_the_parts_of_an_op_add_up() -> None:
-    work = made.matmul(64)
-    for fit in (made.device(), made.device({"matmul": made.family([work], [0.0], made.FLAT)})):
-        assert sum(parts_of(work, 1e-3, fit)) == pytest.approx(1e-3)
-
-
 def activation(n: float = 1e6) -> Work:
     return Work("elementwise", "aten::relu", "float32", n, 8 * n, (n, 8 * n, n, n, 1e6, 1, 0, 0), (0,) * 8)
 
@@ -209,13 +180,6 @@ def test_only_convolutions_are_laid_out_anew(cpu: Profile) -> None:
     rows = list(zip(eager.priced.families, eager.priced.seconds, compiled.priced.seconds, strict=True))
     assert [before == after for family, before, after in rows if family == "matmul"] == [True, True]
     assert [before == after for family, before, after in rows if family == "convolution"] == [False]
-
-
-def test_an_explanation_shows_the_compilation_and_the_kernels(cpu: Profile) -> None:
-    model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
-    found = placer.explain(model, (4, 8), mode="infer", steps=100, profile=cpu)
-    assert found.devices["cpu"].one_time["compilation"] > 0.0
-    assert any("priced as compiled (default)" in note for note in found.notes)
 
 
 class Step(nn.Module):
@@ -266,24 +230,12 @@ def test_reductions_and_norms_are_fused_with_what_makes_their_operands() -> None
     assert found["native_layer_norm"].traffic < 0.1  # only the rows' statistics leave the kernel
 
 
-def test_eager_calls_have_no_kernel() -> None:
-    found = placed(lambda x, a, _: (x.t() + a).relu(), "train")
-    assert all(place == Place() for name, place in found if name.startswith(("loss", "optimizer")))
-
-
 def counts(mode: str, python: float = 1.0) -> dict[str, float]:
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
     found = trace(make_workload(torch.compile(model), (32, 16), mode=mode))
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in found.calls]
     works = describe_step(found)
     return host_counts(found, [1e-6] * len(works), works, places_in_kernels(found, works, regions), regions, python)
-
-
-def test_a_call_a_kernel_and_a_library_call_are_counted() -> None:
-    found = counts("infer", python=2.0)
-    assert (found["compiled_call"], found["compiled_training"]) == (2.0, 0.0)
-    assert (found["compiled_kernel"], found["compiled_library"]) == (4.0, 4.0)
-    assert (found["forward_op"], found["python_call"], found["autograd_node"]) == (0.0, 0.0, 0.0)
 
 
 def test_a_training_step_keeps_the_eager_loss_and_update() -> None:

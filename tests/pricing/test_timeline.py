@@ -19,10 +19,8 @@ from placer.pricing.timeline import (
     Span,
     StepTime,
     accelerator_schedule,
-    copy_seconds,
     on_accelerator,
     on_cpu,
-    step_components,
     waits_for_device,
 )
 from placer.profile.profile import DeviceFit
@@ -68,12 +66,6 @@ def test_on_the_cpu_everything_adds_up() -> None:
     assert_adds_up(step)
 
 
-def test_the_frameworks_time_lies_evenly_between_the_ops_of_a_cpu() -> None:
-    spans: list[Span] = []
-    on_cpu(priced([2.0, 3.0]), fit({"step": 1.0}), spans=spans)
-    assert spans == [Span("host", "", 0.5, 2.0, 0), Span("host", "", 3.0, 3.0, 1)]
-
-
 def test_both_clocks_are_shown_from_where_the_host_begins_the_step() -> None:
     """The third of steps that follow each other, while the device is still busy with the second."""
     spans: list[Span] = []
@@ -101,16 +93,6 @@ def test_copies_are_shown_where_they_are() -> None:
     }  # fmt: skip
 
 
-def test_what_is_left_of_a_step_is_copies_then_waits_then_the_hosts() -> None:
-    asked = ((4.0, 3.0), (4.0, 5.0), (12.0, 3.0))
-    parts = [step_components(10.0, busy=busy, copy=copy, sync=2.0) for busy, copy in asked]
-    assert parts == [
-        {"compute": 4.0, "dispatch": 1.0, "copy": 3.0, "sync": 2.0},
-        {"compute": 4.0, "dispatch": 0.0, "copy": 5.0, "sync": 1.0},
-        {"compute": 12.0, "dispatch": -2.0, "copy": 0.0, "sync": 0.0},
-    ]
-
-
 def test_loading_takes_its_time_before_a_step_or_beside_it() -> None:
     ops = priced([1e-3], [1e-4])
     steps = {
@@ -136,26 +118,12 @@ def test_a_step_without_ops_takes_what_starting_one_does() -> None:
     assert spread.seconds == pytest.approx(5e-6)
 
 
-def test_a_device_bound_step_lasts_as_long_as_the_device() -> None:
-    step = on_accelerator(priced([1e-3] * 10, [1e-5] * 10), fit(launch_seconds=5e-6), data="device")
-    assert step.seconds == pytest.approx(1e-2)
-    assert step.components["compute"] == pytest.approx(1e-2)
-    assert_adds_up(step)
-
-
 def test_a_host_bound_step_lasts_as_long_as_the_host() -> None:
     step = on_accelerator(priced([1e-6] * 10, [1e-5] * 10), fit(launch_seconds=5e-6), data="device")
     assert step.seconds == pytest.approx(1e-4)
     assert step.components["compute"] == pytest.approx(1e-5)
     assert step.components["dispatch"] == pytest.approx(9e-5)
     assert_adds_up(step)
-
-
-def test_the_frameworks_own_time_is_the_hosts() -> None:
-    slow = on_accelerator(priced([1e-6] * 10, [1e-5] * 10), fit({"forward_op": 4e-5}), data="device")
-    assert slow.seconds == pytest.approx(10 * 5e-5)
-    hidden = on_accelerator(priced([1e-3] * 10, [1e-5] * 10), fit({"forward_op": 4e-5}), data="device")
-    assert hidden.seconds == pytest.approx(1e-2)
 
 
 def test_a_full_queue_holds_the_host_back() -> None:
@@ -242,13 +210,7 @@ def test_inference_brings_its_outputs_back() -> None:
     assert training.components["copy"] == 0.0
 
 
-def test_copies_cost_per_tensor_and_per_byte() -> None:
-    known = fit(**COPIES)
-    assert copy_seconds((1000, 1000), known, "h2d", "pageable") == pytest.approx(2e-5 + 2e-6)
-    assert copy_seconds((1000,), fit(), "h2d", "pageable") == 0.0  # never measured
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_components_always_add_up(seed: int) -> None:
     import random
 
@@ -271,35 +233,10 @@ def played(*items: ScheduleItem, launch: float = 0.0, depth: int = QUEUE_DEPTH) 
     return clocks
 
 
-def test_one_kernel_starts_when_it_is_issued_and_launched() -> None:
-    clocks = played(ScheduleItem(issue=10.0, device=5.0), launch=1.0)
-    assert (clocks.host, clocks.device) == (10.0, 16.0)
-
-
-def test_many_kernels_run_while_the_rest_are_issued() -> None:
-    """Host and device share an op of many kernels: an LSTM takes the longer of the two, not the sum."""
-    bound_by_host = played(ScheduleItem(issue=10.0, device=5.0, kernels=100), launch=1.0)
-    assert bound_by_host.device == pytest.approx(10.0 + 1.0 + 0.05)
-    bound_by_device = played(ScheduleItem(issue=10.0, device=50.0, kernels=100), launch=1.0)
-    assert bound_by_device.device == pytest.approx(0.1 + 1.0 + 50.0)
-    assert bound_by_device.host == pytest.approx(10.0)
-
-
-def test_a_full_queue_holds_the_host_back_within_an_op_too() -> None:
-    clocks = played(ScheduleItem(issue=10.0, device=1000.0, kernels=100), depth=10)
-    assert clocks.host == pytest.approx(0.1 + 90 * 10.0, rel=0.01)
-    assert played(ScheduleItem(issue=10.0, device=1000.0, kernels=100), depth=1000).host == pytest.approx(10.0)
-
-
 def test_the_queue_holds_as_many_kernels_as_it_is_deep() -> None:
     """The third of four waits until the first has ended, the fourth until the second has."""
     clocks = played(ScheduleItem(issue=4.0, device=40.0, kernels=4), depth=2)
     assert (clocks.host, clocks.device, list(clocks.ends)) == (22.0, 41.0, [31.0, 41.0])
-
-
-def test_what_the_host_does_alone_leaves_the_device_as_it_is() -> None:
-    clocks = played(ScheduleItem(issue=3.0), ScheduleItem(issue=1.0, alone=0.5), launch=1.0)
-    assert (clocks.host, clocks.device, list(clocks.ends)) == (4.5, 0.0, [])
 
 
 def test_a_wait_ends_when_the_device_is_done_and_takes_its_own_time() -> None:
@@ -353,14 +290,6 @@ def test_kernels_that_follow_each_other_pause_in_between() -> None:
     assert longer == [pytest.approx(12e-6), pytest.approx(1e-6)]
     view = replace(trace, calls=(calls[0]._replace(op="aten::t", view=True),))
     assert CostModel(replace(fit, rates={**fit.rates, "kernel_gap_seconds": 1e-6})).price(view).seconds == (0.0,)
-
-
-def test_a_cpu_has_no_kernels_to_pause_between() -> None:
-    trace = Trace((call("aten::mm", 4, 4),), "infer", (), (), (), ())
-    fit = device(kernel_gap_seconds=1.0)
-    priced = CostModel(fit).price(trace)
-    assert priced.kernels == ()
-    assert priced.seconds == CostModel(device()).price(trace).seconds
 
 
 @pytest.mark.parametrize(

@@ -6,35 +6,20 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from placer.pricing.families import loops, moves, parameter_updates, products
-from placer.pricing.families.family import PER_CORE, Family, Features, per_core
+from placer.pricing.families.family import PER_CORE, Family, Features
 
-__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates", "per_core"]
+__all__ = ["FAMILIES", "PER_CORE", "Family", "Features", "family_of", "parameter_updates"]
 
 #: All families by name.
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        moves.VIEW,
-        products.MATMUL,
-        products.CONVOLUTION,
-        products.CONVOLUTION_BACKWARD,
-        loops.ELEMENTWISE,
-        loops.REDUCTION,
-        loops.SOFTMAX,
-        loops.NORMALIZATION,
-        loops.POOLING,
-        moves.INDEXING,
-        products.ATTENTION,
-        products.ENCODER,
-        products.RECURRENT,
-        products.LINEAR_ALGEBRA,
-        products.FOURIER,
-        loops.RANDOM,
-        loops.SORTING,
-        parameter_updates.OPTIMIZER,
-        moves.OTHER,
+        moves.VIEW, products.MATMUL, products.CONVOLUTION, products.CONVOLUTION_BACKWARD, loops.ELEMENTWISE,
+        loops.REDUCTION, loops.SOFTMAX, loops.NORMALIZATION, loops.POOLING, moves.INDEXING, products.ATTENTION,
+        products.ENCODER, products.RECURRENT, products.LINEAR_ALGEBRA, products.FOURIER, loops.RANDOM, loops.SORTING,
+        parameter_updates.OPTIMIZER, moves.OTHER,
     )
-}
+}  # fmt: skip
 _FAMILY_OF = {op: family.name for family in FAMILIES.values() for op in family.ops}
 
 

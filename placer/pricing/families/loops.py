@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.pricing.families.family import CHUNKS, GRAIN, Family, Features, Sharing, aten, fine_grains, grains
+from placer.pricing.families.family import FINE_GRAIN, GRAIN, Family, Features, aten, chunks, cut, of_busiest
 from placer.pricing.work import Work, has_true_argument, largest, op_of, operand_bytes
 from placer.tracing import OpCall, TensorSpec, broadcast_strides
 
@@ -123,47 +123,35 @@ def _read_elementwise(call: OpCall) -> Features:
     )
 
 
-def _restarts(work: Work) -> float:
-    """How often the innermost loop starts again."""
-    numel, _, inner = work.sizes[:3]
-    return max(numel / max(inner, 1.0) - 1.0, 0.0)
+def evaluates(work: Work) -> bool:
+    """Whether an op evaluates a polynomial or a table for each element, which takes longer than fetching it."""
+    return work.family == "elementwise" and work.flops >= _LONG * work.sizes[0] > 0
 
 
-def _blocks(work: Work) -> float:
-    """How often the two innermost loops start again."""
-    numel, _, _, block = work.sizes[:4]
-    return max(numel / max(block, 1.0) - 1.0, 0.0)
-
-
-def _strided(work: Work) -> float:
-    """Elements that are not adjacent in memory to the one before."""
-    return ELEMENTWISE.flag(work, "strided") * ELEMENTWISE.size(work, "numel")
-
-
-def _evaluates(work: Work) -> bool:
-    """Whether the function is a polynomial or a table rather than a single instruction."""
-    return work.flops >= _LONG * ELEMENTWISE.size(work, "numel") > 0
-
-
-def _elementwise_pieces(work: Work) -> float:
-    """Pieces that the loop is cut into, by the grain of its kernel."""
+def _count_elementwise(work: Work, threads: int) -> dict[str, float]:
+    numel, _, inner, block = work.sizes[:4]
+    own = {
+        # How often the innermost loop starts again, how often the two innermost do, and elements that are not adjacent
+        # in memory to the one before.
+        "restarts": max(numel / max(inner, 1.0) - 1.0, 0.0),
+        "blocks": max(numel / max(block, 1.0) - 1.0, 0.0),
+        "strided": work.flags[0] * numel,
+    }
     name = work.op.rstrip("_")
-    if name in _GELU:
-        return fine_grains(work) if ELEMENTWISE.size(work, "numel") > GELU_GRAIN else 1.0
-    return fine_grains(work) if name in _FINE else grains(work)
+    fine = name in _FINE or (name in _GELU and numel > GELU_GRAIN)
+    pieces = 1.0 if name in _GELU and not fine else cut(numel, FINE_GRAIN if fine else GRAIN)
+    return {**own, **of_busiest(pieces, threads, flops=work.flops, bytes=work.bytes, **own)}
 
-
-_LOOPS: Mapping[str, Callable[[Work], float]] = {"restarts": _restarts, "blocks": _blocks, "strided": _strided}
 
 ELEMENTWISE = Family(
     name="elementwise",
     sizes=_LOOP_SIZES,
     flags=_LOOP_FLAGS,
     read=_read_elementwise,
-    cpu_amounts=_LOOPS,
-    sharing=Sharing(_elementwise_pieces, {"flops": lambda w: w.flops, "bytes": lambda w: w.bytes, **_LOOPS}),
-    earlier=CHUNKS,
-    evaluates=_evaluates,
+    cpu_amounts=("restarts", "blocks", "strided"),
+    count=_count_elementwise,
+    shared=True,
+    earlier=chunks,
 )
 
 RANDOM = Family(
@@ -195,15 +183,15 @@ SOFTMAX = Family(
     sizes=_ROW_SIZES,
     flags=_ROW_FLAGS,
     read=_read_rows,
-    sharing=Sharing(fine_grains),
-    earlier=CHUNKS,
+    count=lambda w, threads: of_busiest(cut(w.sizes[0], FINE_GRAIN), threads, flops=w.flops, bytes=w.bytes),
+    shared=True,
+    earlier=chunks,
 )
 
 
-def _compared(work: Work) -> float:
-    """Comparisons: elements x log2 of the row."""
+def _count_sorting(work: Work, _threads: int) -> dict[str, float]:
     numel, row = work.sizes[:2]
-    return numel * math.log2(2.0 + row)
+    return {"compared": numel * math.log2(2.0 + row)}
 
 
 SORTING = Family(
@@ -214,7 +202,8 @@ SORTING = Family(
     sizes=_ROW_SIZES,
     flags=_ROW_FLAGS,
     read=_read_rows,
-    amounts={"compared": _compared},
+    amounts=("compared",),
+    count=_count_sorting,
 )
 
 
@@ -226,10 +215,11 @@ def _read_normalization(call: OpCall) -> Features:
     return Features(8.0 * source.numel, (source.numel, channels), flags)
 
 
-def _normalization_pieces(work: Work) -> float:
-    """Pieces that cores share: channels where each has statistics of the whole batch, else rows."""
+def _count_normalization(work: Work, threads: int) -> dict[str, float]:
+    """Cores share channels where each has statistics of the whole batch, else rows."""
     numel, channels = work.sizes[:2]
-    return max(channels if "batch_norm" in work.op else numel / max(channels, 1.0), 1.0)
+    pieces = max(channels if "batch_norm" in work.op else numel / max(channels, 1.0), 1.0)
+    return of_busiest(pieces, threads, flops=work.flops, bytes=work.bytes)
 
 
 NORMALIZATION = Family(
@@ -243,8 +233,9 @@ NORMALIZATION = Family(
     sizes={"numel": "elements", "channels": "elements of the weight: channels, or the width of a row"},
     flags={"strided": "the operand is not contiguous", "training": "statistics are taken of the batch"},
     read=_read_normalization,
-    sharing=Sharing(_normalization_pieces),
-    earlier=CHUNKS,
+    count=_count_normalization,
+    shared=True,
+    earlier=chunks,
 )
 
 
@@ -256,10 +247,10 @@ def _read_pooling(call: OpCall) -> Features:
     return Features(float(large.numel), (large.numel, small.numel, window), (float(not large.contiguous),))
 
 
-def _in_windows(work: Work) -> float:
+def _count_pooling(work: Work, _threads: int) -> dict[str, float]:
     """Elements of all windows."""
     _, pooled, window = work.sizes[:3]
-    return pooled * window
+    return {"compared": pooled * window}
 
 
 POOLING = Family(
@@ -279,7 +270,8 @@ POOLING = Family(
     },
     flags={"strided": "the larger side is not contiguous"},
     read=_read_pooling,
-    amounts={"compared": _in_windows},
+    amounts=("compared",),
+    count=_count_pooling,
 )
 
 #: Columns of 4 bytes that are never split where columns are reduced: 128 bytes of a row
@@ -308,30 +300,31 @@ def _read_reduction(call: OpCall) -> Features:
     return Features(float(source.numel), (source.numel, out), (float(inner_survives), float(not source.contiguous)))
 
 
-def _sums_columns(work: Work) -> bool:
-    """Whether the reduction runs over an outer dimension, so that the innermost one survives."""
-    return bool(REDUCTION.flag(work, "inner_survives"))
+def _count_reduction(work: Work, threads: int) -> dict[str, float]:
+    """What one core and all of them do of a reduction, which is cut by its results, or where it has one by its operand.
 
-
-def _reduction_pieces(work: Work) -> float:
-    """Pieces that the reduction is cut into: results, where there are several; of one result, parts of the operand."""
-    numel, results = work.sizes[:2]
-    if numel < GRAIN:
-        return 1.0
-    if not 1 < results < numel:
-        return grains(work)
-    if _sums_columns(work) and op_of(work.op) in _TOGETHER:
-        return max(results // COLUMNS_TOGETHER, 1)
-    return results
-
-
-def row_results(work: Work) -> float:
-    """Rows that are each reduced to one number: starting and ending a row costs more than its elements do.
-
-    0 where there are as many results as elements, as in the gradient of a loss.
+    ``row_results`` are rows that are each reduced to one number: starting and ending a row costs more than its elements
+    do. There are none where the reduction runs over an outer dimension, so that the innermost one survives, nor where
+    there are as many results as elements, as in the gradient of a loss.
     """
     numel, results = work.sizes[:2]
-    return 0.0 if _sums_columns(work) or not 1 < results < numel else results
+    by_columns = bool(work.flags[0])
+    several = 1 < results < numel
+    if numel < GRAIN:
+        pieces = 1.0
+    elif not several:
+        pieces = cut(numel)
+    elif by_columns and op_of(work.op) in _TOGETHER:
+        pieces = max(results // COLUMNS_TOGETHER, 1)
+    else:
+        pieces = results
+    rows = results if several and not by_columns else 0.0
+    return {
+        "row_results": rows,
+        **of_busiest(pieces, threads, additions=work.flops, read_bytes=work.bytes, results=rows),
+        "column_fetches": column_fetches(work, threads) if by_columns else 0.0,
+        "column_refetches": column_refetches(work, threads) if by_columns else 0.0,
+    }
 
 
 def _columns(work: Work, threads: int) -> float:
@@ -352,25 +345,21 @@ def _passes(columns: float) -> tuple[float, float]:
 
 
 def column_fetches(work: Work, threads: int) -> float:
-    """Fetches where columns are summed; 0 elsewhere.
+    """Fetches where columns are summed.
 
     Columns that fill four vector registers take one pass over the rows, those left over that fill one register another,
     and each one after that a pass of its own: 31 columns take seven times as long as 32.
     """
-    if not _sums_columns(work):
-        return 0.0
     numel, columns = work.sizes[:2]
     return numel / columns * sum(_passes(_columns(work, threads)))
 
 
 def column_refetches(work: Work, threads: int) -> float:
-    """Bytes that are fetched again where columns are summed that no core's own cache holds; 0 elsewhere.
+    """Bytes that are fetched again where columns are summed that no core's own cache holds.
 
     Every pass goes through all rows and fetches whole lines of them: 40,000 rows of 20 columns, 3 MB, are fetched six
     times, once for 16 columns and once for each of the other four.
     """
-    if not _sums_columns(work):
-        return 0.0
     numel, columns = work.sizes[:2]
     rows, mine = numel / columns, _columns(work, threads)
     whole, thin = _passes(mine)
@@ -381,12 +370,18 @@ def column_refetches(work: Work, threads: int) -> float:
     return min(max(beyond, 0.0), 1.0) * rows * max(fetched - ITEM * mine, 0.0)
 
 
-def _earlier_cores(work: Work, threads: int) -> float:
-    """Cores that share a reduction, as earlier versions counted them: of no op, fewer than 64 columns."""
-    found = grains(work)
-    if _sums_columns(work):
-        found = min(found, max(REDUCTION.size(work, "outputs") // COLUMNS_TOGETHER, 1))
-    return min(max(threads, 1), found)
+def _earlier_reduction(work: Work, threads: int) -> dict[str, float]:
+    """Amounts of earlier versions, which counted cores otherwise: of no op, fewer than 64 columns were shared."""
+    numel, results = work.sizes[:2]
+    by_columns = bool(work.flags[0])
+    pieces = min(cut(numel), max(results // COLUMNS_TOGETHER, 1)) if by_columns else cut(numel)
+    cores = min(max(threads, 1), pieces)
+    return {
+        **chunks(work, threads),
+        "core_flops": work.flops / cores,
+        "core_bytes": work.bytes / cores,
+        "column_loads": column_fetches(work, 1) if by_columns else 0.0,
+    }
 
 
 REDUCTION = Family(
@@ -402,16 +397,8 @@ REDUCTION = Family(
         "strided": "the operand is not contiguous",
     },
     read=_read_reduction,
-    amounts={"row_results": row_results},
-    sharing=Sharing(
-        _reduction_pieces,
-        {"additions": lambda w: w.flops, "read_bytes": lambda w: w.bytes, "results": row_results},
-        busiest={"column_fetches": column_fetches, "column_refetches": column_refetches},
-    ),
-    earlier={
-        **CHUNKS,
-        "core_flops": lambda w, threads: w.flops / _earlier_cores(w, threads),
-        "core_bytes": lambda w, threads: w.bytes / _earlier_cores(w, threads),
-        "column_loads": lambda w, _: column_fetches(w, 1),
-    },
+    amounts=("row_results",),
+    count=_count_reduction,
+    shared=True,
+    earlier=_earlier_reduction,
 )

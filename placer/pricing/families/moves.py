@@ -77,41 +77,23 @@ def _rows_bytes(call: OpCall) -> float:
     return 4.0 * passes * moved + made + sum(t.stored_bytes for t in call.inputs if is_index(t))
 
 
-def _moved(work: Work) -> float:
-    """Elements moved. Those that a number overwrites count twice: they take twice as long as those of a tensor.
-
-    Both go through ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
-    """
-    moved = INDEXING.size(work, "moved")
-    return 2.0 * moved if work.op in _NUMBERS else moved
-
-
-def _moved_singly(work: Work) -> float:
-    """Elements that are moved one by one, not in whole rows."""
-    return 0.0 if INDEXING.flag(work, "wide") else _moved(work)
-
-
-def _renewed(work: Work) -> float:
-    """Elements that are overwritten before the reduction."""
-    return INDEXING.size(work, "moved") if INDEXING.flag(work, "renewed") else 0.0
-
-
-def _table(work: Work) -> float:
-    return INDEXING.size(work, "table")
-
-
-def _indices(work: Work) -> float:
-    return INDEXING.size(work, "indices")
-
-
-def _added_in_turns(work: Work) -> float:
-    """Elements that several cores add to a table they all write to, each in an atomic operation.
-
-    Shared among cores, gradients of ``x[index]`` take three times as long per element as on one
-    (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
-    """
-    moved, added = INDEXING.size(work, "moved"), work.op in ("aten::index_put", "aten::index_put.accumulate")
-    return moved if added and moved >= GRAIN else 0.0
+def _count_indexing(work: Work, _threads: int) -> dict[str, float]:
+    moved, table, indices = work.sizes[:3]
+    wide, renewed = work.flags[2:4]
+    # Elements that a number overwrites take twice as long as those of a tensor. Both go through
+    # ``cpu_scatter_gather_base_kernel`` (ATen/native/cpu/ScatterGatherKernel.cpp).
+    handled = 2.0 * moved if work.op in _NUMBERS else moved
+    # Shared among cores, gradients of ``x[index]`` are added to a table that all write to, each in an atomic operation:
+    # three times as long per element as on one (``cpu_atomic_add_float`` in ATen/native/cpu/IndexKernel.cpp).
+    in_turns = work.op in ("aten::index_put", "aten::index_put.accumulate") and moved >= GRAIN
+    return {
+        "moved": handled,
+        "moved_singly": 0.0 if wide else handled,  # one by one, not in whole rows
+        "renewed": moved if renewed else 0.0,  # overwritten before the reduction
+        "table": table,
+        "indices": indices,
+        "added_in_turns": moved if in_turns else 0.0,
+    }
 
 
 INDEXING = Family(
@@ -137,24 +119,10 @@ INDEXING = Family(
     },
     read=_read_indexing,
     moved_bytes=_rows_bytes,
-    amounts={
-        "moved": _moved,
-        "moved_singly": _moved_singly,
-        "renewed": _renewed,
-        "table": _table,
-        "indices": _indices,
-    },
-    cpu_amounts={"added_in_turns": _added_in_turns},
+    amounts=("moved", "moved_singly", "renewed", "table", "indices"),
+    cpu_amounts=("added_in_turns",),
+    count=_count_indexing,
 )
-
-
-def _read_view(_: OpCall) -> Features:
-    """No FLOPs and no features."""
-    return Features(0.0)
-
-
-def _no_bytes(_: OpCall) -> float:
-    return 0.0
 
 
 VIEW = Family(
@@ -162,8 +130,8 @@ VIEW = Family(
     # Most views are told by the call, not by the op's name. Reading one number moves no data worth counting either;
     # that it waits for an accelerator is counted separately.
     ops=aten("_local_scalar_dense"),
-    read=_read_view,
-    moved_bytes=_no_bytes,
+    read=lambda _: Features(0.0),
+    moved_bytes=lambda _: 0.0,
 )
 
 

@@ -7,7 +7,6 @@ the list of all tensors (``foreach``, torch's default there), or in one kernel t
 from __future__ import annotations
 
 from placer.pricing.families.family import Family, Features
-from placer.pricing.work import Work
 from placer.tracing import OpCall
 
 #: Prefix of the name of an update; the optimizer's class follows.
@@ -60,7 +59,7 @@ def foreach(op: str, *, momentum: bool, weight_decay: bool) -> tuple[int, float]
     return ops, passes / _PASSES.get(name, _OTHER)
 
 #: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
-_OPS_IN_UPDATE = 12
+OPS_IN_UPDATE = 12
 
 
 def _read_update(call: OpCall) -> Features:
@@ -68,11 +67,6 @@ def _read_update(call: OpCall) -> Features:
     chosen = settings(call)
     flags = tuple(float(bool(chosen.get(name))) for name in ("momentum", "weight_decay", "fused"))
     return Features(12.0 * call.inputs[0].numel, (call.inputs[0].numel, 1), flags)
-
-
-def _step_share(work: Work) -> float:
-    """This tensor's share of what an optimizer's step does once."""
-    return 1.0 / OPTIMIZER.size(work, "tensors")
 
 
 OPTIMIZER = Family(
@@ -86,6 +80,6 @@ OPTIMIZER = Family(
     },
     read=_read_update,
     moved_bytes=moved_bytes,
-    amounts={"step_share": _step_share},
-    dispatches=lambda _: _OPS_IN_UPDATE,
+    amounts=("step_share",),
+    count=lambda w, _: {"step_share": 1.0 / w.sizes[1]},  # of what an optimizer's step does once
 )

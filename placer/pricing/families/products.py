@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
-from placer.pricing.families.family import GRAIN, REGISTER, Family, Features, Sharing, aten, cut, padded, ragged
+from placer.pricing.families.family import REGISTER, Family, Features, aten, cut, of_busiest, padded, ragged
 from placer.pricing.work import Work, has_true_argument
 from placer.tracing import OpCall, TensorSpec
 
@@ -27,30 +26,19 @@ def _is_transposed(spec: TensorSpec) -> bool:
     return len(spec.shape) > 1 and spec.stride[-1] != 1 and spec.shape[-1] != 1
 
 
-def _tile_flops(work: Work) -> float:
-    """Arithmetic on rows and columns that only pad the result's last tiles."""
-    m, n = work.sizes[1:3]
-    return work.flops * (padded(m) * padded(n) - 1.0)
-
-
-def _result_rows(work: Work) -> float:
-    """Rows of all results. Each is started anew, which takes most of the time where thousands of them are short."""
-    batch, m = work.sizes[:2]
-    return batch * m
-
-
-def _depth(work: Work) -> float:
-    """k of all products whose first operand is transposed, such as a weight's gradient over a large batch.
-
-    Where the result is small, the loop over k is nearly all the work, and its steps fill no core's vector registers.
-    """
-    batch, _, _, k = work.sizes[:4]
-    return batch * k if MATMUL.flag(work, "a_transposed") else 0.0
-
-
-def _further(work: Work) -> float:
-    """Products of a batch after the first."""
-    return MATMUL.size(work, "batch") - 1.0
+def _count_matmul(work: Work, _threads: int) -> dict[str, float]:
+    batch, m, n, k = work.sizes[:4]
+    a_transposed = work.flags[0]
+    return {
+        # Arithmetic on rows and columns that only pad the result's last tiles.
+        "padding_flops": work.flops * (padded(m) * padded(n) - 1.0),
+        # Each row of a result is started anew, which takes most of the time where thousands of them are short.
+        "rows": batch * m,
+        # Where the first operand is transposed, as in a weight's gradient over a large batch, the result is small, the
+        # loop over k is nearly all the work, and its steps fill no core's vector registers.
+        "depth": batch * k if a_transposed else 0.0,
+        "further": batch - 1.0,
+    }
 
 
 MATMUL = Family(
@@ -74,7 +62,8 @@ MATMUL = Family(
         "ragged": "rows of the result end within a vector register: a tenth slower, however few numbers are missing",
     },
     read=_read_matmul,
-    cpu_amounts={"padding_flops": _tile_flops, "rows": _result_rows, "depth": _depth, "further": _further},
+    cpu_amounts=("padding_flops", "rows", "depth", "further"),
+    count=_count_matmul,
 )
 
 _CONVOLUTION_SIZES = {
@@ -147,61 +136,43 @@ def _is_dilated(call: OpCall) -> bool:
     return isinstance(dilation, tuple) and any(step != 1 for step in dilation)
 
 
-def _filling_flops(work: Work) -> float:
-    """Arithmetic on channels that only pad vector registers (oneDNN's blocked layouts).
-
-    An image with fewer channels than a register holds is read without padding, by kernels of its own (oneDNN's
-    ``is_1stconv``). No kernel writes one so: its gradient is padded like any other.
-    """
-    cin, cout, groups = work.sizes[1:4]
-    if groups > 1:
-        return 0.0
-    to_input = is_gradient_of_image(work)
+def _count_convolution(work: Work, _threads: int) -> dict[str, float]:
+    n, cin, cout, groups, kernel, positions, input_positions, _, result = work.sizes[:9]
+    # oneDNN's blocked layouts pad channels to vector registers. An image of fewer channels than a register holds is
+    # read without padding, by kernels of its own (``is_1stconv``). No kernel writes one so: its gradient is padded.
+    to_input = work.family == "convolution_backward" and work.flags[6] > 0.0
     read = 1.0 if cin < REGISTER and not to_input else padded(cin)
-    return work.flops * (read * padded(cout) - 1.0)
+    return {
+        "filling_flops": work.flops * (read * padded(cout) - 1.0) if groups <= 1 else 0.0,
+        # Kernels that unfold the image write and read the window-sized patches around every position.
+        "unfolded_bytes": 4.0 * n * cin * groups * kernel * positions,
+        # Elements of image and result are laid out anew and written to fresh memory, and cost more than weights.
+        "activations": n * cin * groups * input_positions + result,
+    }
 
 
-def is_gradient_of_image(work: Work) -> bool:
-    """Whether a call computes the gradient of the image."""
-    return work.family == "convolution_backward" and CONVOLUTION_BACKWARD.flag(work, "to_input") > 0.0
-
-
-def _unfolded_bytes(work: Work) -> float:
-    """Memory of the window-sized patches around every position: kernels that unfold the image write and read them."""
-    n, cin, _, groups, kernel, positions = work.sizes[:6]
-    return 4.0 * n * cin * groups * kernel * positions
-
-
-def _image_elements(work: Work) -> float:
-    """Elements of image and result. They are laid out anew and written to fresh memory, and cost more than weights."""
-    n, cin, _, groups, _, _, input_positions, _, result = work.sizes[:9]
-    return n * cin * groups * input_positions + result
-
-
-def _earlier_filling_flops(work: Work, _: int) -> float:
+def _earlier_convolution(work: Work, _threads: int) -> dict[str, float]:
     """``filling_flops`` as earlier versions counted it: an image of few channels is padded wherever it is read."""
     cin, cout, groups = work.sizes[1:4]
-    return 0.0 if groups > 1 else work.flops * (padded(cin) * padded(cout) - 1.0)
+    return {"padding_flops": 0.0 if groups > 1 else work.flops * (padded(cin) * padded(cout) - 1.0)}
 
 
-def _variant(work: Work) -> str:
-    """``depthwise`` where every group has one input channel: those run in kernels of their own.
+def variant(work: Work) -> str:
+    """The name of a group of shapes that run in kernels of their own, and are priced as another op; "" of most.
 
-    For the gradients of dilated ones there is no fast kernel: they are another variant.
+    ``depthwise`` are convolutions every group of which has one input channel. For the gradients of dilated ones there
+    is no fast kernel: they are another variant.
     """
+    if work.family not in ("convolution", "convolution_backward"):
+        return ""
     _, cin, _, groups, kernel = work.sizes[:5]
     if groups == 1 or cin > 1:
         return ""
-    dilated = CONVOLUTION.flag(work, "dilated") > 0.0 and kernel > 1
+    dilated = work.flags[4] > 0.0 and kernel > 1
     return "dilated_depthwise" if dilated else "depthwise"
 
 
-_CONVOLUTION_AMOUNTS: Mapping[str, Callable[[Work], float]] = {
-    "filling_flops": _filling_flops,
-    "unfolded_bytes": _unfolded_bytes,
-    "activations": _image_elements,
-}
-_EARLIER: Mapping[str, Callable[[Work, int], float]] = {"padding_flops": _earlier_filling_flops}
+_CONVOLUTION_AMOUNTS = ("filling_flops", "unfolded_bytes", "activations")
 
 CONVOLUTION = Family(
     name="convolution",
@@ -210,8 +181,8 @@ CONVOLUTION = Family(
     flags=_CONVOLUTION_FLAGS,
     read=_read_forward,
     cpu_amounts=_CONVOLUTION_AMOUNTS,
-    earlier=_EARLIER,
-    variant=_variant,
+    count=_count_convolution,
+    earlier=_earlier_convolution,
 )
 CONVOLUTION_BACKWARD = Family(
     name="convolution_backward",
@@ -220,8 +191,8 @@ CONVOLUTION_BACKWARD = Family(
     flags={**_CONVOLUTION_FLAGS, "to_input": "the gradient of the image is asked for, besides that of the weight"},
     read=_read_backward,
     cpu_amounts=_CONVOLUTION_AMOUNTS,
-    earlier=_EARLIER,
-    variant=_variant,
+    count=_count_convolution,
+    earlier=_earlier_convolution,
 )
 
 
@@ -239,19 +210,11 @@ def _read_attention(call: OpCall) -> Features:
     return Features(flops, (batch, length, source, width), (float(causal), float(masked), float(dropped)))
 
 
-def _scores(work: Work) -> float:
+def _count_attention(work: Work, _threads: int) -> dict[str, float]:
     batch, length, source = work.sizes[:3]
-    return batch * length * source
-
-
-def _sequences(work: Work) -> float:
-    return ATTENTION.size(work, "batch")
-
-
-def _dropped_scores(work: Work) -> float:
-    """Scores with dropout: no fused kernel serves on the CPU, so they are written out, masked and read again."""
-    batch, length, source = work.sizes[:3]
-    return ATTENTION.flag(work, "dropout") * batch * length * source
+    scores = batch * length * source
+    # With dropout no fused kernel serves on the CPU: scores are written out, masked and read again.
+    return {"scores": scores, "rows": batch, "dropped_scores": work.flags[2] * scores}
 
 
 ATTENTION = Family(
@@ -269,8 +232,9 @@ ATTENTION = Family(
         "dropout": "scores are dropped at random",
     },
     read=_read_attention,
-    amounts={"scores": _scores, "rows": _sequences},
-    cpu_amounts={"dropped_scores": _dropped_scores},
+    amounts=("scores", "rows"),
+    cpu_amounts=("dropped_scores",),
+    count=_count_attention,
 )
 
 
@@ -286,14 +250,9 @@ def _read_encoder(call: OpCall) -> Features:
     return Features(flops, (tokens, length, width, weights, heads))
 
 
-def _encoder_scores(work: Work) -> float:
-    tokens, length, _, _, heads = work.sizes[:5]
-    return tokens * length * heads
-
-
-def _token_elements(work: Work) -> float:
-    tokens, _, width = work.sizes[:3]
-    return tokens * width
+def _count_encoder(work: Work, _threads: int) -> dict[str, float]:
+    tokens, length, width, _, heads = work.sizes[:5]
+    return {"scores": tokens * length * heads, "activations": tokens * width}
 
 
 ENCODER = Family(
@@ -307,11 +266,12 @@ ENCODER = Family(
         "heads": "heads of the attention",
     },
     read=_read_encoder,
-    amounts={"scores": _encoder_scores, "activations": _token_elements},
+    amounts=("scores", "activations"),
+    count=_count_encoder,
 )
 
 #: Ops inside one time step of a layer.
-_OPS_IN_TIME_STEP = 8
+OPS_IN_TIME_STEP = 8
 
 
 def _read_recurrent(call: OpCall) -> Features:
@@ -340,50 +300,29 @@ def _length(call: OpCall) -> int:
     return max(last, 1) if isinstance(last, int) else 1
 
 
-def _steps(work: Work) -> float:
-    """Time steps of all layers."""
-    return RECURRENT.size(work, "length") * RECURRENT.size(work, "stacked")
+def _count_recurrent(work: Work, threads: int) -> dict[str, float]:
+    length, batch, _, hidden, stacked, _, weights = work.sizes[:7]
+    steps = length * stacked
+    gated = steps * batch * hidden
+    # A gate is a part of the rows of one product, so each of its rows is a loop of its own, and numbers beyond whole
+    # pairs of vector registers have their exponentials taken one by one. LSTM layers run in oneDNN, which has no such
+    # rest; plain layers have no gates; and gradients take no exponentials.
+    whole = work.op == "aten::lstm" or "rnn" in work.op or work.op.endswith("_backward")
+    return {
+        "steps": steps,
+        "gated": gated,
+        "streamed_bytes": 4.0 * length * weights,  # read again in every time step
+        # Arithmetic that only pads a time step's last tile of rows, and the last vector register of a state's row.
+        "padding_flops": work.flops * (padded(batch) - 1.0),
+        "width_padding_flops": work.flops * (padded(hidden) - 1.0),
+        "left_over": 0.0 if whole else steps * batch * (hidden % (2 * REGISTER)),
+        **of_busiest(cut(batch * hidden), threads, loops=steps, gated=gated),
+    }
 
 
-def _gated(work: Work) -> float:
-    """Numbers that pass through the gates."""
-    return _steps(work) * RECURRENT.size(work, "batch") * RECURRENT.size(work, "hidden")
-
-
-def _streamed_bytes(work: Work) -> float:
-    """Weights of all layers, read again in every time step."""
-    return 4.0 * RECURRENT.size(work, "length") * RECURRENT.size(work, "weights")
-
-
-def _padding_flops(work: Work) -> float:
-    """Arithmetic on rows that only pad the last tile of a time step's product."""
-    return work.flops * (padded(RECURRENT.size(work, "batch")) - 1.0)
-
-
-def _width_padding_flops(work: Work) -> float:
-    """Arithmetic on numbers that only pad the last vector register of a state's row."""
-    return work.flops * (padded(RECURRENT.size(work, "hidden")) - 1.0)
-
-
-def _left_over(work: Work) -> float:
-    """Numbers of a gate beyond whole pairs of vector registers: their exponentials are taken one by one.
-
-    A gate is a part of the rows of one product, so each of its rows is a loop of its own (see ``tensor_iterator``).
-    LSTM layers run in oneDNN, which has no such rest; plain layers have no gates; and gradients take no exponentials.
-    """
-    if work.op == "aten::lstm" or "rnn" in work.op or work.op.endswith("_backward"):
-        return 0.0
-    length, batch, _, hidden, stacked = work.sizes[:5]
-    return length * stacked * batch * (hidden % (2 * REGISTER))
-
-
-def _state_pieces(work: Work) -> float:
-    """Pieces that the gates of one time step are cut into."""
-    return cut(RECURRENT.size(work, "batch") * RECURRENT.size(work, "hidden"), GRAIN)
-
-
-def _dispatches(work: Work) -> int:
-    return max(int(_OPS_IN_TIME_STEP * _steps(work)), 1)
+def time_steps(work: Work) -> float:
+    """Time steps of all layers of a recurrent op."""
+    return work.sizes[0] * work.sizes[4]
 
 
 RECURRENT = Family(
@@ -404,15 +343,10 @@ RECURRENT = Family(
     },
     flags={"backward": "the gradient"},
     read=_read_recurrent,
-    amounts={"steps": _steps, "gated": _gated},
-    cpu_amounts={
-        "streamed_bytes": _streamed_bytes,
-        "padding_flops": _padding_flops,
-        "width_padding_flops": _width_padding_flops,
-        "left_over": _left_over,
-    },
-    sharing=Sharing(_state_pieces, {"gated": _gated}, loops=_steps),
-    dispatches=_dispatches,
+    amounts=("steps", "gated"),
+    cpu_amounts=("streamed_bytes", "padding_flops", "width_padding_flops", "left_over"),
+    count=_count_recurrent,
+    shared=True,
 )
 
 
@@ -429,15 +363,10 @@ def _read_linear_algebra(call: OpCall) -> Features:
     return Features(2.0 * batch * rows * columns * inner, (batch, rows, columns, inner))
 
 
-def _squares(work: Work) -> float:
-    """Elements of all matrices."""
+def _count_linear_algebra(work: Work, _threads: int) -> dict[str, float]:
+    """Elements of all matrices, and the matrices of the batch, which are factorised one after the other."""
     batch, rows, columns = work.sizes[:3]
-    return batch * rows * columns
-
-
-def _matrices(work: Work) -> float:
-    """Matrices of the batch, which are factorised one after the other."""
-    return LINEAR_ALGEBRA.size(work, "batch")
+    return {"squares": batch * rows * columns, "matrices": batch}
 
 
 LINEAR_ALGEBRA = Family(
@@ -455,7 +384,8 @@ LINEAR_ALGEBRA = Family(
         "inner": "the shorter side of a matrix; of distances, elements of a vector",
     },
     read=_read_linear_algebra,
-    amounts={"squares": _squares, "matrices": _matrices},
+    amounts=("squares", "matrices"),
+    count=_count_linear_algebra,
 )
 
 

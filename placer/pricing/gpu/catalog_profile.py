@@ -8,16 +8,10 @@ is taken off.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from placer.pricing.framework import LEARNT
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
 from placer.profile import SCHEMA, DataSheet, DeviceFit, Profile, find_gpu
-
-if TYPE_CHECKING:
-    from placer.profile import DataSheet, DeviceFit
-
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on
 #: P100 and V100 (3), A100 (4), an unnamed PCIe 5 GPU. Pageable: traces of V100 (7 to 11 GB/s), A100 (6) and H100
@@ -129,24 +123,22 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
     device = _DEVICES[sheet.vendor]
     host = cpu.fit("cpu") if cpu is not None and "cpu" in cpu.devices() else None
     rates, framework = published_host(sheet, host)
+    memory = int(sheet.memory_gb * _GB)
+    facts: dict[str, object] = {"accelerators": [{"device": device, "name": sheet.name, "memory_bytes": memory}]}
+    reference = ""
+    if cpu is not None and host is not None:
+        facts["host_cores"] = cpu.fingerprint.get("cores")
+        # What the host is called. Not its profile: that may be a path, which no profile holds.
+        reference = str(cpu.fingerprint.get("cpu") or "an unknown CPU")
     fit = DeviceFit(
         device=device, threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
         interval={"base": _BASE[device_model(sheet.name).provenance], "ops": 1.0},
-        reference=_cpu_name(cpu) if cpu is not None and host is not None else "", gpu=sheet.name,
+        reference=reference, gpu=sheet.name,
     )  # fmt: skip
-    memory = int(sheet.memory_gb * _GB)
-    facts: dict[str, object] = {"accelerators": [_accelerator(sheet, device, memory)]}
-    if cpu is not None and host is not None:
-        facts["host_cores"] = cpu.fingerprint.get("cores")
     return Profile(
         schema=SCHEMA, created="", fingerprint=facts, samples=(),
         fits=(fit,), noise={}, warnings=(), complete=True, seconds=0.0, name=sheet.name,
     )  # fmt: skip
-
-
-def _cpu_name(profile: Profile) -> str:
-    """What a host is called. Not its profile: that may be a path, which no profile holds."""
-    return str(profile.fingerprint.get("cpu") or "an unknown CPU")
 
 
 def _rates(sheet: DataSheet) -> dict[str, float]:
@@ -163,7 +155,3 @@ def _rates(sheet: DataSheet) -> dict[str, float]:
         "dispatch_seconds": LAUNCH,
         "memory_bytes": _GB * sheet.memory_gb,
     }
-
-
-def _accelerator(sheet: DataSheet, device: str, memory: int) -> dict[str, object]:
-    return {"device": device, "name": sheet.name, "memory_bytes": memory}

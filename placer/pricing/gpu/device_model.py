@@ -123,7 +123,7 @@ class DeviceModel:
     """Prices the kernels of ops on one GPU of the catalog."""
 
     def __init__(self, sheet: DataSheet) -> None:
-        self.sheet = sheet
+        self.sheet, self.edition = sheet, edition()
 
     @cached_property
     def provenance(self) -> Source:

@@ -24,16 +24,11 @@ COLUMNS = {
         "flops", "bytes", "batch", "m", "n", "k", "channels_last", "to_input", "to_weight", "kernel", "stride",
         "in_channels", "out_channels", "dilated", "one_d", "three_d", "image",
     ),
-    "depthwise": (
-        "flops", "bytes", "batch", "m", "n", "k", "channels_last", "to_input", "to_weight", "kernel", "stride",
-        "in_channels", "out_channels", "dilated", "one_d", "three_d", "image",
-    ),
     "attention": ("flops", "bytes", "batch", "length", "source", "width", "causal", "masked", "dropout", "backward"),
     "recurrent": ("flops", "bytes", "length", "batch", "input", "hidden", "stacked", "weights", "backward"),
     "memory": ("flops", "bytes", "numel", "second", "inner", "strided", "broadcast", "flag"),
 }  # fmt: skip
-#: Families whose rows have a kind of their own; any other is bound by memory.
-_KINDS = {"matmul": "product", "attention": "attention", "recurrent": "recurrent"}
+COLUMNS["depthwise"] = COLUMNS["convolution"]
 
 
 class Row(NamedTuple):
@@ -52,27 +47,23 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         return ()
     if work.family in ("convolution", "convolution_backward"):
         return tuple(_convolution_rows(work, dtype))
-    kind = _KINDS.get(work.family, "memory")
-    columns = _COLUMNS_OF[kind](work)
+    kind = "memory"
+    columns: tuple[float, ...]
+    if work.family == "matmul":
+        kind, columns = "product", (*work.sizes[:4], *work.flags[:2])
+    elif work.family == "attention":
+        backward = float(op_of(work.op).endswith("_backward"))
+        kind, columns = "attention", (*work.sizes[:4], *work.flags[:3], backward)
+    elif work.family == "recurrent":
+        kind, columns = "recurrent", (*work.sizes[:5], work.sizes[6], work.flags[0])
+    else:
+        columns = _memory_row(work)
     return (Row(kind, label_of(work), dtype, (work.flops, work.bytes, *columns)),)
 
 
 def label_of(work: Work) -> str:
     """``family:op``, in place or not: the name under which the model knows an op."""
     return f"{work.family}:{op_of(work.op).removeprefix('aten::').rstrip('_')}"
-
-
-def _product_row(work: Work) -> tuple[float, ...]:
-    return (*work.sizes[:4], *work.flags[:2])
-
-
-def _attention_row(work: Work) -> tuple[float, ...]:
-    return (*work.sizes[:4], *work.flags[:3], float(op_of(work.op).endswith("_backward")))
-
-
-def _recurrent_row(work: Work) -> tuple[float, ...]:
-    length, batch, width, hidden, stacked, _, weights = work.sizes[:7]
-    return length, batch, width, hidden, stacked, weights, work.flags[0]
 
 
 def _memory_row(work: Work) -> tuple[float, ...]:
@@ -89,11 +80,6 @@ def _memory_row(work: Work) -> tuple[float, ...]:
     first, second, *_ = (*work.sizes[: len(own)], 1.0, 1.0)
     flag = set_flags.get("training", set_flags.get("inner_survives", set_flags.get("fused", 0.0)))
     return first, second, sizes.get("window", 1.0), set_flags.get("strided", 0.0), 0.0, flag
-
-
-_COLUMNS_OF = {
-    "product": _product_row, "attention": _attention_row, "recurrent": _recurrent_row, "memory": _memory_row,
-}  # fmt: skip
 
 
 def _convolution_rows(work: Work, dtype: str) -> Iterator[Row]:

@@ -4,99 +4,115 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from placer.calibration.fitting.device import LEAST_POINTS, fit_device, predict_step
-from placer.calibration.fitting.family import most_points
+from placer.calibration.fitting.family import MORE_POINTS, samples, spread_out
+from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing.cost_model import CostModel
-from placer.pricing.predict import Z90
-from placer.profile.profile import DeviceFit
+from placer.pricing import Z90, CostModel
+from placer.profile import DeviceFit
 
-from .made_up import FRAMEWORK, RATES, steps
-
-
-@pytest.fixture(scope="module")
-def fit() -> DeviceFit:
-    return fit_device(steps(160, 0), RATES, device="cpu", threads=2)
+from .made_up import FRAMEWORK, RATES, in_phases, steps
 
 
-@pytest.fixture(scope="module")
-def unseen() -> list[StepObservation]:
-    return steps(150, 1)
-
-
-def _errors(fit: DeviceFit, held: Sequence[StepObservation]) -> tuple[list[float], list[float]]:
+def errors(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
     """|log(measured / predicted)| of each step, and the sigma that was promised."""
     model = CostModel(fit)
-    errors, sigmas = [], []
-    for step in held:
-        predicted, sigma = predict_step(step, model)
-        errors.append(abs(math.log(step.seconds / predicted)))
-        sigmas.append(math.hypot(fit.interval["base"], fit.interval["ops"] * sigma))
-    return errors, sigmas
+    found = [(step.seconds, *predict_step(step, model)) for step in unseen]
+    off = [abs(math.log(seconds / predicted)) for seconds, predicted, _ in found]
+    sigmas = [math.hypot(fit.interval["base"], fit.interval["ops"] * sigma) for _, _, sigma in found]
+    return np.array(off), np.array(sigmas)
 
 
-def test_unseen_steps_are_predicted_within_ten_percent(fit: DeviceFit, unseen: list[StepObservation]) -> None:
-    errors, _ = _errors(fit, unseen)
-    assert np.median(errors) < 0.05
-    assert np.mean(np.array(errors) < 0.10) > 0.85
-
-
-def test_nine_in_ten_lie_within_the_interval(fit: DeviceFit, unseen: list[StepObservation]) -> None:
-    errors, sigmas = _errors(fit, unseen)
-    inside = np.mean([error <= Z90 * sigma for error, sigma in zip(errors, sigmas, strict=True)])
-    assert 0.80 <= inside <= 0.98
+def test_unseen_steps_are_predicted_within_ten_percent_and_nine_in_ten_within_the_interval(
+    reference: DeviceFit,
+) -> None:
+    off, sigmas = errors(reference, steps(150, 1))
+    assert np.median(off) < 0.05
+    assert np.mean(off < 0.10) > 0.85
+    assert 0.80 <= np.mean(off <= Z90 * sigmas) <= 0.98
     assert np.median(sigmas) < 0.15
 
 
-def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(fit: DeviceFit) -> None:
-    random = np.random.default_rng(5)
-    odd = [replace(s, family="matmul", seconds=s.seconds * math.exp(random.normal(0, 0.5))) for s in steps(160, 2)]
-    mixed = [step for pair in zip(steps(160, 0), odd, strict=True) for step in pair]
-    # One in four is held out: of every second pair the network.
-    with_blocks = fit_device(mixed, RATES, device="cpu", threads=2)
-    assert with_blocks.interval["held_out"] < 1.5 * fit.interval["held_out"]
-
-
-def test_the_frameworks_share_is_recovered(fit: DeviceFit) -> None:
-    assert fit.framework["python_call"] == pytest.approx(FRAMEWORK["python_call"], rel=0.5)
-    assert min(fit.framework.values()) >= 0.0
-
-
-def test_what_is_stored_is_plain_numbers_of_the_right_shape(fit: DeviceFit) -> None:
-    assert (fit.device, fit.threads, fit.rates) == ("cpu", 2, RATES)
-    assert set(fit.families) == {"matmul", "elementwise"}
-    for name, family in fit.families.items():
+def test_what_is_stored_is_plain_numbers_of_the_right_shape(reference: DeviceFit) -> None:
+    assert (reference.device, reference.threads, reference.rates) == ("cpu", 2, RATES)
+    assert reference.framework["python_call"] == pytest.approx(FRAMEWORK["python_call"], rel=0.5)
+    assert min(reference.framework.values()) >= 0.0
+    taken = [op.family for step in steps(160, 0) for op in step.ops]
+    assert {name: family.measured for name, family in reference.families.items()} == Counter(taken)
+    for name, family in reference.families.items():
         n = len(family.y)
-        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= most_points(name)
+        assert n == len(family.op_index) == len(family.point_noise) == len(family.weights) <= MORE_POINTS[name]
         assert family.x.shape == (n, len(family.feature_names)) == (n, len(family.length_scales))
         assert all(type(value) is float for value in (*family.length_scales, family.mean, family.signal, family.noise))
-    assert fit.families["elementwise"].ops == ("aten::add", "aten::exp")
-
-
-def test_what_was_measured_is_counted_in_samples(fit: DeviceFit) -> None:
-    taken = [op.family for step in steps(160, 0) for op in step.ops]
-    assert {name: family.measured for name, family in fit.families.items()} == Counter(taken)
 
 
 def test_a_family_with_too_few_samples_stays_at_physics() -> None:
     few = steps(6, 3)
     thin = fit_device(few, RATES, device="cpu", threads=1)
-    counted = {name: sum(op.family == name for o in few for op in o.ops) for name in ("matmul", "elementwise")}
+    counted = Counter(op.family for step in few for op in step.ops)
     assert set(thin.families) == {name for name, count in counted.items() if count >= LEAST_POINTS}
     assert thin.interval["base"] > 0
 
 
-def test_disturbed_steps_are_survived(unseen: list[StepObservation]) -> None:
-    random = np.random.default_rng(5)
+def test_disturbed_steps_are_survived() -> None:
     observed = steps(160, 0)
-    for i in random.choice(len(observed), 8, replace=False):
-        step = observed[i]
-        observed[i] = StepObservation(**{**step.__dict__, "seconds": step.seconds * 10})
-    errors, _ = _errors(fit_device(observed, RATES, device="cpu", threads=2), unseen)
-    assert np.median(errors) < 0.06
+    for i in np.random.default_rng(5).choice(len(observed), 8, replace=False):
+        observed[i] = replace(observed[i], seconds=10 * observed[i].seconds)
+    off, _ = errors(fit_device(observed, RATES, device="cpu", threads=2), steps(150, 1))
+    assert np.median(off) < 0.06
+
+
+def test_blocks_that_are_far_off_do_not_widen_the_interval_of_networks(reference: DeviceFit) -> None:
+    random = np.random.default_rng(5)
+    odd = [replace(s, family="matmul", seconds=s.seconds * math.exp(random.normal(0, 0.5))) for s in steps(160, 2)]
+    mixed = [step for pair in zip(steps(160, 0), odd, strict=True) for step in pair]
+    # One in four is held out: of every second pair the network.
+    with_blocks = fit_device(mixed, RATES, device="cpu", threads=2)
+    assert with_blocks.interval["held_out"] < 1.5 * reference.interval["held_out"]
+
+
+def test_phases_timed_apart_tell_costs_apart_that_grow_together() -> None:
+    costs = {"step": 2e-6, "python_call": 1e-6, "training_step": 2e-5, "autograd_node": 3e-6}
+
+    def worst(apart: bool) -> float:
+        found = fit_device(in_phases(80, costs, apart=apart), RATES, device="cpu", threads=2).framework
+        return max(abs(found[name] / costs[name] - 1.0) for name in ("python_call", "autograd_node"))
+
+    assert worst(apart=True) < 0.1
+    assert worst(apart=False) > 0.2
+
+
+def interval_taught_by(known: DeviceFit, observed: list[StepObservation], spread: float) -> dict[str, float]:
+    random = np.random.default_rng(4)
+    here = [replace(step, seconds=step.seconds * math.exp(random.normal(0, spread))) for step in observed]
+    taught = fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(known, same_class=True))
+    return dict(taught.interval)
+
+
+def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here(reference: DeviceFit) -> None:
+    known = replace(reference, interval={"base": 0.1, "ops": 0.5, "held_out": 0.2})
+    little, much, steady = (interval_taught_by(known, steps(n, 7), by) for n, by in ((20, 0.3), (300, 0.3), (300, 0.0)))
+    assert steady["base"] < 0.1 < little["base"] < much["base"]
+    assert much["base"] > 0.2
+    assert little["held_out"] == pytest.approx(2.0 * little["base"])
+    blocks = [replace(step, family="matmul") for step in steps(40, 7)]
+    assert interval_taught_by(reference, blocks, 0.0) == reference.interval  # there is no network
+
+
+def test_samples_kept_are_spread_over_the_shapes() -> None:
+    x, same = np.array([[0.0], [0.1], [0.2], [10.0], [5.0]]), np.zeros(5, dtype=np.int64)
+    assert set(spread_out(x, same, 3).tolist()) == {0, 3, 4}
+    assert len(spread_out(x, same, 99)) == 5
+    observed = steps(80, 6)
+    kept = samples(observed, most=20)
+    assert Counter(sample.family for sample in kept) == {"matmul": 20, "elementwise": 20}
+    sizes = [op.features[1] for step in observed for op in step.ops if op.family == "elementwise"]
+    kept_sizes = [sample.features[1] for sample in kept if sample.family == "elementwise"]
+    assert max(kept_sizes) >= np.quantile(sizes, 0.95)
+    assert min(kept_sizes) <= np.quantile(sizes, 0.05)
+    assert all(sample.device == "cpu" and sample.host_seconds == 0.0 for sample in kept)

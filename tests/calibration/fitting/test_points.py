@@ -1,4 +1,4 @@
-"""A residual that has learnt from more points than it keeps, and without outliers."""
+"""A residual that has learnt from more points than it keeps, without outliers; and what is likeliest of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from placer.calibration.fitting import gaussian as fitted_points
-from placer.calibration.fitting.gaussian import Hyperparameters, Points, condensed, without_outliers
+from placer.calibration.fitting import gaussian
+from placer.calibration.fitting.gaussian import (
+    Hyperparameters,
+    Points,
+    condensed,
+    likeliest_hyperparameters,
+    unlikelihood,
+    without_outliers,
+)
 from placer.pricing.gaussian_process import Array, Residual
-from placer.profile.profile import FamilyFit
+from placer.profile import FamilyFit
 
 POINTS, KEPT, NOISE, MEAN = 600, 60, 0.04, 0.5
 CHOSEN = Hyperparameters((2.0, 4.0), 1.0, 1.0, NOISE)
@@ -28,56 +38,52 @@ def points() -> Points:
     return Points(x, np.zeros(POINTS, dtype=np.int64), y, np.zeros(POINTS))
 
 
-@pytest.fixture
-def unseen() -> Array:
-    return np.random.default_rng(8).uniform(0, 4, (200, 2))
-
-
-def fewer(points: Points, most: int) -> Points:
-    return condensed(points, CHOSEN, MEAN, most)[0]
-
-
-def error(points: Points, x: Array) -> float:
-    """The median error at ``x`` of the process through ``points``, whose noise is all there is."""
-    process = Residual(
-        FamilyFit(
-            feature_names=("a", "b"), ops=("add",), x=tuple(map(tuple, points.x.tolist())), op_index=(0,) * len(points),
-            y=tuple(points.y.tolist()), point_noise=tuple(points.noise.tolist()), length_scales=CHOSEN.length_scales,
-            op_scale=CHOSEN.op_scale, mean=MEAN, signal=CHOSEN.signal, noise=NOISE, parameters={}, measured=len(points),
-        )
+def error(points: Points) -> float:
+    """The median error of the process through ``points``, whose noise is all there is."""
+    fit = FamilyFit(
+        feature_names=("a", "b"), ops=("add",), x=points.x, op_index=points.ops, y=points.y, point_noise=points.noise,
+        length_scales=CHOSEN.length_scales, op_scale=CHOSEN.op_scale, mean=MEAN, signal=CHOSEN.signal, noise=NOISE,
+        parameters={}, measured=len(points),
     )  # fmt: skip
-    mean, _ = process.predict(x, np.zeros(len(x), dtype=np.int64))
-    return float(np.median(np.abs(mean - truth(x))))
+    unseen = np.random.default_rng(8).uniform(0, 4, (200, 2))
+    mean, _ = Residual(fit).predict(unseen, np.zeros(200, dtype=np.int64))
+    return float(np.median(np.abs(mean - truth(unseen))))
 
 
-def test_few_points_say_what_all_of_them_do(points: Points, unseen: Array) -> None:
-    few, all_of_them = fewer(points, KEPT), fewer(points, POINTS)
+def test_few_points_say_what_all_of_them_do_and_what_doubt_is_left(points: Points) -> None:
+    few, doubt = condensed(points, CHOSEN, MEAN, KEPT)
+    whole, none = condensed(points, CHOSEN, MEAN, POINTS)
     assert len(few) == KEPT
-    assert error(few, unseen) < 1.25 * error(all_of_them, unseen)
-
-
-def test_what_is_not_kept_is_not_lost(points: Points, unseen: Array) -> None:
-    dropped = fewer(points[:KEPT], KEPT)
-    assert error(fewer(points, KEPT), unseen) < 0.75 * error(dropped, unseen)
-
-
-def test_the_doubt_that_is_left_is_told(points: Points) -> None:
-    _, doubt = condensed(points, CHOSEN, MEAN, KEPT)
+    assert error(few) < 1.25 * error(whole)
+    assert error(few) < 0.75 * error(condensed(points[:KEPT], CHOSEN, MEAN, KEPT)[0])  # what is not kept is not lost
     _, of_half = condensed(points[: POINTS // 2], CHOSEN, MEAN, KEPT)
-    assert 0.0 < doubt < of_half < NOISE
-
-
-def test_what_fits_already_stays_as_it_is(points: Points) -> None:
-    same, doubt = condensed(points, CHOSEN, MEAN, POINTS)
-    assert np.array_equal(same.y, points.y)
-    assert np.array_equal(same.noise, points.noise + NOISE)
-    assert doubt == 0.0
+    assert none == 0.0 < doubt < of_half < NOISE
+    assert np.array_equal(whole.y, points.y)
+    assert np.array_equal(whole.noise, points.noise + NOISE)
 
 
 def test_a_point_that_all_others_contradict_is_left_out(points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitted_points, "BLOCK", 250)  # not all of them at once
+    monkeypatch.setattr(gaussian, "BLOCK", 250)  # not all of them at once
     wrong = points.y.copy()
     wrong[[3, 400]] += 5.0
     kept = without_outliers(replace(points, y=wrong), CHOSEN, MEAN)
     assert POINTS - 20 <= len(kept) <= POINTS - 2
     assert not set(wrong[[3, 400]]) & set(kept.y)
+
+
+def test_the_gradient_is_the_slope_of_the_likelihood(points: Points) -> None:
+    some = replace(points[:60], ops=np.arange(60) % 3, noise=np.linspace(0.0, 0.1, 60))
+    logs = np.log([0.7, 1.5, 3.0, 1.3, 0.1])
+    _, gradient = unlikelihood(logs, some)
+    assert gradient == pytest.approx(approx_fprime(logs, lambda at: unlikelihood(at, some)[0], 1e-7), rel=1e-3)
+
+
+def test_the_likelihood_is_scikit_learns_and_the_search_ends_near_its_top(points: Points) -> None:
+    some = replace(points[:150], y=0.5 * (points.y[:150] - points.y[:150].mean()))
+    found = likeliest_hyperparameters(some)
+    logs = np.log([found.signal, *found.length_scales, found.op_scale, found.noise])
+    kernel = ConstantKernel(found.signal) * Matern(found.length_scales, nu=1.5) + WhiteKernel(found.noise)
+    other = GaussianProcessRegressor(kernel, alpha=1e-8, optimizer=None).fit(some.x, some.y)
+    constant = 0.5 * len(some) * np.log(2.0 * np.pi)
+    assert other.log_marginal_likelihood_value_ == pytest.approx(-unlikelihood(logs, some)[0] - constant)
+    assert unlikelihood(logs, some)[0] < unlikelihood(np.log([0.3, 8.0, 8.0, 1.0, 0.04]), some)[0]

@@ -1,21 +1,40 @@
-"""What a machine measured at length teaches one that was measured in passing."""
+"""What a machine measured at length teaches one that was measured in passing, and which machine that is."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from placer import profile
+from placer.calibration.fitting import expectation, pace_of_class, shipped_references
 from placer.calibration.fitting.device import fit_device, predict_step
-from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.fitting.transfer import (
+    OTHER_CLASS,
+    PER_READING,
+    SAME_CLASS,
+    ComparedOps,
+    Comparison,
+    Difference,
+    Expectation,
+    compare,
+    work_at,
+)
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing.cost_model import CostModel
-from placer.pricing.framework import framework_seconds
-from placer.profile.profile import DeviceFit
+from placer.calibration.measuring.speed_probe import USUAL_READING
+from placer.pricing import FAMILIES, CostModel, foreign_family, framework_seconds, inputs_of, op_label
+from placer.profile import DeviceFit, FamilyFit, Profile, store
 
 from .made_up import FRAMEWORK, RATES, slower, steps
+
+RECORD = Path(__file__).parents[3] / "calibration" / "records" / "cpu-2-core" / "profile.json"
+
+
+def taught(here: list[StepObservation], reference: DeviceFit, **machine: bool) -> DeviceFit:
+    return fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference, **machine))
 
 
 def error(fit: DeviceFit, held: list[StepObservation]) -> float:
@@ -23,52 +42,46 @@ def error(fit: DeviceFit, held: list[StepObservation]) -> float:
     return float(np.median([abs(math.log(predict_step(s, model)[0] / s.seconds)) for s in held]))
 
 
+def ratio(fit: DeviceFit, held: list[StepObservation], *families: str) -> float:
+    """The median of predicted over measured times of the ops of these families."""
+    ops = [op for step in held for op in step.ops if op.family in families]
+    seconds, _, _ = CostModel(fit).price_works([op.work() for op in ops])
+    return float(np.median([price / (op.seconds or 0.0) for price, op in zip(seconds, ops, strict=True)]))
+
+
 def test_few_steps_and_a_reference_are_worth_more_than_few_steps(reference: DeviceFit) -> None:
     here, unseen = (slower(steps(n, seed), matmul=1.8, elementwise=1.1) for n, seed in ((4, 7), (100, 8)))
     alone = fit_device(here, RATES, device="cpu", threads=2)
-    taught = fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference))
-    assert error(taught, unseen) < 0.5 * error(alone, unseen)
+    assert error(taught(here, reference), unseen) < 0.5 * error(alone, unseen)
 
 
 def test_a_family_never_measured_here_is_priced_at_this_machines_pace(reference: DeviceFit) -> None:
     both = slower(steps(60, 7), matmul=1.5, elementwise=1.5)
-    here = [s for s in both if all(op.family == "elementwise" for op in s.ops)]
-    fit = fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference))
-    unseen = [op for s in steps(20, 9) for op in s.ops if op.family == "matmul"]
-    seconds, sigma, _ = CostModel(fit).price_works([op.work() for op in unseen])
-    ratio = np.array(seconds) / np.array([op.seconds for op in unseen])
-    assert np.median(ratio) == pytest.approx(1.5, rel=0.1)
+    fit = taught([s for s in both if all(op.family == "elementwise" for op in s.ops)], reference)
+    assert ratio(fit, steps(20, 9), "matmul") == pytest.approx(1.5, rel=0.1)
+    _, sigma, _ = CostModel(fit).price_works([op.work() for s in steps(20, 9) for op in s.ops if op.family == "matmul"])
     assert min(sigma) > 0.1  # and that it is a guess is known
 
 
 def test_many_steps_outweigh_a_reference_that_is_wrong(reference: DeviceFit) -> None:
-    wrong = replace(reference, rates=dict(RATES))
     here, unseen = (slower(steps(n, seed), matmul=6.0, elementwise=0.3) for n, seed in ((160, 10), (100, 8)))
-    taught = fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(wrong))
-    assert error(taught, unseen) < 0.08
+    assert error(taught(here, reference), unseen) < 0.08
 
 
 def test_a_machine_of_the_same_class_keeps_what_the_other_knows(reference: DeviceFit) -> None:
-    here = slower(steps(30, 7), matmul=1.1, elementwise=1.1)
-    taught = fit_device(here, RATES, device="cpu", threads=2, expected=Expectation(reference, same_class=True))
+    fit = taught(slower(steps(30, 7), matmul=1.1, elementwise=1.1), reference, same_class=True)
     for name, known in reference.families.items():
-        found = taught.families[name]
+        found = fit.families[name]
         assert np.array_equal(found.x, known.x)
-        assert np.array_equal(found.op_index, known.op_index)
         assert (found.length_scales, found.parameters) == (known.length_scales, known.parameters)
-        moved = found.y - known.y
-        assert 0.0 < np.median(moved) < math.log(1.1)  # a minute's difference is believed in part
+        assert 0.0 < np.median(found.y - known.y) < math.log(1.1)  # a minute's difference is believed in part
 
 
-@pytest.mark.parametrize("pace", [1.4, 1 / 1.4])
-def test_a_machine_of_the_same_class_that_is_far_off_its_pace_is_believed(reference: DeviceFit, pace: float) -> None:
-    here, unseen = (slower(steps(n, seed), matmul=pace, elementwise=pace) for n, seed in ((400, 7), (100, 8)))
-    expected = Expectation(reference, same_class=True)
-    taught = fit_device(here, RATES, device="cpu", threads=2, expected=expected)
-    ops = [op for step in unseen for op in step.ops]
-    ratio = np.array(CostModel(taught).price_works([op.work() for op in ops])[0]) / [op.seconds or 0.0 for op in ops]
-    assert abs(math.log(np.median(ratio))) < 0.2 * abs(math.log(pace))
-    assert np.array_equal(taught.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
+def test_a_machine_of_the_same_class_that_is_far_off_its_pace_is_believed(reference: DeviceFit) -> None:
+    here, unseen = (slower(steps(n, seed), matmul=1.4, elementwise=1.4) for n, seed in ((400, 7), (100, 8)))
+    fit = taught(here, reference, same_class=True)
+    assert abs(math.log(ratio(fit, unseen, "matmul", "elementwise"))) < 0.2 * math.log(1.4)
+    assert np.array_equal(fit.families["matmul"].x, reference.families["matmul"].x)  # and what it knows is kept
 
 
 def test_the_framework_of_another_class_goes_at_its_own_pace(reference: DeviceFit) -> None:
@@ -78,15 +91,229 @@ def test_the_framework_of_another_class_goes_at_its_own_pace(reference: DeviceFi
         for step in steps(40, 7)
     ]
     misled = {**RATES, "dispatch_seconds": 9.0 * RATES["dispatch_seconds"]}  # timed in a moment that was not the usual
-    taught = fit_device(here, misled, device="cpu", threads=2, expected=Expectation(reference))
-    found = framework_seconds(here[0].counts, taught.framework)
+    fit = fit_device(here, misled, device="cpu", threads=2, expected=Expectation(reference))
+    found = framework_seconds(here[0].counts, fit.framework)
     assert found == pytest.approx(framework_seconds(here[0].counts, own), rel=0.15)
 
 
 @pytest.mark.parametrize("same_class", [True, False])
 def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFit, same_class: bool) -> None:
-    expected = Expectation(reference, same_class=same_class)
-    taught = fit_device(steps(3, 7), RATES, device="cpu", threads=2, expected=expected)
+    fit = taught(steps(3, 7), reference, same_class=same_class)
     for name, cost in reference.framework.items():
-        assert taught.framework[name] == pytest.approx(cost, rel=0.5, abs=1e-9)
+        assert fit.framework[name] == pytest.approx(cost, rel=0.5, abs=1e-9)
     assert not fit_device(steps(3, 7), RATES, device="cpu", threads=2).framework
+
+
+# --- two machines compared over all ops ---------------------------------------------------------------------------
+
+
+def seen(
+    reference: DeviceFit, factor: float, reading: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float
+) -> Comparison:
+    """A machine of the reference's class that takes ``factor`` times as long, at this reading (there: that one)."""
+    fit = replace(reference, rates={**RATES, USUAL_READING: there})
+    observed = slower(steps(60, 7), **{"matmul": factor, "elementwise": factor, **own})
+    ops = [op for step in observed for op in step.ops]
+    return compare(ops, Expectation(fit, same_class=True), moments, {**RATES, USUAL_READING: reading})
+
+
+def test_the_further_off_a_minute_is_the_more_of_it_lasts(reference: DeviceFit) -> None:
+    near, further, far = (seen(reference, factor) for factor in (1.05, 1.25, 1.6))
+    assert near.trust < further.trust < far.trust < 1.0
+    assert near.believed == pytest.approx(near.trust * near.pace)
+    assert near.trust == pytest.approx(seen(reference, 1 / 1.05).trust, rel=0.1)
+    assert seen(reference, 1.25, moments=40).trust < further.trust  # a few seconds say less than a minute
+
+
+def test_what_the_readings_explain_of_a_pace_lasts(reference: DeviceFit) -> None:
+    contended = seen(reference, 1.5, 1.4e-4, there=1e-4)
+    assert contended.same_class
+    assert contended.likely == pytest.approx(PER_READING * math.log(1.4))
+    assert contended.believed == pytest.approx(math.log(1.5), abs=0.02)
+    assert contended.prior.family_pace > seen(reference, 1.0).prior.family_pace  # each family in its own way
+    assert seen(reference, 2.4, 1.8e-4, there=1e-4).same_class  # more than twice as long, but for a reason
+
+
+def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class(reference: DeviceFit) -> None:
+    for factor, own in ((0.3, {}), (2.4, {}), (1e6, {}), (1.6, {"elementwise": 1.0})):
+        found = seen(reference, factor, **own)
+        assert (found.prior, found.trust, found.same_class) == (OTHER_CLASS, 1.0, False)
+
+
+# --- op by op -----------------------------------------------------------------------------------------------------
+
+KNOWN = FamilyFit(
+    feature_names=("flops", "bytes"), ops=("aten::mm",), x=((10.0, 10.0),), op_index=(0,), y=(0.0,), point_noise=(0.0,),
+    length_scales=(4.0, 4.0), op_scale=1.0, mean=0.0, signal=0.2, noise=0.01, parameters={}, measured=1,
+)  # fmt: skip
+
+
+def shapes(count: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(5.0, 25.0, (count, 2))
+
+
+def difference(
+    times: np.ndarray, moments: np.ndarray | None = None, *, pace: float = 0.0, prior: object = OTHER_CLASS
+) -> Difference:
+    """Of ops that take so many times as long, with 3 % of noise each."""
+    n = len(times)
+    noisy = np.log(times) + np.random.default_rng(0).normal(0.0, 0.03, n)
+    when = 50.0 * np.arange(float(n)) if moments is None else moments
+    points = ComparedOps(shapes(n), np.zeros(n, dtype=np.int64), noisy, np.full(n, 1e-4), when)
+    return Difference(points, KNOWN, pace, prior)  # type: ignore[arg-type]
+
+
+def at(found: Difference, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return found.predict(x, np.zeros(len(x), dtype=np.int64))
+
+
+def test_a_machine_that_is_slower_throughout_is_so_at_shapes_never_measured() -> None:
+    mean, variance = at(difference(np.full(40, 1.7)), shapes(20, 2))
+    assert np.exp(mean) == pytest.approx(1.7, rel=0.05)
+    assert np.sqrt(variance).max() < 0.1
+    disturbed = np.full(40, 1.3)
+    disturbed[7] = 20.0
+    assert np.exp(at(difference(disturbed, pace=0.2), shapes(20, 5))[0]) == pytest.approx(1.3, rel=0.08)
+
+
+def test_a_difference_that_grows_with_size_is_learnt() -> None:
+    def truth(x: np.ndarray) -> np.ndarray:
+        return 1.0 + (x[:, 0] - 5.0) / 20.0
+
+    unseen = shapes(30, 3)
+    mean, _ = at(difference(truth(shapes(80)), pace=0.3), unseen)
+    assert np.exp(mean) == pytest.approx(truth(unseen), rel=0.12)
+
+
+def test_many_samples_of_one_slow_moment_say_little() -> None:
+    moments = np.concatenate([50.0 * np.arange(30.0), np.full(60, 700.0)])
+    mean, _ = at(difference(np.concatenate([np.full(30, 1.0), np.full(60, 1.4)]), moments), shapes(20, 4))
+    assert abs(float(np.mean(mean))) < 0.4 * 60 * math.log(1.4) / 90
+
+
+def test_far_from_every_sample_the_doubt_is_that_of_any_machine_and_a_class_is_alike() -> None:
+    other = difference(np.full(12, 1.2))
+    near, far = at(other, shapes(12))[1], at(other, shapes(12) + 500.0)[1]
+    assert near.max() < far.min() <= far.max() < OTHER_CLASS.family_pace + other.chosen.signal
+    few = np.full(6, 1.3), np.arange(6.0)
+    alike, unlike = (at(difference(*few, prior=prior), shapes(20, 6))[0] for prior in (SAME_CLASS, OTHER_CLASS))
+    assert abs(np.mean(alike)) < 0.7 * abs(np.mean(unlike))
+
+
+# --- what another machine's fit says ------------------------------------------------------------------------------
+
+
+def test_costs_of_another_machine_are_brought_to_this_ones_rates(reference: DeviceFit) -> None:
+    rates = {"dispatch_seconds": 1e-6, "flops/float32": 4 * RATES["flops/float32"], "bytes_per_second": 2e10}
+    there = reference.families["elementwise"].parameters
+    here = Expectation(reference).costs("elementwise", rates, math.log(3.0))
+    assert here["flops@aten::add"] == pytest.approx(there["flops@aten::add"] / 4)
+    assert here["bytes"] == pytest.approx(there["bytes"] / 2)
+    assert here["latency@aten::exp"] == pytest.approx(3 * there["latency@aten::exp"])
+    assert not any(name.endswith("_told") for name in here)
+
+
+def test_an_op_is_recovered_from_its_regression_inputs_and_its_label() -> None:
+    for family, fit in profile.load(RECORD).fit("cpu", 2).families.items():
+        rows = dict(zip(fit.op_index.tolist(), fit.x.tolist(), strict=True))  # one of every op, variant and dtype
+        for op, row in rows.items():
+            work = work_at(family, fit.ops[op], row)
+            assert inputs_of(work) == pytest.approx(row, abs=1e-6)
+            assert op_label(work) == fit.ops[op]
+            assert work_at(family, op_label(work), inputs_of(work)) == work  # to the last register
+
+
+# --- which shipped profile a calibration builds on ----------------------------------------------------------------
+
+MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0+cpu"}
+
+
+@pytest.fixture(scope="module")
+def real() -> Profile:
+    """A profile small enough to be saved often."""
+    found = profile.load(profile.shipped()[0], samples=False)
+    some = {"matmul": found.fit("cpu", 2).families["matmul"]}
+    return replace(found, fits=tuple(replace(fit, families=some) for fit in found.fits))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, real: Profile, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shipped profiles: one of this machine's class, one of another processor."""
+    monkeypatch.setattr(store, "shipped_folder", lambda: tmp_path)
+    for name, changes in (("alike", {"torch": "2.13.1"}), ("other", {"cpu": "Another CPU", "cores": 64})):
+        profile.save(replace(real, fingerprint={**MACHINE, **changes}), tmp_path / f"{name}.json")
+    return tmp_path
+
+
+def expected(reading: float = 0.0, device: str = "cpu", **changes: object) -> tuple[str, bool] | None:
+    found = expectation(shipped_references(), device, 2, {**MACHINE, **changes}, reading)
+    return None if found is None else (found.name, found.same_class)
+
+
+def at_reading(profile: Profile, reading: float) -> Profile:
+    """The profile as if its machine's usual reading had been this one."""
+    fits = (replace(fit, rates={**fit.rates, USUAL_READING: reading}) for fit in profile.fits)
+    return replace(profile, fits=tuple(fits))
+
+
+def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
+    assert expected() == ("alike", True)
+    assert expected(cpu="Another CPU", cores=48) == ("other", False)
+    for changes in ({"cores": 4}, {"torch": "2.11.0"}, {"cpu": "Never Seen", "cores": 2}):
+        assert expected(**changes) == ("alike", False)
+    assert expected(device="cuda") is None
+    found = expectation(shipped_references(), "cpu", 1, MACHINE)
+    assert found is not None
+    assert found.fit.threads == 1
+    # CPUs of one name are told apart.
+    (folder / "alike.json").unlink()
+    versions = {"AVX2": "family 25 model 1", "AVX512": "family 25 model 17"}
+    for words, version in versions.items():
+        facts = {**MACHINE, "cpu_instructions": words, "cpu_version": version}
+        profile.save(replace(real, fingerprint=facts), folder / f"with-{words}.json")
+    for words, version in versions.items():
+        assert expected(cpu_instructions=words, cpu_version=version) == (f"with-{words}", True)
+    assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
+
+
+def test_of_references_alike_the_one_at_this_pace_is_taken_and_else_the_newest(folder: Path) -> None:
+    alike = profile.load("alike")
+    for name, reading in (("alike", 7e-5), ("alike-busy", 1.2e-4)):
+        profile.save(at_reading(alike, reading), folder / f"{name}.json")
+    for reading, name in ((7.2e-5, "alike"), (1.2e-4, "alike-busy"), (1.6e-4, "alike-busy")):
+        assert expected(reading) == (name, True)
+    assert expected(2.6e-4) == ("alike-busy", False)  # contention does not make it as slow as that
+    other = at_reading(profile.load("other"), 3e-4)
+    for name, created in (("third", "2026-03-03T00:00:00+00:00"), ("fourth", "2026-04-04T00:00:00+00:00")):
+        facts = {**MACHINE, "cpu": f"CPU of {name}"}
+        profile.save(replace(other, fingerprint=facts, created=created), folder / f"{name}.json")
+    for name in ("alike", "alike-busy"):
+        (folder / f"{name}.json").unlink()
+    assert expected(1e-4, cpu="Never Seen") == ("fourth", False)
+
+
+def test_a_reading_of_the_pace_of_ones_class_is_taken_for_that(real: Profile) -> None:
+    known = [at_reading(replace(real, fingerprint=MACHINE), 1e-4)]
+    for reading, pace in ((1.1e-4, 1e-4), (1e-4, 1e-4), (1.2e-4, None), (0.97e-4, None), (0.0, None)):
+        assert pace_of_class(known, "cpu", 2, MACHINE, reading) == pace
+    assert pace_of_class(known, "cpu", 2, {**MACHINE, "cpu": "Never Seen"}, 1e-4) is None
+    assert pace_of_class(known, "cuda", 2, MACHINE, 1e-4) is None
+
+
+def test_a_profile_of_another_version_is_passed_over(folder: Path) -> None:
+    found = profile.load("alike")
+    first = found.fits[0]
+    renamed = replace(first.families["matmul"], feature_names=("old",) * len(first.families["matmul"].feature_names))
+    profile.save(replace(found, fits=(replace(first, families={"matmul": renamed}),)), folder / "alike.json")
+    assert expected() == ("other", False)
+
+
+@pytest.mark.parametrize("name", profile.shipped())
+def test_what_is_shipped_has_todays_features_and_was_learnt_from_no_other(name: str) -> None:
+    found = profile.load(name)
+    for fit in found.fits:
+        assert foreign_family(fit) is None
+        assert set(FAMILIES) >= set(fit.families)
+        assert fit.reference == ""
+    assert found.complete
+    assert not found.samples
