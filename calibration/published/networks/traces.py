@@ -51,7 +51,7 @@ def trace_step(step: PublishedStep, *, compiled: bool = False) -> Trace:
         calls = tuple(call for call in calls if call.phase != "loss")
     if step.keeps_gradients:
         calls = _with_kept_gradients(traced, calls, step.zero_grad)
-    return traced if calls is traced.calls else replace(traced, calls=calls, memory=(), dataflow=())
+    return traced if calls is traced.calls else replace(traced, calls=calls, dataflow=())
 
 
 def _traced(step: PublishedStep, compiled: bool) -> Trace:
