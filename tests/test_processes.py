@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import os
 import pickle
-import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -116,27 +115,3 @@ def test_a_placement_can_be_pickled() -> None:
     with again.step():
         pass
     assert again.times.seen == 2
-
-
-def test_steps_of_several_threads_do_not_mix() -> None:
-    placement = placer.choose(net(), (3, 4), devices="cpu")
-
-    def work() -> None:
-        for _ in range(50):
-            with placement.step():
-                sum(range(50))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(0 < seconds < 60 for seconds in placement.times.recent)
-    assert len(placement.times.recent) > 100
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_choosing_the_cpu_leaves_cuda_usable_in_forked_workers() -> None:
-    placer.choose(net(), (3, 4), devices="cpu")
-    assert not torch.cuda._is_in_bad_fork()
-    assert not torch.cuda.is_initialized()

@@ -63,7 +63,7 @@ def trace_step(step: PublishedStep, *, compiled: bool = False) -> Trace:
         calls = tuple(call for call in calls if call.phase != "loss")
     if step.gradients.endswith("added to"):
         calls = _with_kept_gradients(traced, calls, cleared=step.gradients.startswith("cleared"))
-    return traced if calls is traced.calls else replace(traced, calls=calls, memory=(), dataflow=())
+    return traced if calls is traced.calls else replace(traced, calls=calls, dataflow=())
 
 
 def _traced(step: PublishedStep, compiled: bool) -> Trace:

@@ -3,7 +3,6 @@
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
-    MemoryEvent,
     OpCall,
     Phase,
     TensorSpec,
@@ -18,7 +17,6 @@ from placer.tracing.tracer import trace, trace_here
 __all__ = [
     "CHECKS",
     "COUNTS",
-    "MemoryEvent",
     "OpCall",
     "Phase",
     "READS",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from placer.tracing.trace_data import Connection, MemoryEvent, OpCall, Phase, TensorSpec
+from placer.tracing.trace_data import Connection, OpCall, Phase, TensorSpec
 
 #: The number of the next node that this thread makes.
 _next_node = torch._C._autograd._get_sequence_nr
@@ -160,12 +160,11 @@ def _memory(tensor: Tensor) -> int:
 
 
 class _Tracked(weakref.ref):  # type: ignore[type-arg]
-    """A reference to the memory of ``nbytes`` bytes that a call made, known as ``buffer`` to the events."""
+    """A reference to the memory of ``nbytes`` bytes that a call made."""
 
-    __slots__ = ("buffer", "call", "nbytes")
+    __slots__ = ("call", "nbytes")
     call: int
     nbytes: int
-    buffer: int
 
 
 class CallLog:
@@ -180,7 +179,6 @@ class CallLog:
         self.phase: Phase = "forward"
         #: Times that the host has waited for the device so far.
         self.syncs = 0
-        self.memory_events: list[MemoryEvent] = []
         self.peak_bytes = 0
         #: Where values are followed: for a compiled step.
         self.dataflow: Dataflow | None = None
@@ -188,7 +186,7 @@ class CallLog:
         self._calls: list[OpCall] = []
         self._kept: dict[int, int] = {}  # bytes by call number
         self._phase_start = 0
-        self._buffers = self._live_bytes = 0
+        self._live_bytes = 0
         self._live: dict[int, _Tracked] = {}  # by id of the reference
 
     def __len__(self) -> int:
@@ -220,11 +218,8 @@ class CallLog:
         nbytes = spec.stored_bytes
         if nbytes == 0:
             return
-        call = len(self._calls) - 1
-        self._buffers += 1
-        self.memory_events.append(MemoryEvent(call, self._buffers, nbytes))
         reference = _Tracked(tensor.untyped_storage(), self._freed)
-        reference.call, reference.nbytes, reference.buffer = call, nbytes, self._buffers
+        reference.call, reference.nbytes = len(self._calls) - 1, nbytes
         self._live[id(reference)] = reference
         self._live_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self._live_bytes)
@@ -232,7 +227,6 @@ class CallLog:
     def _freed(self, reference: Any) -> None:
         if self._live.pop(id(reference), None) is not None:
             self._live_bytes -= reference.nbytes
-            self.memory_events.append(MemoryEvent(len(self._calls), reference.buffer, 0))
 
     def forget(self, gradient: Tensor | None) -> None:
         """Stop counting the memory of a parameter's gradient, which is counted elsewhere."""

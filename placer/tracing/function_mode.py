@@ -1,23 +1,187 @@
-"""Catches PyTorch functions before they reach the dispatcher: fused ops, device arguments, autocast."""
+"""Catches PyTorch functions before they reach the dispatcher: fused ops, device arguments, mixed precision.
+
+PyTorch's autocast depends on the backend's dispatch key, and meta tensors have none. Its two op lists (those of CUDA;
+the CPU's keep fewer ops in float32) are therefore applied to functions: matrix products run in the lower precision, ops
+that lose accuracy in float32. A region of ``torch.autocast`` takes effect on the kind of device that it names. One for
+``cpu`` takes effect on every kind: a script names it after the device it runs on, the CPU while it is traced.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import sys
+import threading
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.amp.autocast_mode import autocast
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from placer.tracing.autocast import AutocastRegions
-from placer.tracing.fused_ops import FUSED, KERNELS, DeviceKind, handler_of, kernel_of
+from placer.tracing.fused_ops import FUSED, DeviceKind, handler_of
+from placer.tracing.isolation import replaced
 from placer.tracing.python_calls import Uncounted
 from placer.tracing.recorder import Recorder
+
+# --- mixed precision --------------------------------------------------------------------------------------------------
+
+_LOWER = frozenset({
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_tbc",
+    "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "addmm", "addmv", "addr", "addbmm",
+    "baddbmm", "chain_matmul", "einsum", "bilinear", "prelu", "scaled_dot_product_attention", "lstm", "gru",
+    "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
+})  # fmt: skip
+_FLOAT32 = frozenset({
+    "softmax", "log_softmax", "layer_norm", "group_norm", "cross_entropy", "nll_loss", "mse_loss", "l1_loss",
+    "smooth_l1_loss", "huber_loss", "kl_div", "cosine_similarity", "cosine_embedding_loss", "poisson_nll_loss",
+    "binary_cross_entropy_with_logits", "ctc_loss", "triplet_margin_loss", "norm", "cumsum", "cumprod", "prod",
+    "sum", "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "__pow__", "__rpow__", "rsqrt", "reciprocal",
+    "asin", "acos", "cosh", "sinh", "tan", "erfinv", "softplus", "softmin", "cdist", "dist", "pdist", "renorm",
+    "logsumexp",
+})  # fmt: skip
+
+#: What more runs in float32 on other kinds of devices than the CPU.
+_FLOAT32_ON = {"cuda": frozenset({"rms_norm"})}
+
+
+#: Activation checkpointing, which is not imported here: that takes a second with torch 2.6.
+_CHECKPOINTING = "torch.utils.checkpoint"
+#: A device that no tensor of a trace is on, so that torch's own state of its autocast has no effect but to be read.
+_NOWHERE = "mtia"
+
+#: What a reader is told of a step with such regions.
+_ONLY = "regions of torch.autocast for {0} take effect on {0} only"
+
+
+class Autocast:
+    """Casts the arguments of functions as autocast does on a ``kind`` of device.
+
+    Regions are followed by torch's own state, which ``watching`` has them keep of ``device`` alone. ``whole`` is the
+    dtype of a step that runs under autocast as a whole.
+    """
+
+    def __init__(self, kind: DeviceKind, whole: torch.dtype | None) -> None:
+        self.kind, self.whole = kind, whole
+        self.device = _NOWHERE if kind.name == "cpu" else kind.name
+        self._float32 = _FLOAT32 | _FLOAT32_ON.get(kind.name, frozenset())
+        #: A parameter is cast once per outermost region, like torch's own.
+        self._weights: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._checkpoints, self._imported = False, _CHECKPOINTING in sys.modules
+
+    @property
+    def on(self) -> bool:
+        """Whether arguments are cast at this point of the step."""
+        return torch.is_autocast_enabled(self.device)
+
+    @property
+    def checkpoints(self) -> bool:
+        """Whether the step may have checkpointed activations: its backward pass runs parts of forward again."""
+        return self._checkpoints or (not self._imported and _CHECKPOINTING in sys.modules)
+
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """A backward pass, which a step under autocast as a whole runs outside of it."""
+        on = self.on
+        if self.whole is not None:
+            torch.set_autocast_enabled(self.device, False)
+        try:
+            yield
+        finally:
+            torch.set_autocast_enabled(self.device, on)
+
+    def cast(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments to call ``func`` with."""
+        name = getattr(func, "__name__", "")
+        if name in _LOWER:
+            dtype = torch.get_autocast_dtype(self.device)
+        elif name in self._float32:
+            dtype = torch.float32
+        else:
+            return args, kwargs
+        return tuple(self._apply(a, dtype) for a in args), {k: self._apply(v, dtype) for k, v in kwargs.items()}
+
+    def _apply(self, value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+            return type(value)([self._apply(v, dtype) for v in value])
+        if not isinstance(value, Tensor):
+            return value
+        if not value.dtype.is_floating_point or value.dtype in (dtype, torch.float64):
+            return value
+        if not (value.is_leaf and value.requires_grad):
+            return value.to(dtype)
+        key = id(value), dtype
+        if key not in self._weights:
+            self._weights[key] = value, value.to(dtype)
+        return self._weights[key][1]
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow the regions that this thread makes and enters."""
+        make: Any = autocast.__init__
+        enter: Any = autocast.__enter__
+        forget = torch.clear_autocast_cache
+        thread = threading.get_ident()
+
+        def made(
+            region: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True,
+            cache_enabled: bool | None = None,
+        ) -> None:  # fmt: skip
+            if threading.get_ident() != thread:
+                make(region, device_type, dtype, enabled, cache_enabled)
+                return
+            # Named after a tensor's device, it is for the one that the step is traced for. No device is asked whether
+            # it is there, which may create a context.
+            make(region, self.device if device_type == "meta" else device_type, dtype, False, cache_enabled)
+            region._enabled = enabled
+            # Checkpointing runs forward again as it was: in the state that it has noted of two devices.
+            region.placer_again = sys._getframe(1).f_globals.get("__name__") == _CHECKPOINTING
+
+        def entered(region: Any) -> Any:
+            if threading.get_ident() != thread or getattr(region, "placer_again", False):
+                return enter(region)
+            device = region.device
+            if device in ("cpu", self.kind.name):
+                region.device = self.device
+            if device not in ("cpu", _NOWHERE) and (region._enabled or self.on):
+                self.kind.differs(device, _ONLY.format(device))
+            result = enter(region)
+            if region.device != self.device:
+                torch.set_autocast_enabled(region.device, False)  # the end of the region restores it
+            return result
+
+        def forgotten() -> None:
+            self._weights.clear()
+            forget()
+
+        checkpointing = sys.modules.get(_CHECKPOINTING)
+        infer: Any = getattr(checkpointing, "_infer_device_type", None)
+
+        def inferred(*tensors: Any) -> str:
+            infer(*tensors)  # which a step calls
+            self._checkpoints = True
+            return self.device
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(autocast, "__init__", made))
+            stack.enter_context(replaced(autocast, "__enter__", entered))
+            stack.enter_context(replaced(torch, "clear_autocast_cache", forgotten))
+            if infer is not None:
+                stack.enter_context(replaced(checkpointing, "_infer_device_type", inferred))
+            if self.whole is not None:
+                region: Any = autocast(self.device, self.whole)
+                region.placer_again = True  # it is none of the step's
+                stack.enter_context(region)
+            yield
+
+
+# --- the mode ---------------------------------------------------------------------------------------------------------
 
 
 def _reentrant(function: Any) -> Callable[..., Any]:
@@ -42,9 +206,6 @@ _BACKWARD = (Tensor.backward, torch.autograd.backward)
 _REENTRANT = {function: _reentrant(function) for function in (F.multi_head_attention_forward, *_BACKWARD)}
 
 
-#: The functions that ``handler_of`` and ``kernel_of`` know. Most calls are of others, and asking takes time.
-_CAUGHT = FUSED | KERNELS
-
 
 class FunctionMode(TorchFunctionMode):
     """Active around forward, loss and backward (activation checkpointing runs forward again in backward)."""
@@ -52,21 +213,18 @@ class FunctionMode(TorchFunctionMode):
     def __init__(self, recorder: Recorder, autocast: torch.dtype | None, kind: DeviceKind) -> None:
         super().__init__()
         self.recorder, self.kind = recorder, kind
-        self.autocast = AutocastRegions(kind, autocast, real=recorder.real)
+        self.autocast = Autocast(kind, autocast)
         self._constructors = _device_constructors()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        autocast = self.autocast.now
-        if autocast is not None:
-            args, kwargs = autocast.cast(func, args, kwargs)
+        if self.autocast.on:
+            args, kwargs = self.autocast.cast(func, args, kwargs)
         handler = None
-        if func in _CAUGHT and self.recorder.fused and torch._C._functorch.peek_interpreter_stack() is None:
-            handler = handler_of(func, args, kwargs) or kernel_of(
-                func, args, kwargs, self.kind, autocast=autocast is not None
-            )
+        if func in FUSED and self.recorder.fused and torch._C._functorch.peek_interpreter_stack() is None:
+            handler = handler_of(func, args, kwargs, self.kind, self.autocast.on)
         if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:

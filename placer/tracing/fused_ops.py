@@ -260,45 +260,6 @@ def max_pool1d(
     return inference_call(recorder, "aten::max_pool1d", (kernel, step, pad, gap, ceil_mode), (spec,), (input,))[0]
 
 
-# --- which functions --------------------------------------------------------------------------------------------------
-
-_HANDLERS: dict[Any, Callable[..., Any]] = {
-    F.scaled_dot_product_attention: attention,
-    F.mish: mish,
-    **{getattr(torch._VF, n): recurrent(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
-    **{getattr(torch._VF, f"{n}_cell"): cell(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
-}
-_MAX_POOL1D = (F.max_pool1d, torch.max_pool1d)
-#: All of them.
-FUSED = frozenset({*_HANDLERS, F.dropout, *_MAX_POOL1D})
-
-
-def handler_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-    """The handler of a call of a PyTorch function that is kept as one fused call; None for other calls."""
-    if func is F.dropout:
-        return dropout if dropout_applies(*args, **kwargs) else None
-    if func in _MAX_POOL1D:
-        return max_pool1d if max_pool1d_applies(*args, **kwargs) else None
-    return _HANDLERS.get(func)
-
-
-#: The functions.
-KERNELS = frozenset({F.rms_norm, torch.rms_norm})
-
-
-def kernel_of(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: DeviceKind, *, autocast: bool
-) -> Callable[..., Any] | None:
-    """The handler of a call that is one kernel on ``kind``; None for other calls, noting the kind where it is one.
-
-    ``autocast``: it is on, so all operands have one dtype on CUDA.
-    """
-    if func in KERNELS and _is_one_kernel(*args, **kwargs, autocast=autocast):
-        kind.differs("cuda")
-        return rms_norm if kind.name == "cuda" else None
-    return None
-
-
 def rms_norm(
     recorder: Recorder,
     input: Tensor,  # noqa: A002 - PyTorch's own name
@@ -316,16 +277,16 @@ def rms_norm(
 
 
 def _is_one_kernel(
+    autocast: bool,
     input: Tensor,  # noqa: A002 - PyTorch's own name
     normalized_shape: Any,
     weight: Tensor | None = None,
     eps: float | None = None,
-    *,
-    autocast: bool,
 ) -> bool:
     """Whether torch's CUDA builds have one kernel for ``F.rms_norm`` with these arguments (torch 2.9 and later).
 
-    ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype.
+    ``rms_norm_symint`` takes the ops apart for complex numbers, channels-last tensors and a weight of another dtype;
+    under ``autocast`` all have one.
     """
     return (
         hasattr(torch.ops.aten, "_fused_rms_norm_backward")
@@ -333,6 +294,39 @@ def _is_one_kernel(
         and not is_channels_last(spec_of(input))
         and (autocast or weight is None or weight.dtype == input.dtype)
     )
+
+
+# --- which functions --------------------------------------------------------------------------------------------------
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: attention,
+    F.mish: mish,
+    **{getattr(torch._VF, n): recurrent(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **{getattr(torch._VF, f"{n}_cell"): cell(n) for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+}
+_MAX_POOL1D = (F.max_pool1d, torch.max_pool1d)
+_RMS_NORM = (F.rms_norm, torch.rms_norm)
+#: All functions that may be one call.
+FUSED = frozenset({*_HANDLERS, F.dropout, *_MAX_POOL1D, *_RMS_NORM})
+
+
+def handler_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: DeviceKind, autocast: bool
+) -> Callable[..., Any] | None:
+    """The handler of a call of a PyTorch function that is kept as one fused call on ``kind``; None for other calls.
+
+    Notes other kinds of devices where such a call is another. ``autocast``: whether it is on.
+    """
+    if func is F.dropout:
+        return dropout if dropout_applies(*args, **kwargs) else None
+    if func in _MAX_POOL1D:
+        return max_pool1d if max_pool1d_applies(*args, **kwargs) else None
+    if func in _RMS_NORM:
+        if not _is_one_kernel(autocast, *args, **kwargs):
+            return None
+        kind.differs("cuda")
+        return rms_norm if kind.name == "cuda" else None
+    return _HANDLERS.get(func)
 
 
 # --- the fast path of transformers ------------------------------------------------------------------------------------

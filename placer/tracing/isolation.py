@@ -26,7 +26,8 @@ def isolated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(_without_function_modes())
-        stack.enter_context(_imports_untraced(stack))
+        sys.meta_path.insert(0, _Untraced)
+        stack.callback(sys.meta_path.remove, _Untraced)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
@@ -34,11 +35,15 @@ def isolated() -> Iterator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(True))
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        for kind in _accelerator_kinds():  # not by ``torch.autocast``, which asks the device what it can do
-            if torch.is_autocast_enabled(kind):
+        for kind in ("cpu", "cuda", "xpu", "mps", torch._C._get_privateuse1_backend_name()):
+            # Not by ``torch.autocast``, which asks the device what it can do.
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
                 torch.set_autocast_enabled(kind, False)
                 stack.callback(torch.set_autocast_enabled, kind, True)
+        for _ in range(torch.autocast_increment_nesting()):  # the script's regions do not count
+            torch.autocast_decrement_nesting()
+            stack.callback(torch.autocast_increment_nesting)
+        stack.callback(torch.autocast_decrement_nesting)
         # Anomaly mode would look for NaN in tensors that have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         yield
@@ -104,25 +109,28 @@ class _NoSymbol:
     """The class of nothing: no size of a trace is a symbol."""
 
 
+#: Those of them that have modules inside.
+_PACKAGES = ("torch._dynamo", "sympy")
+
+
 class _Light(types.ModuleType):
-    """Stands for a module until something else is asked of it than ``known``."""
+    """Stands for a module until something else is asked of it than ``known``, or a module inside of it is imported."""
 
     def __init__(self, name: str, known: dict[str, Any]) -> None:
         super().__init__(name)
-        self.__dict__.update(known, __path__=[])
+        self.__dict__.update(known)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and (name != "__path__" or self.__name__ not in _PACKAGES):
             raise AttributeError(name)
-        return getattr(self.itself(), name)
-
-    def itself(self) -> types.ModuleType:
-        """The module, which may want the others that something stands for."""
-        for name in [name for name, module in sys.modules.items() if isinstance(module, _Light)]:
-            del sys.modules[name]
+        for stands in [stands for stands, module in sys.modules.items() if isinstance(module, _Light)]:
+            del sys.modules[stands]  # the module may want the others that something stands for
         if isinstance(vars(torch).get("_dynamo"), _Light):
             del torch._dynamo
-        return importlib.import_module(self.__name__)
+        module = importlib.import_module(self.__name__)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.set_stance("force_eager")  # in a child, for good
+        return getattr(module, name)
 
 
 @contextlib.contextmanager
@@ -179,47 +187,19 @@ def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
         setattr(place, name, before)
 
 
-def _accelerator_kinds() -> Iterator[str]:
-    """Kinds of accelerators whose autocast this torch can switch."""
-    for kind in ("cuda", "xpu", "mps", torch._C._get_privateuse1_backend_name()):
-        if torch.amp.is_autocast_available(kind):
-            yield kind
-
-
-@contextlib.contextmanager
-def _imports_untraced(stack: contextlib.ExitStack) -> Iterator[None]:
-    """Run what is imported inside the step untraced: what a module computes as it loads is no part of the step.
-
-    A compiler that is imported there is told on ``stack`` to run everything eagerly.
-    """
-    finder = _Untraced(stack)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
 class _Untraced:
-    """Finds modules as Python does, and has them executed without modes."""
+    """Finds modules as Python does, and has them run untraced: what one computes as it loads is no part of the step."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self.stack = stack
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        package = sys.modules.get(name.rpartition(".")[0])
-        if isinstance(package, _Light):
-            path = package.itself().__path__
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target)
         loader: Any = None if spec is None else spec.loader
         if loader is not None:
-            execute = loader.exec_module
+            load = loader.exec_module
 
             def untraced(module: types.ModuleType) -> None:
                 with Uncounted(), _disable_current_modes(), _without_function_modes():
-                    execute(module)
-                    if name == "torch._dynamo":
-                        self.stack.enter_context(torch.compiler.set_stance("force_eager"))
+                    load(module)
 
             loader.exec_module = untraced
         return spec

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from placer.errors import TraceError
 from placer.nest import distinct
 from placer.tracing.recorder import Recorder
-from placer.tracing.trace_data import MemoryEvent, OpCall, Trace, dense, spec_of
+from placer.tracing.trace_data import OpCall, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -217,11 +217,9 @@ def repeated(trace: Trace, settings: Mapping[str, Any]) -> Trace:
     weights = sum(call.inputs[0].numel for call in trace.calls[len(body) :] if call.inputs)
     dtype = trace.parameters[0].dtype if trace.parameters else "float32"
     direction = list(_direction(weights, dtype, int(settings.get("history_size") or 100)))
-    each = len(body) + len(direction)
     return dataclasses.replace(
         trace,
         calls=tuple((body + direction) * usual),
-        memory=tuple(_memory(trace, len(body), each, usual)),
         evaluations=(1, usual, most),
         notes=(*trace.notes, f"LBFGS evaluates the model up to {most} times; priced are {usual}"),
         **{name: getattr(trace, name) * usual for name in _COUNTS},
@@ -246,15 +244,3 @@ def _direction(weights: int, dtype: str, history: int) -> Iterator[OpCall]:
         yield call("aten::mul", vector, scalar)
         yield call("aten::add_", vector, vector, in_place=True)
 
-
-def _memory(trace: Trace, calls: int, each: int, times: int) -> Iterator[MemoryEvent]:
-    """The memory events of one evaluation, again and again; what it leaves is freed when the next one begins."""
-    events = [event for event in trace.memory if event.call < calls]
-    buffers = 1 + max((event.buffer for event in events), default=0)
-    left = {event.buffer for event in events if event.nbytes} - {event.buffer for event in events if not event.nbytes}
-    for number in range(times):
-        for event in events:
-            yield MemoryEvent(event.call + number * each, event.buffer + number * buffers, event.nbytes)
-        if number < times - 1:
-            for buffer in sorted(left):
-                yield MemoryEvent((number + 1) * each, buffer + number * buffers, 0)

@@ -101,7 +101,6 @@ class _Step:
             loop_calls=self.workload.loop_calls,
             evicted_calls=self.recorder.python_calls.evicted,
             syncs=log.syncs,
-            memory=tuple(log.memory_events),
             dataflow=log.connections(),
             real=self.attempt.real,
             **fields,
@@ -158,7 +157,6 @@ class _ModelStep(_Step):
         self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())
         self.batch = _specs(self.inputs())
         self._begin()
-        self.batch_values = self.recorder.log.values(self.inputs())
 
     def _begin(self) -> None:
         self.begin({"": self.model})
@@ -252,7 +250,6 @@ class _ModelStep(_Step):
             optimizer_state_bytes=0 if plan is None else plan.state_bytes,
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
-            batch_values=self.batch_values,
             notes=(*self._notes(), *draws.notes()),
             **fields,
         )

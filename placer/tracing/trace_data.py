@@ -1,4 +1,4 @@
-"""The data of one traced step: tensor specs, op calls, memory events and the trace that holds them.
+"""The data of one traced step: tensor specs, op calls and the trace that holds them.
 
 The specs of tensors, and of what ops make of them, with the strides that PyTorch gives.
 """
@@ -101,18 +101,6 @@ class OpCall(NamedTuple):
     syncs: int = 0
 
 
-class MemoryEvent(NamedTuple):
-    """Memory allocated or freed during a step: ``nbytes`` bytes for ``buffer`` by call number ``call``.
-
-    With ``nbytes`` 0 the buffer is freed before call number ``call``. Buffers never freed (gradients, what the step
-    returns) live until the next step begins.
-    """
-
-    call: int
-    buffer: int
-    nbytes: int
-
-
 @dataclass(frozen=True)
 class Trace:
     """The ordered op calls of one step, and the totals a single op does not show. All counts are per step."""
@@ -143,15 +131,12 @@ class Trace:
     evicted_calls: float = 0.0
     #: Calls that make the host wait for the device (``.item()``, ``nonzero``, a copy to the host).
     syncs: int = 0
-    #: Allocations and frees of the step's tensors, in order.
-    memory: tuple[MemoryEvent, ...] = ()
     #: The mode of ``torch.compile`` that model and backward pass run in (``"default"``, ``"reduce-overhead"``, ...);
     #: None for an eager step. The calls are those of the eager step.
     compiled: str | None = None
     #: Where they are followed (of a compiled step, and of one on two devices), the values that each call reads and
-    #: writes (see ``dataflow``), and those of ``batch`` and ``outputs``.
+    #: writes (see ``dataflow``), and those of ``outputs``.
     dataflow: tuple[Connection, ...] = field(default=(), repr=False, hash=False)
-    batch_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     output_values: tuple[int, ...] = field(default=(), repr=False, hash=False)
     #: Whether the step was traced by running it, on tensors with values.
     real: bool = False

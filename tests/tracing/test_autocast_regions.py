@@ -14,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 
 from placer.errors import TraceError
 from placer.tracing import Trace, trace
-from placer.tracing.fused_ops import DeviceKind
 from placer.workload import make_workload
 
 
@@ -55,10 +54,6 @@ def test_regions_for_cuda_count_on_cuda_alone() -> None:
     gradients = {c.layer: c.inputs[0].dtype for c in on_cuda.calls if c.op == "aten::mm" and c.phase == "backward"}
     assert gradients == products(on_cuda)
     assert "regions of torch.autocast for cuda take effect on cuda only" in on_cuda.notes
-
-
-def test_a_step_without_regions_is_traced_once() -> None:
-    assert trace(make_workload(nn.Linear(4, 4), (3, 4), autocast=True)).others == {}
 
 
 def test_in_a_step_under_autocast_a_region_can_switch_it_off() -> None:
@@ -218,13 +213,3 @@ def test_where_the_trace_for_cuda_fails_the_first_one_stands() -> None:
     assert products(traced) == {"layer": "float32"}
     assert traced.on("cuda") is traced
     assert any(note.startswith("what cuda runs instead of some ops could not be traced") for note in traced.notes)
-
-
-def test_a_step_function_is_traced_first_for_the_device_of_its_modules() -> None:
-    kind = DeviceKind("cuda")
-    kind.differs("cuda", "a note")
-    assert kind.others == {"cpu": "a note"}
-    kind = DeviceKind()
-    kind.differs("cuda")
-    kind.differs("cuda", "said later")
-    assert kind.others == {"cuda": ""}

@@ -50,14 +50,6 @@ def test_the_calls_are_those_of_the_eager_step_and_nothing_is_compiled(mode: str
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_a_module_compiled_in_place_stays_compiled() -> None:
-    model = Gelu()
-    model.compile()
-    call = model._compiled_call_impl
-    assert traced(model).compiled == "default"
-    assert model._compiled_call_impl is call
-
-
 def test_values_lead_from_their_maker_to_all_readers() -> None:
     found = traced(torch.compile(Gelu().eval()))
     flow = found.dataflow
@@ -83,19 +75,6 @@ def test_views_are_the_value_they_show_and_writes_in_place_make_a_new_one() -> N
     assert product[0] == (made, made)
     assert flow[number(found, "aten::relu_")][0] == product[1]
     assert flow[number(found, "aten::relu_")][1] != product[1]
-
-
-def test_the_backward_pass_reads_what_the_forward_pass_saved() -> None:
-    found = traced(torch.compile(Gelu()), "train")
-    flow = found.dataflow
-    backward = number(found, "aten::gelu_backward", "backward")
-    assert set(flow[number(found, "aten::gelu")][0]) <= set(flow[backward][0])
-
-
-def test_a_compiled_function_of_an_inference_step() -> None:
-    model = nn.Linear(8, 8)
-    found = traced(torch.compile(lambda x: torch.relu(model(x))), modules=model)
-    assert (found.compiled, len(found.dataflow)) == ("default", len(found.calls))
 
 
 def _training(model: nn.Module) -> Callable[[Tensor], None]:

@@ -82,16 +82,6 @@ def test_attention_keeps_its_arguments_and_layout() -> None:
     assert [o.shape for o in back.outputs] == [(2, 3, 5, 8)] * 3
 
 
-def test_dropout_is_one_call_in_training_and_none_in_inference() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.25))
-    traced = trace(make_workload(model, (2, 3), mode="train"))
-    assert [(c.op, c.args) for c in traced.calls if "dropout" in c.op] == [
-        ("aten::dropout", (0.25,)),
-        ("aten::dropout_backward", (0.25,)),
-    ]
-    assert "aten::dropout" not in ops(trace(make_workload(model, (2, 3), mode="infer")), "forward")
-
-
 def test_attention_module_traces_through_its_python() -> None:
     class Cross(nn.Module):
         def __init__(self) -> None:
@@ -124,15 +114,3 @@ def test_user_hooks_switch_the_fast_path_off() -> None:
     model.layers[0].linear1.register_forward_hook(lambda *_: None)
     forward = ops(trace(make_workload(model, (3, 5, 8), mode="infer")), "forward")
     assert forward.count("aten::_transformer_encoder_layer_fwd") == 1
-
-
-def test_a_mask_given_to_the_encoder_is_no_obstacle() -> None:
-    class Masked(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = encoder()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]))
-
-    assert trace(make_workload(Masked(), (3, 5, 8), mode="train")).calls

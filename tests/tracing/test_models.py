@@ -24,9 +24,6 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
     text = {"vocab_size": 99, "max_position_embeddings": 32, **SMALL}
     if name == "bert":
         return t.BertForSequenceClassification(t.BertConfig(**text)), {**PADDED, "labels": torch.tensor([0, 1])}
-    if name == "gpt2":
-        config = t.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=32)
-        return t.GPT2LMHeadModel(config), {**TEXT, "labels": TEXT["input_ids"]}
     if name == "llama":
         return t.LlamaForCausalLM(t.LlamaConfig(**text, num_key_value_heads=2)), PADDED
     if name == "t5":
@@ -34,15 +31,12 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
             vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
         )
         return t.T5ForConditionalGeneration(config), {**TEXT, "labels": TEXT["input_ids"]}
-    if name == "resnet":
-        config = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=5)
-        return t.ResNetForImageClassification(config), IMAGES
-    config = t.ViTConfig(image_size=32, patch_size=8, num_labels=5, **SMALL)
-    return t.ViTForImageClassification(config), IMAGES
+    config = t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=5)
+    return t.ResNetForImageClassification(config), IMAGES
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "resnet", "vit"])
+@pytest.mark.parametrize("name", ["bert", "llama", "t5", "resnet"])
 def test_architectures(name: str, mode: str) -> None:
     torch.manual_seed(0)
     model, example = build(name)
@@ -63,43 +57,3 @@ def check(traced: Trace, model: nn.Module, mode: str) -> None:
         backward = {c.layer for c in traced.calls if c.phase == "backward"}
         assert len(backward & names) > 5
         assert traced.autograd_nodes > 20
-
-
-def test_fused_layers_of_transformers_are_one_call() -> None:
-    model, example = build("vit")
-    traced = trace(make_workload(model, example=example, mode="train"))
-    assert sum(c.op == "aten::scaled_dot_product_attention" for c in traced.calls) == 2
-
-
-def test_graph_batches() -> None:
-    geometric = pytest.importorskip("torch_geometric")
-    from torch_geometric.nn import GCNConv
-
-    class Graph(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = GCNConv(4, 3)
-
-        def forward(self, data: Any) -> torch.Tensor:
-            return self.conv(data.x, data.edge_index)
-
-    data = geometric.data.Data(x=torch.randn(5, 4), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]))
-    traced = trace(make_workload(Graph(), example=(data,), mode="train"))
-    assert {b.shape for b in traced.batch} == {(5, 4), (2, 4)}
-    assert any("scatter" in c.op for c in traced.calls)
-
-
-def test_batch_encodings() -> None:
-    model, example = build("bert")
-    encoding = transformers.BatchEncoding(dict(example))
-
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = model
-
-        def forward(self, batch: Any) -> Any:
-            return self.bert(**batch)
-
-    traced = trace(make_workload(Wrapped(), example=(encoding,), mode="train"))
-    assert len(traced.batch) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PARTS = 12
+PARTS = 40
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.soak) for part in range(1, PARTS))])

@@ -54,15 +54,6 @@ def test_state_bytes_are_those_of_the_real_optimizer(name: str, settings: dict[s
     assert predicted == pytest.approx(sum(t.numel() * t.element_size() for t in tensors), abs=16)
 
 
-def test_settings_are_recorded() -> None:
-    model = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=True)
-    settings = dict(updates(traced_with(optimizer, model))[0].args)  # type: ignore[arg-type]
-    assert settings["foreach"] is True
-    assert settings["momentum"] is True
-    assert settings["weight_decay"] is False
-
-
 def test_only_parameters_of_the_optimizer_with_a_gradient_are_updated() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
     model[0].bias.requires_grad_(False)

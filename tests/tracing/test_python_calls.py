@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.tracing import trace
-from placer.tracing.python_calls import PythonCalls, Uncounted
+from placer.tracing.python_calls import AROUND, FAR, NEAR, LruStack
 from placer.workload import make_workload
 
 
@@ -64,29 +64,6 @@ def test_the_count_is_that_of_a_real_forward_pass(model: nn.Module) -> None:
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
 
 
-def test_the_same_number_of_calls_evicts_more_where_the_functions_differ() -> None:
-    class Various(nn.Module):
-        def __init__(self, names: list[str]) -> None:
-            super().__init__()
-            scope: dict[str, Any] = {}
-            code = "".join(f"def {name}(x): return x\n" for name in set(names))
-            exec(compile(code, "functions.py", "exec"), scope)
-            self.functions = [scope[name] for name in names]
-
-        def forward(self, x: Tensor) -> Tensor:
-            for function in self.functions:
-                x = function(x)
-            return x * 2
-
-    alike, different = (
-        trace(make_workload(Various(names), example=torch.randn(3), mode="infer"))
-        for names in (["same"] * 60, [f"other_{i}" for i in range(60)])
-    )
-    assert alike.python_calls == different.python_calls
-    assert alike.evicted_calls == 0.0
-    assert different.evicted_calls > 60
-
-
 def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,29 +82,6 @@ def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
     finally:
         sys.modules.pop("imported_in_forward", None)
     assert first.python_calls == second.python_calls < 10
-
-
-def test_under_another_profile_function_a_usual_number_stands_in() -> None:
-    def listen(frame: Any, event: str, argument: Any) -> None:
-        return None
-
-    sys.setprofile(listen)
-    try:
-        calls = PythonCalls()
-        with calls.counting():
-            pass
-        assert sys.getprofile() is listen
-    finally:
-        sys.setprofile(None)
-    assert not calls.known
-    assert calls.entered(3, 7) == 4 * 3 + 7
-
-
-def test_nothing_listens_afterwards() -> None:
-    calls = PythonCalls()
-    with calls.counting(), Uncounted():
-        assert sys.getprofile() is None
-    assert sys.getprofile() is None
 
 
 def test_a_profiler_written_in_c_goes_on_listening() -> None:
@@ -189,3 +143,16 @@ def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
     finally:
         sys.setprofile(None)
     assert trace(make_workload(step, example=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)
+
+
+@pytest.mark.parametrize(("functions", "rounds", "expected"), [
+    (NEAR - AROUND, 5, 0.0),
+    (FAR + 1, 5, 5 * (FAR + 1)),
+    ((NEAR + FAR) // 2 + 1, 3, ((NEAR + FAR) // 2 + 1) * (1 + 2 * 0.5)),
+], ids=["few", "many", "between"])  # fmt: skip
+def test_functions_are_evicted_by_their_reuse_distance(functions: int, rounds: int, expected: float) -> None:
+    stack = LruStack()
+    for _ in range(rounds):
+        for function in range(functions):
+            stack.enter(function)
+    assert stack.evicted == expected
