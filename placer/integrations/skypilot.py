@@ -22,8 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from placer.decision import Traced
 from placer.errors import PlacerError, PlacerWarning, UnknownGPU
-from placer.fleets import Machine, Traced, compare, cpu_class, traced
+from placer.fleets import Machine, compare, cpu_class, traced
 from placer.profile import Profile, find_gpu
 from placer.workload import Job, Workload, check_choice, make_workload
 

@@ -17,7 +17,7 @@ import placer
 from placer import errors, pricing, tracing
 from placer.decision import comparison
 from placer.fleets import Fleet, Machine, compare, cpu_class, gpu_beside, machine_named, traced
-from placer.fleets.formats import LONGEST, gres_type
+from placer.fleets.answer import LONGEST, _gres_type
 from placer.profile import Profile, gpus, load_cached, shipped_folder
 from placer.workload import make_workload
 
@@ -94,8 +94,8 @@ def test_an_interval_in_all_leaves_what_is_paid_once_alone(fleet: Fleet) -> None
         low, high = row.between
         assert low < row.seconds < high
         assert low == pytest.approx(row.one_time_seconds + 10_000 * row.low)
-    long = replace(fleet.rows[0].row, total_seconds=None)
-    assert replace(fleet.rows[0], devices={fleet.rows[0].device: long}).between == (long.low, long.high)
+    long = replace(fleet.rows[0], total_seconds=None)
+    assert long.between == (long.low, long.high)
 
 
 def test_text_has_a_line_a_machine_within_its_width(fleet: Fleet, instances: list[Machine]) -> None:
@@ -331,8 +331,8 @@ def test_slurm_asks_for_the_gpu_of_the_best_machine(host: Profile) -> None:
     ("NVIDIA H100 80GB HBM3", "h100"), ("AMD Instinct MI300X", "mi300x"), ("", ""),
 ])  # fmt: skip
 def test_gpus_have_short_names(gpu: str, called: str) -> None:
-    assert gres_type(gpu) == called
+    assert _gres_type(gpu) == called
 
 
 def test_every_gpu_has_a_type_that_gres_takes() -> None:
-    assert all(re.fullmatch(r"[a-z0-9_]+", gres_type(name)) for name in gpus())
+    assert all(re.fullmatch(r"[a-z0-9_]+", _gres_type(name)) for name in gpus())

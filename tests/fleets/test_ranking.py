@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import pytest
 
 from placer.fleets import FleetRow
 from placer.fleets.ranking import ranked
-from placer.pricing import Cost
 
 
 def row(
     name: str, seconds: float, *, price: float | None = None, watts: float | None = None, fits: bool = True,
     bounded_by: str = "launches",
 ) -> FleetRow:  # fmt: skip
-    device = Cost(
+    return FleetRow(
         "cuda", 1, seconds, seconds / 1.2, seconds * 1.2, 0.0, None, {"compute": seconds}, 3_000_000, fits, 1.0,
         available_memory_bytes=2_000_000, bounded_by=bounded_by, watts=watts, dollars_per_hour=price,
+        machine=name, count=1, devices={},
     )  # fmt: skip
-    return FleetRow(name, 1, "cuda", {"cuda": device})
 
 
 def order(
     *rows: FleetRow, objective: str = "time", target: float | None = None
-) -> tuple[list[str], Mapping[str, FleetRow]]:
-    found = ranked({row.machine: row for row in rows}, objective, target)
+) -> tuple[list[Hashable], Mapping[Hashable, FleetRow]]:
+    told = (row if target is None else replace(row, reaches=row.seconds <= target) for row in rows)
+    found = ranked({row.machine: row for row in told}, objective, target)
     return list(found), found
 
 

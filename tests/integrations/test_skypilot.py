@@ -302,8 +302,8 @@ def test_its_optimizer_picks_another_instance_for_large_work_than_for_small(foun
 def test_estimates_are_those_of_placer(found: dict[str, Any]) -> None:
     large = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(2048, 2048), nn.ReLU())))
     work = placer.workload.make_workload(large, (256, 2048), mode="train", steps=100_000)
-    cpu = fleets.traced(work).totals(fleets.Machine("cpu", fleets.cpu_class(32)))["cpu"]
-    v100 = fleets.traced(work).totals(fleets.Machine("v100", fleets.cpu_class(8), gpu="V100"))["cuda"]
+    cpu = fleets.compare(work, [fleets.Machine("cpu", fleets.cpu_class(32))]).rows[0]
+    v100 = fleets.compare(work, [fleets.Machine("v100", fleets.cpu_class(8), gpu="V100")]).rows[0].devices["cuda"]
     assert found["large"]["32"] == pytest.approx(cpu.total_seconds, rel=0.3)  # page faults depend on a process's heap
     assert found["large"]["V100"] == pytest.approx(v100.total_seconds, rel=1e-3)
     assert found["workload"] == found["large"]["V100"]
