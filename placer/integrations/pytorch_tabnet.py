@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import placer
-from placer.integrations.loops import loading_between, switch
+from placer.integrations.loops import loading_between
 from placer.workload import same_randomness
 
 #: Batches of each data set that the loaders are measured with.
@@ -100,10 +100,10 @@ def job(
 
 
 def _training(own: Any, loader: Any, count: int) -> placer.Part:
-    modules = list(own.network.modules())
+    flags = [vars(module) for module in own.network.modules()]
 
     def step(given: Tensor, target: Tensor) -> None:
-        switch(modules, training=True)
+        _switch(flags, training=True)
         own._callback_container.on_batch_begin(0)
         own._callback_container.on_batch_end(0, own._train_batch(given, target))
 
@@ -114,16 +114,22 @@ def _training(own: Any, loader: Any, count: int) -> placer.Part:
 
 
 def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
-    modules = list(own.network.modules())
+    flags = [vars(module) for module in own.network.modules()]
 
     def step(given: Tensor) -> None:
-        switch(modules, training=False)
+        _switch(flags, training=False)
         own._predict_batch(given)
 
     return placer.Part(
         f"evaluation of {name}", step, count=count, example=(next(iter(loader))[0],), modules=own.network,
         loading=loading_between(loader, lambda batch: step(batch[0])),
     )  # fmt: skip
+
+
+def _switch(flags: list[dict[str, Any]], training: bool) -> None:
+    """Set the mode without entering a function of the modules: the library walks through them once an epoch."""
+    for each in flags:
+        each["training"] = training
 
 
 def _scores(own: Any, targets: Sequence[Any]) -> placer.Part:
