@@ -232,10 +232,9 @@ def test_settings_of_generate_are_part_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("given", "options", "error", "said"),
     [
-        ((0, 4), {}, ValueError, "prompt_length must be at least 1, not 0"),
-        ((4, 0), {}, ValueError, "new_tokens must be at least 1, not 0"),
-        ((4, 2.5), {}, TypeError, "new_tokens must be a whole number"),
-        ((4, 4), {"batch": True}, TypeError, "batch must be a whole number"),
+        ((0, 4), {}, ValueError, "prompt_length must be a whole number of at least 1, not 0"),
+        ((4, 2.5), {}, ValueError, "new_tokens must be a whole number"),
+        ((4, 4), {"batch": True}, ValueError, "batch must be a whole number"),
         ((4, 4), {"num_beams": 3}, ValueError, "leave out what asks for it"),
         ((4, 4), {"num_return_sequences": 2, "do_sample": True}, ValueError, "give batch so many times"),
         ((4, 4), {"cache_implementation": "static"}, ValueError, "'dynamic'"),
