@@ -19,7 +19,7 @@ from placer.answer import Placement
 from placer.workload import Loading, same_order
 
 #: Batches that a loader is measured with, at most; the first two import, and open files.
-_MOST_BATCHES = 22
+MOST_BATCHES = 22
 
 
 class StepHooks:
@@ -42,6 +42,17 @@ class StepHooks:
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
+
+
+def mode_switch(module: nn.Module) -> Callable[[bool], None]:
+    """Sets the mode of a module's parts without entering a function of theirs: libraries walk once for many steps."""
+    flags = [vars(part) for part in module.modules()]
+
+    def switch(training: bool) -> None:
+        for each in flags:
+            each["training"] = training
+
+    return switch
 
 
 def first_batch(loader: Iterable[Any]) -> Any:
@@ -86,7 +97,7 @@ def loading_between(
         for batch in loader:
             seconds.append(clock() - start)
             step(batch)
-            if len(seconds) == _MOST_BATCHES or time.perf_counter() - began > limit_seconds:
+            if len(seconds) == MOST_BATCHES or time.perf_counter() - began > limit_seconds:
                 break
             start = clock()
     if not seconds:

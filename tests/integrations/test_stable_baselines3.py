@@ -215,11 +215,11 @@ def test_wrong_arguments_are_refused() -> None:
         choose("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="device is what choose answers"):
         choose(PPO, "MlpPolicy", "CartPole-v1", device="cpu")
-    with pytest.raises(TypeError, match=r"what_if is for placer\.explain"):
+    with pytest.raises(TypeError, match="what_if"):
         choose(PPO, "MlpPolicy", "CartPole-v1", what_if="T4")
     with pytest.raises(ValueError, match="env must be an environment"):
         choose(PPO, "MlpPolicy", None)
-    with pytest.raises(ValueError, match="total_timesteps must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="total_timesteps must be a whole number of at least 1, not 0"):
         choose(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
     with pytest.raises(ValueError, match="env_seconds must be seconds, 'measure' or None, not 'often'"):
         choose(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")
