@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -164,21 +163,6 @@ def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
     env.held = (number for number in [])  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"cannot be copied to measure it .*; give env_seconds as the seconds"):
         loading(env, env_seconds="measure")
-
-
-def test_slow_environments_are_stepped_a_few_times() -> None:
-    class Slow(Still):
-        steps = 0
-
-        def step(self, action: Any) -> Any:
-            Slow.steps += 1
-            time.sleep(0.1)
-            return super().step(action)
-
-    found = job(A2C, "MlpPolicy", Slow(VECTOR, TWO), env_seconds="measure", **small()).parts[0].workload.loading
-    assert 1 <= Slow.steps <= 8
-    assert found is not None
-    assert found.seconds >= 0.1
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
