@@ -24,7 +24,7 @@ from typing import Any
 
 from placer.errors import PlacerError, PlacerWarning, UnknownGPU
 from placer.fleets import Machine, compare, cpu_class, traced, work_of
-from placer.profile import Profile, find_gpu
+from placer.profile import find_gpu
 from placer.workload import Job, Workload, check_choice
 
 #: Seconds that a candidate takes which cannot do the work: some thirty years. SkyPilot's optimizer fails on infinity.
@@ -66,9 +66,8 @@ class Prices:
 
 
 def estimator(
-    what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, *,
-    hosts: Callable[[float], Profile] = cpu_class, **workload: Any,
-) -> Callable[[Any], float]:  # fmt: skip
+    what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, **workload: Any
+) -> Callable[[Any], float]:
     """A function for ``Task.set_time_estimator``: from ``sky.Resources`` to the seconds that all of the work takes.
 
     The step is traced now, and priced once for each GPU and number of vCPUs. A candidate with a GPU runs on the GPU,
@@ -79,7 +78,6 @@ def estimator(
     Args:
         what: a model or a step, with the arguments that ``placer.explain`` takes for it; a ``Workload``; or a ``Job``.
             It must say how much there is to do: ``steps=``, of a job ``repeats=``.
-        hosts: the profile of a CPU with so many vCPUs.
 
     Raises:
         ValueError, TypeError: a wrong argument, or no number of steps.
@@ -102,7 +100,7 @@ def estimator(
     def priced(gpu: str, vcpus: float) -> float:
         name = gpu or f"{vcpus:g} vCPUs"
         try:
-            devices = compare(work, [Machine(name, hosts(vcpus), gpu=gpu)]).rows[0].devices
+            devices = compare(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
         except PlacerError as error:
             tell(f"{name} takes NEVER: {error}")
             return NEVER

@@ -18,8 +18,7 @@ import pytest
 from ray_apart import ray_apart
 from torch import nn
 
-from placer import fleets, machine, profile
-from placer.decision import comparison as pricing
+from placer import machine, profile
 from placer.errors import PlacerError
 from placer.profile import Profile
 from placer.workload import make_workload
@@ -293,29 +292,6 @@ def test_whatever_the_process_on_a_node_does_the_node_says_what_it_is(
     assert integration._on_node([], False, timeout) == {"fingerprint": machine.fingerprint(), "error": error}
 
 
-def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
-    shipped = profile.shipped_folder() / f"{profile.shipped()[0]}.json"
-    facts, data = profile.load_cached(shipped).fingerprint, shipped.read_bytes()
-    integration._keep(integration._kind_of(facts), data)
-    three = [Node(letter * 56, letter, "10.0.0.1", resources={"CPU": 4.0}) for letter in "abc"]
-    monkeypatch.setattr(integration, "_listed", lambda: three)
-    measured: list[str] = []
-
-    def ask(asked: Any, arguments: Any, *more: Any) -> dict[str, dict[str, Any]]:
-        if arguments is None:
-            return {node.id: {"fingerprint": facts} for node in asked}
-        measured.extend(node.name for node in asked)
-        return {node.id: {"error": "busy"} if node.name == "a" else {"profile": data} for node in asked}
-
-    monkeypatch.setattr(integration, "_ask", ask)
-    found = calibrate(each="kind", force=True)
-    assert measured == ["a", "b"]
-    assert found.failed == {three[0].id: "busy"}
-
-
 # Simulated nodes: only Ray's description of them is made up.
 
 
@@ -336,23 +312,15 @@ def simulated(kinds: int, each: int, **more: Any) -> Cluster:
     return Cluster(tuple(found), known)
 
 
-def test_a_thousand_nodes_cost_one_price_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_thousand_nodes_those_of_the_best_kind_are_chosen() -> None:
     thousand = simulated(20, 50)
-    step = fleets.traced(make_workload(*SMALL))
-    priced: list[object] = []
-    real = pricing.predict
-    monkeypatch.setattr(pricing, "predict", lambda *a, **k: (priced.append(a), real(*a, **k))[1])
-    monkeypatch.setattr(
-        pricing.tracing, "trace", lambda *_: pytest.fail("it was traced before")
-    )
-    choice = choose_node(step, cluster=thousand)
-    assert len(priced) == 20
+    choice = choose_node(*SMALL, cluster=thousand)
+    kind = int(choice.nodes[0], 16) % 20
     assert len(choice.nodes) == 50
-    assert choice.nodes[-1] == f"{int(choice.nodes[-1], 16) % 20:056x}"  # the one without room comes last
+    assert choice.nodes[-1] == f"{kind:056x}"  # the one without room comes last
     assert "(50 nodes of that kind, 49 with room now)" in choice.reason
-    chosen = thousand.profiles[f"kind-{int(choice.nodes[0], 16) % 20}"]
-    assert choice.num_cpus == min(8, chosen.fingerprint["threads"])
-    assert choice.options()["label_selector"] == {"type": f"m{int(choice.nodes[0], 16) % 20}"}
+    assert choice.num_cpus == min(8, thousand.profiles[f"kind-{kind}"].fingerprint["threads"])
+    assert choice.options()["label_selector"] == {"type": f"m{kind}"}
 
 
 def test_a_gpu_of_a_node_is_priced_by_the_catalog_and_asked_for() -> None:
@@ -410,14 +378,29 @@ def test_what_no_node_can_do_is_said() -> None:
         choose_node(*SMALL, cluster=simulated(1, 1), objective="fame")
 
 
-def test_what_calibration_warned_of_is_told_of_a_node() -> None:
-    one = simulated(1, 1)
-    ((kind, known),) = one.profiles.items()
-    found = replace(known, created="2026-01-02T03:04:05+00:00", warnings=("very noisy: close it", "cuda is left out"))
-    (machine,) = replace(one, profiles={kind: found}).machines()
-    assert machine.note == "calibrated 2026-01-02; very noisy: close it; cuda is left out"
-    (machine,) = replace(one, profiles={kind: replace(found, warnings=())}).machines()
-    assert machine.note == "calibrated 2026-01-02"
+def test_of_a_kind_that_is_known_the_next_node_is_asked_too_where_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
+    shipped = profile.shipped_folder() / f"{profile.shipped()[0]}.json"
+    facts, data = profile.load_cached(shipped).fingerprint, shipped.read_bytes()
+    three = [Node(letter * 56, letter, "10.0.0.1", resources={"CPU": 4.0}) for letter in "abc"]
+    monkeypatch.setattr(integration, "_listed", lambda: three)
+    measured: list[str] = []
+
+    def ask(asked: Any, arguments: Any, *more: Any) -> dict[str, dict[str, Any]]:
+        if arguments is None:
+            return {node.id: {"fingerprint": facts} for node in asked}
+        measured.extend(node.name for node in asked)
+        return {node.id: {"error": "busy"} if node.name == "a" else {"profile": data} for node in asked}
+
+    monkeypatch.setattr(integration, "_ask", ask)
+    for force in (False, True):
+        assert calibrate(each="kind", force=force).failed == {three[0].id: "busy"}
+        assert measured == ["a", "b"]
+        measured.clear()
+    assert calibrate(each="kind").failed == {}
+    assert measured == []  # they are of a kind that is known
 
 
 def test_fewer_cpus_than_threads_are_priced_with_as_many_threads() -> None:
