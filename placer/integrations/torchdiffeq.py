@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import placer
 from placer.answer import Placement
 
-
 #: Arguments of ``odeint``.
 _SOLVER = ("rtol", "atol", "method", "options")
 
