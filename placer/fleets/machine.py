@@ -11,7 +11,7 @@ from placer import profile as profiles
 from placer.decision import current_profile, profile_named
 from placer.lazy import cached_property
 from placer.pricing import COPIED, CpuSpeeds, gpu_profile, on_other_cpu
-from placer.profile import DeviceFit, Profile
+from placer.profile import Profile
 
 #: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
 #: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
@@ -83,7 +83,7 @@ class Machine:
         return tuple((name, profile) for name, profile in found if self.devices is None or name in self.devices)
 
 
-def machine_named(text: str, cpu: Profile | None = None, price: float | None = None) -> Machine:
+def machine_named(text: str, cpu: Profile | None = None) -> Machine:
     """A machine by the path or name of its profile; else a GPU by a name of the catalog, beside the CPU of ``cpu``.
 
     ``cpu`` None is this machine's. Raises ProfileError, UnknownGPU where nothing is called so.
@@ -91,18 +91,15 @@ def machine_named(text: str, cpu: Profile | None = None, price: float | None = N
     beside = cpu or current_profile()
     found = profile_named(text, beside)
     gpu = next((fit.gpu for fit in found.fits if fit.gpu and not fit.families), "")
-    if not gpu or "cpu" in found.devices():
-        return Machine(text, found, price=price, note=_note(found))
-    return gpu_beside(gpu, beside, price)
+    if gpu and "cpu" not in found.devices():
+        return gpu_beside(gpu, beside)
+    note = f"calibrated {found.created[:10]}" if found.created else "; ".join(found.warnings)
+    return Machine(text, found, note=note)
 
 
-def gpu_beside(gpu: str, cpu: Profile, price: float | None = None) -> Machine:
+def gpu_beside(gpu: str, cpu: Profile) -> Machine:
     """A GPU of the catalog, driven by that CPU, which itself is not compared. Raises UnknownGPU."""
-    return Machine(gpu, cpu, gpu=gpu, devices=gpu_profile(gpu, cpu).devices(), price=price)
-
-
-def _note(profile: Profile) -> str:
-    return f"calibrated {profile.created[:10]}" if profile.created else "; ".join(profile.warnings)
+    return Machine(gpu, cpu, gpu=gpu, devices=gpu_profile(gpu, cpu).devices())
 
 
 def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
@@ -115,9 +112,11 @@ def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:
 
     Raises ValueError for a number that is not above 0, TypeError for what is no number.
     """
-    _check("vcpus", vcpus)
-    if memory_gb is not None:
-        _check("memory_gb", memory_gb)
+    for what, number in (("vcpus", vcpus), ("memory_gb", 1.0 if memory_gb is None else memory_gb)):
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise TypeError(f"{what} must be a number above 0, not {number!r}")
+        if not 0.0 < number < math.inf:
+            raise ValueError(f"{what} must be a number above 0, not {number!r}")
     return _class(float(vcpus), None if memory_gb is None else float(memory_gb))
 
 
@@ -127,9 +126,15 @@ def _class(vcpus: float, memory_gb: float | None) -> Profile:
         known = _class(vcpus, None)  # its fits, two megabytes, are those of every amount of memory
         return replace(known, fingerprint={**known.fingerprint, "memory_bytes": int(memory_gb * 2**30)})
     server = profiles.load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
-    cores = max(vcpus / VCPUS_PER_CORE, 1.0)
+    cores, share = max(vcpus / VCPUS_PER_CORE, 1.0), min(vcpus, 1.0)
     threads = math.ceil(cores)
-    speeds = _speeds(server.fit("cpu", threads), cores, min(vcpus, 1.0))
+    measured = server.fit("cpu", threads)
+    flops, moved = (measured.rates[name] / measured.threads for name in ("flops/float32", "bytes_per_second"))
+    speeds = CpuSpeeds(
+        dispatch_seconds=measured.rates["dispatch_seconds"] / share,
+        flops_per_second=share * ARITHMETIC * cores * flops,
+        bytes_per_second=share * min(cores * moved, COPIED * SOCKET),
+    )
     called = f"a cloud CPU with {vcpus:g} vCPU{'' if vcpus == 1 else 's'}"
     facts = {
         "cpu": called, "cores": math.ceil(vcpus), "threads": threads, "accelerators": [],
@@ -143,20 +148,3 @@ def _class(vcpus: float, memory_gb: float | None) -> Profile:
         scaled, created="", fingerprint=facts, fits=(replace(fit, interval=wider),), warnings=(note,), seconds=0.0,
         name=f"cloud-{vcpus:g}-vcpus",
     )  # fmt: skip
-
-
-def _speeds(measured: DeviceFit, cores: float, share: float) -> CpuSpeeds:
-    """Speeds of so many cores, of which the process gets ``share`` of the time."""
-    each = {name: measured.rates[name] / measured.threads for name in ("flops/float32", "bytes_per_second")}
-    return CpuSpeeds(
-        dispatch_seconds=measured.rates["dispatch_seconds"] / share,
-        flops_per_second=share * ARITHMETIC * cores * each["flops/float32"],
-        bytes_per_second=share * min(cores * each["bytes_per_second"], COPIED * SOCKET),
-    )
-
-
-def _check(what: str, number: float) -> None:
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise TypeError(f"{what} must be a number above 0, not {number!r}")
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{what} must be a number above 0, not {number!r}")

@@ -20,8 +20,7 @@ def choose(model: torch.nn.Module, batch: Any, **workload: Any) -> Placement:
     ``batch`` is what the model is called with: a mapping by keyword, a tuple by position. ``workload``: other arguments
     of ``placer.choose``. Call this before the first ``Accelerator``: the process keeps the device it is made for.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     return placer.choose(model, example=batch, move=False, **workload)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from transformers.generation import MaxLengthCriteria
 from transformers.modeling_outputs import BaseModelOutput
 
 import placer
+from placer.integrations.loops import whole
 from placer.tracing import meta_model, trace_here
 from placer.workload import make_workload
 
@@ -40,16 +40,9 @@ _PRICED = (
 
 
 def generation(
-    model: Any,
-    prompt_length: int,
-    new_tokens: int,
-    *,
-    batch: int = 1,
-    repeats: int | None = None,
-    data: str = "host",
-    autocast: torch.dtype | bool | None = None,
-    **options: Any,
-) -> placer.Job:
+    model: Any, prompt_length: int, new_tokens: int, *, batch: int = 1, repeats: int | None = None, data: str = "host",
+    autocast: torch.dtype | bool | None = None, **options: Any,
+) -> placer.Job:  # fmt: skip
     """``model.generate(ids, max_new_tokens=new_tokens, **options)`` as a job, without running it.
 
     The parts are "prefill", which is the prompt's forward pass and the first token, and decode steps of one token each.
@@ -62,8 +55,7 @@ def generation(
         new_tokens: tokens to generate for each text.
         batch: texts that are generated together.
         repeats: how many calls of ``generate`` follow. None: a long run.
-        data: where the prompts are, as for ``placer.choose``. The cache is always on the device.
-        autocast: as for ``placer.choose``.
+        data: where the prompts are, as for ``placer.choose``, and so is ``autocast``. The cache is on the device.
         options: other settings of ``generate``, such as ``do_sample=True, top_k=50``.
 
     Raises:
@@ -75,15 +67,19 @@ def generation(
         raise TypeError(f"model must be a transformers model with generate(), not {type(model).__name__}")
     if model.main_input_name != "input_ids":
         raise ValueError(f"model must read token ids; {type(model).__name__} reads {model.main_input_name}")
-    prompt_length, batch = _count("prompt_length", prompt_length), _count("batch", batch)
-    new_tokens = _count("new_tokens", new_tokens)
+    steps = whole("new_tokens", new_tokens) - 1
     _check_options(model, options)
-    ids, mask = prompt(batch, prompt_length)
+    ids, mask = prompt(whole("batch", batch), whole("prompt_length", prompt_length))
+    config: Any = model.config
+    first = 1 if config.is_encoder_decoder else prompt_length
     given: dict[str, Any] = {"mode": "infer", "autocast": autocast}
     parts = [placer.Part("prefill", Prefill(model, options), example=(ids, mask), data=data, **given)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
-        for length, count, step, inputs in decode_steps(model, ids, new_tokens - 1, options, autocast):
+        if steps:
+            cache, without = _cache_after_prefill(model, ids, options, autocast), meta_model(model)
+        for length, count in cache_lengths(first, steps).items():
+            step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"
             parts.append(placer.Part(name, step, count=count, example=inputs, data="device", **given))
     return placer.Job(parts, repeats=repeats)
@@ -106,48 +102,10 @@ def _check_options(model: Any, options: dict[str, Any]) -> None:
             raise ValueError(f"{name}={value!r} is not priced ({meaning}); accepted: {priced[-1]!r}")
 
 
-def _count(what: str, number: Any) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must be a whole number of at least 1, not {number!r}")
-    count = operator.index(number)
-    if count < 1:
-        raise ValueError(f"{what} must be at least 1, not {count}")
-    return count
-
-
 def prompt(batch: int, length: int) -> tuple[Tensor, Tensor]:
     """Token ids and a mask that hides none of them, as a tokenizer gives them."""
     ids = torch.zeros(batch, length, dtype=torch.int64, device="cpu")
     return ids, torch.ones_like(ids)
-
-
-def decode_steps(
-    model: Any, ids: Tensor, steps: int, options: dict[str, Any], autocast: torch.dtype | bool | None
-) -> Iterator[tuple[int, int, DecodeStep, tuple[Any, ...]]]:
-    """Length of the cache, how often such a step runs, the step, and its example; nothing for no ``steps``.
-
-    ``ids`` are the prompt's, or those of the encoder's input. Raises ValueError for a model without a cache.
-    """
-    if not steps:
-        return
-    cache = _cache_after_prefill(model, ids, options, autocast)
-    without = meta_model(model)
-    decoder_only = not model.config.is_encoder_decoder
-    first = ids.shape[1] if decoder_only else 1
-    for length, count in cache_lengths(first, steps).items():
-        settings = {**options, "past_key_values": grown(cache, length - first)}
-        if decoder_only:
-            read, mask = prompt(len(ids), length + 1)
-        else:
-            read, mask = prompt(*ids.shape)
-            settings |= _encoded(model, ids, length + 1)
-        tokens, arguments = loop_arguments(without, read, {**settings, "attention_mask": mask})
-        given = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, BaseModelOutput))}
-        others = {name: value for name, value in arguments.items() if name not in given}
-        where = places(others["past_key_values"])
-        cached = tensors(where)
-        fill(where, [None] * len(cached))
-        yield length, count, DecodeStep(model, options, others, where), (tokens, cached, given)
 
 
 def cache_lengths(first: int, steps: int) -> dict[int, int]:
@@ -163,10 +121,8 @@ def cache_lengths(first: int, steps: int) -> dict[int, int]:
     return {first: ends, (first + last) // 2: steps - 2 * ends, last: ends}
 
 
-def _cache_after_prefill(
-    model: Any, ids: Tensor, options: dict[str, Any], autocast: torch.dtype | bool | None
-) -> Any:
-    """The cache that ``generate`` builds of the prompt, without values."""
+def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autocast: torch.dtype | bool | None) -> Any:
+    """The cache that ``generate`` builds of the prompt, without values. Raises ValueError for a model without one."""
     found: list[Any] = []
     example = ids, torch.ones_like(ids)
     trace_here(make_workload(Prefill(model, options, found.append), example=example, mode="infer", autocast=autocast))
@@ -174,25 +130,42 @@ def _cache_after_prefill(
     if isinstance(cache, tuple):  # transformers 4
         kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache
         cache = kind.from_legacy_cache(cache)
-    if cache is None or not holds_keys(cache):
+    if cache is None or not any(isinstance(keys, Tensor) for keys, _ in _growing(cache)[1]):
         raise ValueError(f"{type(model).__name__} keeps no cache of keys and values, so its steps are not priced")
-    return without_values(cache)
+    cache = copy.deepcopy(cache)
+    where = places(cache)
+    fill(where, [torch.empty_like(tensor, device="meta") for tensor in tensors(where)])
+    return cache
 
 
-def _encoded(model: Any, ids: Tensor, decoded: int) -> dict[str, Any]:
-    """What a decoder reads: the encoder's output, and the tokens so far."""
-    states = torch.empty(*ids.shape, model.config.hidden_size, dtype=model.dtype, device="meta")
-    config = model.generation_config
-    start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
-    tokens = torch.full((len(ids), decoded), start, dtype=torch.int64, device="cpu")
-    return {"encoder_outputs": BaseModelOutput(last_hidden_state=states), "decoder_input_ids": tokens}
+def decode_step(
+    model: Any, without: Any, ids: Tensor, cache: Any, length: int, options: dict[str, Any]
+) -> tuple[DecodeStep, tuple[Any, ...]]:
+    """The step with a ``cache`` of that length, and its example.
+
+    ``without`` is the model without values, ``ids`` are the prompt's, or those of the encoder's input.
+    """
+    settings = {**options, "past_key_values": cache}
+    if model.config.is_encoder_decoder:
+        read, mask = prompt(*ids.shape)
+        states = torch.empty(*ids.shape, model.config.hidden_size, dtype=model.dtype, device="meta")
+        config = model.generation_config
+        start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+        settings["encoder_outputs"] = BaseModelOutput(last_hidden_state=states)
+        settings["decoder_input_ids"] = torch.full((len(ids), length + 1), start, dtype=torch.int64, device="cpu")
+    else:
+        read, mask = prompt(len(ids), length + 1)
+    tokens, arguments = loop_arguments(without, read, {**settings, "attention_mask": mask})
+    given = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, BaseModelOutput))}
+    others = {name: value for name, value in arguments.items() if name not in given}
+    where = places(others["past_key_values"])
+    cached = tensors(where)
+    fill(where, [None] * len(cached))
+    return DecodeStep(model, others, where), (tokens, cached, given)
 
 
 class Prefill(nn.Module):
-    """``generate`` of one token: its preparations, the forward pass of the prompt, and the choice of the token.
-
-    ``options`` are those of ``generate``. ``keep`` is called with what ``generate`` returns.
-    """
+    """``generate`` of one token, with these options. ``keep`` is called with what it returns."""
 
     def __init__(self, model: Any, options: dict[str, Any], keep: Callable[[Any], None] | None = None) -> None:
         super().__init__()
@@ -213,16 +186,13 @@ class Prefill(nn.Module):
 class DecodeStep(nn.Module):
     """One turn of the loop in ``generate``: each text gets a token, with a cache of all tokens before it.
 
-    ``options`` and ``arguments`` are those of ``generate``, and of its loop (see ``loop_arguments``). The cache among
-    them is empty: its tensors are inputs of the step, and belong in these ``places``.
+    ``arguments`` are those of the loop (see ``loop_arguments``). The cache among them is empty: its tensors are inputs
+    of the step, and belong in these ``places``.
     """
 
-    def __init__(
-        self, model: Any, options: dict[str, Any], arguments: dict[str, Any], places: Sequence[Place]
-    ) -> None:
+    def __init__(self, model: Any, arguments: dict[str, Any], places: Sequence[Place]) -> None:
         super().__init__()
         self.model: Any = model
-        self.options = options
         self.arguments, self._places = arguments, places
 
     def forward(self, input_ids: Tensor, cached: tuple[Tensor, ...], given: dict[str, Any]) -> Tensor:
@@ -323,36 +293,20 @@ def fill(where: Sequence[Place], values: Sequence[Tensor | None]) -> None:
             setattr(holder, name, value)
 
 
-def without_values(cache: Any) -> Any:
-    """A copy of ``cache`` on the meta device."""
-    result = copy.deepcopy(cache)
-    where = places(result)
-    fill(where, [torch.empty_like(tensor, device="meta") for tensor in tensors(where)])
-    return result
-
-
 def grown(cache: Any, tokens: int) -> Any:
     """A copy of a cache on the meta device, with so many more ``tokens``. Layers with a window keep what they keep."""
     result = copy.deepcopy(cache)
-    own = _growing(result)
-    for number, (keys, values) in enumerate(_keys_and_values(own)):
+    own, pairs = _growing(result)
+    for number, (keys, values) in enumerate(pairs):
         if tokens and isinstance(keys, Tensor):
             more = [t.new_empty(*t.shape[:-2], tokens, t.shape[-1]) for t in (keys, values)]
             own.update(*more, number)
     return result
 
 
-def holds_keys(cache: Any) -> bool:
-    """Whether ``cache`` holds keys and values of tokens; that of a state-space model does not."""
-    return any(isinstance(keys, Tensor) for keys, _ in _keys_and_values(_growing(cache)))
-
-
-def _growing(cache: Any) -> Any:
-    """What grows of a cache: not what a decoder reads of its encoder."""
-    return getattr(cache, "self_attention_cache", cache)
-
-
-def _keys_and_values(cache: Any) -> list[tuple[Any, Any]]:
-    if hasattr(cache, "layers"):
-        return [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in cache.layers]
-    return list(zip(cache.key_cache, cache.value_cache, strict=True))  # transformers before 4.54
+def _growing(cache: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """What grows of a cache (not what a decoder reads of its encoder), and the keys and values of each layer."""
+    own = getattr(cache, "self_attention_cache", cache)
+    if hasattr(own, "layers"):
+        return own, [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in own.layers]
+    return own, list(zip(own.key_cache, own.value_cache, strict=True))  # transformers before 4.54

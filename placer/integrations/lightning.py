@@ -44,10 +44,7 @@ _PRECISIONS = {
 
 
 class _Step(nn.Module):
-    """A LightningModule's own step as a forward pass; ``method`` is its name. The output of training is the loss.
-
-    ``logs``: each ``log`` of the step costs what Lightning's does, but is silent and stores nothing.
-    """
+    """A LightningModule's own step as a forward pass. ``logs``: each ``log`` of it costs what Lightning's does."""
 
     def __init__(self, module: Any, method: str = "training_step", *, logs: bool = False) -> None:
         super().__init__()
@@ -86,30 +83,20 @@ def choose(
     What is priced is its own ``training_step``, with the first optimizer of ``configure_optimizers`` (Adam where that
     needs a trainer) unless ``optimizer`` is given. ``workload``: other arguments of ``placer.choose``.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
-    _check(module)
+    step = _Step(_checked(module))
+    own = _configured(module) if optimizer is None else optimizer
     return placer.choose(
-        _Step(module),
-        example=(batch,),
-        mode="train",
-        loss=_loss_of,
-        optimizer=_configured(module) if optimizer is None else optimizer,
-        move=False,
-        **workload,
+        step, example=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload
     )
 
 
 def job(
-    module: Any,
-    train_dataloader: Any,
-    val_dataloader: Any = None,
-    *,
-    optimizer: str | torch.optim.Optimizer | None = None,
-    loading: str | placer.Loading | float | None = None,
+    module: Any, train_dataloader: Any, val_dataloader: Any = None, *,
+    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
     **trainer: Any,
-) -> placer.Job:
+) -> placer.Job:  # fmt: skip
     """An epoch of ``Trainer.fit``: its training steps, then those of validation. It repeats ``max_epochs`` times.
 
     The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
@@ -118,38 +105,35 @@ def job(
 
     Args:
         module: a LightningModule with automatic optimization.
-        train_dataloader: that of ``fit``, one. Its first batch says what a step is.
-        val_dataloader: that of ``fit``, one.
+        train_dataloader: that of ``fit``, one, and so is ``val_dataloader``. The first batch says what a step is.
         optimizer: as in ``choose``.
         loading: ``"measure"`` times the loaders with some of their batches; or seconds, or a ``placer.Loading``.
-        trainer: arguments of ``Trainer``. What is read: ``max_epochs``, ``max_steps``, ``limit_train_batches``,
-            ``limit_val_batches``, ``val_check_interval``, ``check_val_every_n_epoch``, ``accumulate_grad_batches``,
-            ``gradient_clip_val``, ``gradient_clip_algorithm``, ``precision``, ``enable_progress_bar``.
+        trainer: arguments of ``Trainer``. The documentation lists those that are read.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
-    _check(module)
     loops.check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
     for name in ("fast_dev_run", "overfit_batches"):
         if trainer.get(name):
             raise ValueError(f"{name}={trainer[name]!r} tries a fit out and is not priced: leave it out of a job")
-    precision, clip = trainer.get("precision"), trainer.get("gradient_clip_val")
+    precision, limit = trainer.get("precision"), trainer.get("gradient_clip_val")
     if precision not in _PRECISIONS:
         accepted = ", ".join(sorted({str(name) for name in _PRECISIONS if isinstance(name, str)}))
         raise ValueError(f"precision must be one of {accepted} for a job, not {precision!r}: others convert the module")
+    clip = nn.utils.clip_grad_value_ if trainer.get("gradient_clip_algorithm") == "value" else nn.utils.clip_grad_norm_
     bar = BAR if trainer.get("enable_progress_bar") is not False else 0
     accumulate = loops.whole("accumulate_grad_batches", trainer.get("accumulate_grad_batches", 1))
+    step = _Step(_checked(module), logs=True)
     batches = _batches("train", train_dataloader, trainer.get("limit_train_batches"))
     trained, repeats = _fit(trainer, batches, accumulate)
     parts = loops.training_parts(
-        _Step(module, logs=True), trained, accumulate=accumulate,
-        clips=loops.Clipping(clip, trainer.get("gradient_clip_algorithm") == "value") if clip else None,
+        step, trained, accumulate=accumulate, clip=(lambda parameters: clip(parameters, limit)) if limit else None,
         update=UPDATE + bar, micro=MICRO + bar, example=(loops.first_batch(train_dataloader),), loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, train_dataloader), autocast=_PRECISIONS[precision],
     )  # fmt: skip
-    if val_dataloader is not None and _has_own(module, "validation_step"):
+    own_validation = getattr(type(module), "validation_step", None)  # Lightning's own one is empty
+    if val_dataloader is not None and own_validation is not _LightningModule.validation_step:
         validated = _batches("val", val_dataloader, trainer.get("limit_val_batches"))
         times = _validations(trainer, batches, trained)
         if validated and times:
@@ -204,28 +188,15 @@ def _configured(module: Any) -> torch.optim.Optimizer | None:
         said = f"configure_optimizers raised {type(error).__name__}: {first_line(error)}; training with Adam is priced"
         warnings.warn(PlacerWarning(said), stacklevel=3)
         return None
-    return _first_optimizer(found)
+    while isinstance(found, (dict, tuple, list)) and found:
+        found = found.get("optimizer") if isinstance(found, dict) else found[0]
+    return found if isinstance(found, torch.optim.Optimizer) else None
 
 
-def _first_optimizer(found: Any) -> torch.optim.Optimizer | None:
-    """``configure_optimizers`` may return an optimizer, a dict, and sequences of both."""
-    if isinstance(found, torch.optim.Optimizer):
-        return found
-    if isinstance(found, dict):
-        return _first_optimizer(found.get("optimizer"))
-    if isinstance(found, (tuple, list)) and found:
-        return _first_optimizer(found[0])
-    return None
-
-
-def _check(module: Any) -> None:
+def _checked(module: Any) -> Any:
     if not callable(getattr(module, "training_step", None)):
         raise TypeError(f"module must be a LightningModule with a training_step, not {type(module).__name__}")
-
-
-def _has_own(module: Any, method: str) -> bool:
-    """Whether the user's class defines ``method``: Lightning's own one is empty."""
-    return getattr(type(module), method, None) is not getattr(_LightningModule, method)
+    return module
 
 
 def _batches(which: str, loader: Any, limit: Any) -> int:

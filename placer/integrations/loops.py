@@ -8,12 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 import placer
@@ -21,7 +19,7 @@ from placer.answer import Placement
 from placer.workload import Loading, same_order
 
 #: Batches that a loader is measured with, at most; the first two import, and open files.
-_MOST_BATCHES = 22
+MOST_BATCHES = 22
 
 
 class StepHooks:
@@ -46,23 +44,15 @@ class StepHooks:
             step.__exit__(None, None, None)
 
 
-def switch(modules: Iterable[nn.Module], training: bool) -> None:
-    """Set the mode of ``modules`` without entering a function of theirs: a library walks through them once an epoch."""
-    for module in modules:
-        vars(module)["training"] = training
+def mode_switch(module: nn.Module) -> Callable[[bool], None]:
+    """Sets the mode of a module's parts without entering a function of theirs: libraries walk once for many steps."""
+    flags = [vars(part) for part in module.modules()]
 
+    def switch(training: bool) -> None:
+        for each in flags:
+            each["training"] = training
 
-def failing(error: Exception, modules: Sequence[nn.Module]) -> placer.Job:
-    """A job whose step raises ``error``, in place of one that the user's own code does not let a library make.
-
-    ``placer.choose`` falls back with a PlacerWarning, or raises under ``PLACER_STRICT=1``, as for any step that cannot
-    be traced. ``modules``: what would run, whose size the convention looks at.
-    """
-
-    def step(nothing: torch.Tensor) -> None:
-        raise error
-
-    return placer.Job([placer.Part("training", step, example=(torch.empty(0),), modules=modules or nn.Module())])
+    return switch
 
 
 def first_batch(loader: Iterable[Any]) -> Any:
@@ -89,20 +79,14 @@ def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
 
 
 def loading_between(
-    loader: Any,
-    step: Callable[[Any], object],
-    *,
-    clock: Callable[[], float] = time.thread_time,
+    loader: Any, step: Callable[[Any], object], *, clock: Callable[[], float] = time.thread_time,
     limit_seconds: float = 0.5,
-) -> Loading:
-    """Measure ``loader`` with ``step`` of each batch in between, whose own time does not count.
+) -> Loading:  # fmt: skip
+    """Measure ``loader`` with ``step`` of each batch in between, whose own time does not count, for some time.
 
     Alone, a loader finds its code and data in the caches, which a step replaces. A loader with workers is measured
     alone, as they do not wait for steps. The thread's time leaves out other programs on the machine; give another
-    ``clock`` for data that is waited for. It ends after about ``limit_seconds``, or after a step that takes longer.
-
-    Raises:
-        ValueError: a loader without batches.
+    ``clock`` for data that is waited for. Raises ValueError for a loader without batches.
     """
     if getattr(loader, "num_workers", 0):
         return Loading.of(loader, limit_seconds=limit_seconds)
@@ -113,7 +97,7 @@ def loading_between(
         for batch in loader:
             seconds.append(clock() - start)
             step(batch)
-            if len(seconds) == _MOST_BATCHES or time.perf_counter() - began > limit_seconds:
+            if len(seconds) == MOST_BATCHES or time.perf_counter() - began > limit_seconds:
                 break
             start = clock()
     if not seconds:
@@ -122,39 +106,24 @@ def loading_between(
     return Loading(sum(kept) / len(kept))
 
 
-@dataclass(frozen=True)
-class Clipping:
-    """Gradient clipping to ``most``: of the norm of all gradients, or of each value."""
-
-    most: float
-    by_value: bool = False
-
-    def __call__(self, parameters: list[nn.Parameter]) -> None:
-        if self.by_value:
-            nn.utils.clip_grad_value_(parameters, self.most)
-        else:
-            nn.utils.clip_grad_norm_(parameters, self.most)
-
-
 class GradientStep(nn.Module):
     """A module's training step with what a loop does to its gradients, in ops of the same sizes.
 
-    Before the step each parameter gets a gradient: its own values, as only their shapes matter. They are clipped, and
-    kept where the backward pass adds to gradients that are there. The module's output is the output.
+    Before the step each parameter gets a gradient: its own values, as only their shapes matter. ``clip`` is called with
+    the parameters. The gradients are kept where the backward pass adds to gradients that are there.
     """
 
-    def __init__(self, module: nn.Module, clips: Clipping | None, accumulates: bool) -> None:
+    def __init__(self, module: nn.Module, clip: Callable[[Any], object] | None, accumulates: bool) -> None:
         super().__init__()
         self.module = module
-        self.clips, self.accumulates = clips, accumulates
+        self.clip, self.accumulates = clip, accumulates
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        if self.clips is not None or self.accumulates:
-            for parameter in trained:
-                parameter.grad = parameter.data
-        if self.clips is not None:
-            self.clips(trained)
+        for parameter in trained:
+            parameter.grad = parameter.data
+        if self.clip is not None:
+            self.clip(trained)
         if not self.accumulates:
             for parameter in trained:
                 parameter.grad = None
@@ -162,32 +131,28 @@ class GradientStep(nn.Module):
 
 
 def training_parts(
-    step: nn.Module, batches: int, *, accumulate: int, clips: Clipping | None, update: int, micro: int, **part: Any
-) -> list[placer.Part]:
+    step: nn.Module, batches: int, *, accumulate: int, clip: Callable[[Any], object] | None, update: int, micro: int,
+    **part: Any,
+) -> list[placer.Part]:  # fmt: skip
     """The part "training" of steps with an update, and with accumulation the part "accumulation" of those without.
 
     ``batches`` are those of one repeat of the job: every ``accumulate``-th and the last one are followed by an update.
     ``update`` and ``micro`` are the loop's calls around them, ``part`` other arguments of a ``Part``.
     """
     updates = math.ceil(batches / accumulate)
-    training = placer.Part(
-        "training", _around(step, clips, accumulate > 1), count=updates, mode="train", loop_calls=update, **part
-    )
-    if batches == updates:
-        return [training]
-    # The first batch after an update finds no gradients to add to.
-    without = placer.Part(
-        "accumulation", _around(step, None, accumulate > 2), count=batches - updates, mode="train",
-        loop_calls=micro, **part,
-    )  # fmt: skip
-    return [without.changed(workload=dataclasses.replace(without.workload, optimizer=None)), training]
+    whole_step = GradientStep(step, clip, accumulate > 1) if clip or accumulate > 1 else step
+    parts = [placer.Part("training", whole_step, count=updates, mode="train", loop_calls=update, **part)]
+    if batches > updates:
+        # The first batch after an update finds no gradients to add to.
+        small = GradientStep(step, None, True) if accumulate > 2 else step
+        without = placer.Part(
+            "accumulation", small, count=batches - updates, mode="train", loop_calls=micro, **part
+        )
+        parts.insert(0, without.changed(workload=dataclasses.replace(without.workload, optimizer=None)))
+    return parts
 
 
-def _around(step: nn.Module, clips: Clipping | None, accumulates: bool) -> nn.Module:
-    return GradientStep(step, clips, accumulates) if clips or accumulates else step
-
-
-def check_names(given: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
+def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
     """Raise TypeError for an argument that ``owner`` does not have."""
     unknown = [name for name in given if name not in set(known)]
     if unknown:

@@ -17,11 +17,9 @@ def choose(trial: Any, model: Any, batch_shape: Any = None, **workload: Any) -> 
     """``placer.choose`` for the model of one trial; what was chosen is kept in the trial's user attributes.
 
     ``placer_device``, ``placer_reason``, and where there is a prediction ``placer_confidence`` and
-    ``placer_step_seconds``: columns of ``study.trials_dataframe()``. Trials that repeat an architecture and a batch
-    size cost a look-up.
+    ``placer_step_seconds``: columns of ``study.trials_dataframe()``.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     placement = placer.choose(model, batch_shape, **workload)
     trial.set_user_attr("placer_device", placement.device)

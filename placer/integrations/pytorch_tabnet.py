@@ -19,60 +19,35 @@ import torch
 from torch import Tensor
 
 import placer
-from placer.integrations.loops import loading_between, switch
+from placer.integrations.loops import loading_between, mode_switch
 from placer.workload import same_randomness
 
+#: What ``job`` takes of the arguments of ``fit``.
+_FIT = ("batch_size", "virtual_batch_size", "max_epochs", "eval_set")
 #: Batches of each data set that the loaders are measured with.
 _BATCHES = 8
 
 
-def choose(
-    estimator: Any,
-    X: Any,  # noqa: N803 - scikit-learn's own name
-    y: Any,
-    *,
-    batch_size: int = 1024,
-    virtual_batch_size: int = 128,
-    max_epochs: int = 100,
-    eval_set: Sequence[tuple[Any, Any]] | None = None,
-    **options: Any,
-) -> placer.JobPlacement:
-    """Predict where ``estimator`` fits ``X`` and ``y`` fastest. Nothing is moved; arguments as for ``job``.
+def choose(estimator: Any, X: Any, y: Any, **options: Any) -> placer.JobPlacement:  # noqa: N803 - scikit-learn's name
+    """Predict where ``estimator`` fits ``X`` and ``y`` fastest. Nothing is moved.
 
-    ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``.
-
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    ``options`` are those of ``job``, and other arguments of ``placer.choose``, as ``devices`` and ``profile``. Raises
+    ValueError, TypeError for a wrong argument.
     """
-    found = job(
-        estimator, X, y, batch_size=batch_size, virtual_batch_size=virtual_batch_size, max_epochs=max_epochs,
-        eval_set=eval_set,
-    )  # fmt: skip
-    return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
+    own = {name: options.pop(name) for name in _FIT if name in options}
+    return cast(placer.JobPlacement, placer.choose(job(estimator, X, y, **own), move=False, **options))
 
 
 def job(
-    estimator: Any,
-    X: Any,  # noqa: N803 - scikit-learn's own name
-    y: Any,
-    *,
-    batch_size: int = 1024,
-    virtual_batch_size: int = 128,
-    max_epochs: int = 100,
-    eval_set: Sequence[tuple[Any, Any]] | None = None,
-) -> placer.Job:
+    estimator: Any, X: Any, y: Any, *, batch_size: int = 1024, virtual_batch_size: int = 128,  # noqa: N803
+    max_epochs: int = 100, eval_set: Sequence[tuple[Any, Any]] | None = None,
+) -> placer.Job:  # fmt: skip
     """An epoch of ``fit``: its batches, then those of each evaluation set. It repeats ``max_epochs`` times.
 
     Each step is the estimator's own code: network, loss, sparsity penalty, clipping, optimizer and callbacks. Its
     loaders are measured with the first batches. The estimator is only read. ``fit`` drops batches that are not full, so
-    it trains on nothing where ``X`` has fewer rows than one: then a batch of these rows is priced.
-
-    Args:
-        estimator: a TabNetClassifier, TabNetRegressor or TabNetMultiTaskClassifier.
-        X: that of ``fit``, and so are ``y``, ``batch_size``, ``virtual_batch_size``, ``max_epochs`` and ``eval_set``.
-
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    it trains on nothing where ``X`` has fewer rows than one: then a batch of these rows is priced. All arguments are
+    those of ``fit``. Raises ValueError, TypeError for a wrong one.
     """
     if not hasattr(estimator, "_train_batch"):
         raise TypeError(f"estimator must be a TabNetClassifier or TabNetRegressor, not {type(estimator).__name__}")
@@ -100,10 +75,10 @@ def job(
 
 
 def _training(own: Any, loader: Any, count: int) -> placer.Part:
-    modules = list(own.network.modules())
+    switch = mode_switch(own.network)
 
     def step(given: Tensor, target: Tensor) -> None:
-        switch(modules, training=True)
+        switch(True)
         own._callback_container.on_batch_begin(0)
         own._callback_container.on_batch_end(0, own._train_batch(given, target))
 
@@ -114,10 +89,10 @@ def _training(own: Any, loader: Any, count: int) -> placer.Part:
 
 
 def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
-    modules = list(own.network.modules())
+    switch = mode_switch(own.network)
 
     def step(given: Tensor) -> None:
-        switch(modules, training=False)
+        switch(False)
         own._predict_batch(given)
 
     return placer.Part(

@@ -13,9 +13,10 @@ from typing import Any, cast
 import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
+from torch import nn
 
 import placer
-from placer.integrations.loops import StepHooks, failing, first_batch, loading_between
+from placer.integrations.loops import StepHooks, first_batch, loading_between
 from placer.placement import move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -33,8 +34,17 @@ def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlaceme
     try:
         found = job(net, X, y)
     except Exception as error:  # noqa: BLE001 - boundary: skorch runs the user's own code, which may raise anything
-        found = failing(error, [net.module_, net.criterion_] if getattr(net, "initialized_", False) else [])
+        found = _failing(error, [net.module_, net.criterion_] if getattr(net, "initialized_", False) else [])
     return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
+
+
+def _failing(error: Exception, modules: list[nn.Module]) -> placer.Job:
+    """A job whose step raises ``error``: ``placer.choose`` treats it as any step that cannot be traced."""
+
+    def step(nothing: torch.Tensor) -> None:
+        raise error
+
+    return placer.Job([placer.Part("training", step, example=(torch.empty(0),), modules=modules or nn.Module())])
 
 
 def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name

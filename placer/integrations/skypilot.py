@@ -16,16 +16,16 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from placer.errors import PlacerError, PlacerWarning, UnknownGPU
-from placer.fleets import Machine, Traced, compare, cpu_class, traced
-from placer.profile import Profile, find_gpu
-from placer.workload import Job, Workload, check_choice, make_workload
+from placer.fleets import Machine, compare, cpu_class, traced, work_of
+from placer.profile import find_gpu
+from placer.workload import Job, Workload, check_choice
 
 #: Seconds that a candidate takes which cannot do the work: some thirty years. SkyPilot's optimizer fails on infinity.
 NEVER = 1e9
@@ -61,39 +61,67 @@ class Prices:
     ``gpus``: with one GPU, by its name in ``placer gpus``. ``cpus``: without any, by vCPUs.
     """
 
-    gpus: Mapping[str, float]
-    cpus: Mapping[float, float]
+    gpus: dict[str, float]
+    cpus: dict[float, float]
 
 
 def estimator(
-    what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, *,
-    hosts: Callable[[float], Profile] | None = None, **workload: Any,
-) -> Callable[[Any], float]:  # fmt: skip
+    what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, **workload: Any
+) -> Callable[[Any], float]:
     """A function for ``Task.set_time_estimator``: from ``sky.Resources`` to the seconds that all of the work takes.
+
+    The step is traced now, and priced once for each GPU and number of vCPUs. A candidate with a GPU runs on the GPU,
+    driven by the CPU of its vCPUs, one without runs on the CPU. One GPU is priced where a candidate has several, as
+    placer does not share out a model. What placer does not know, such as a TPU, and what the work does not fit on takes
+    ``NEVER``. A warning says so, once.
 
     Args:
         what: a model or a step, with the arguments that ``placer.explain`` takes for it; a ``Workload``; or a ``Job``.
             It must say how much there is to do: ``steps=``, of a job ``repeats=``.
-        hosts: the profile of a CPU with so many vCPUs; None: ``placer.fleets.cpu_class``.
-
-    The step is traced now, and priced once for each GPU and number of vCPUs. A candidate with a GPU runs on the GPU,
-    driven by the CPU of its vCPUs, one without runs on the CPU. One GPU is priced where a candidate has several, as
-    placer does not share out a model; a warning says so. What placer does not know, such as a TPU, and what the work
-    does not fit on takes ``NEVER``, and a warning names it. Each is told once.
 
     Raises:
         ValueError, TypeError: a wrong argument, or no number of steps.
         TraceError: the step cannot be traced.
     """
-    if not isinstance(what, (Job, Workload)):
-        what = make_workload(what, batch_shape, **workload)
-    elif batch_shape is not None or workload:
-        raise ValueError(f"a {type(what).__name__} says what to run: give no batch_shape, mode, steps and the like")
-    if isinstance(what, Job) and what.repeats is None:
+    asked = work_of(what, batch_shape, **workload)
+    if isinstance(asked, Job) and asked.repeats is None:
         raise ValueError("how long will it take? Say how often the job runs: placer.Job(parts, repeats=10)")
-    if isinstance(what, Workload) and what.steps is None:
+    if isinstance(asked, Workload) and asked.steps is None:
         raise ValueError("how long will it take? Say how many steps there are: steps=100_000")
-    return _Estimator(traced(what), hosts or cpu_class)
+    work = traced(asked)
+    told: set[str] = set()
+
+    def tell(message: str) -> None:
+        if message not in told:
+            told.add(message)
+            warnings.warn(PlacerWarning(message), stacklevel=3)
+
+    @cache
+    def priced(gpu: str, vcpus: float) -> float:
+        name = gpu or f"{vcpus:g} vCPUs"
+        try:
+            devices = compare(work, [Machine(name, cpu_class(vcpus), gpu=gpu)]).rows[0].devices
+        except PlacerError as error:
+            tell(f"{name} takes NEVER: {error}")
+            return NEVER
+        cost = next((cost for device, cost in devices.items() if (device == "cpu") != bool(gpu)), None)
+        if cost is None or cost.total_seconds is None or not cost.fits:
+            tell(f"{name} takes NEVER: the work does not {'run there' if cost is None else 'fit its memory'}")
+            return NEVER
+        return cost.total_seconds
+
+    def estimate(resources: Any) -> float:
+        accelerator, count = next(iter((resources.accelerators or {}).items()), ("", 0))
+        gpu = gpu_called(accelerator) if accelerator else ""
+        if gpu is None:
+            tell(f"placer knows no GPU {accelerator!r}: it takes NEVER; placer gpus lists those that it knows")
+            return NEVER
+        if gpu and count != 1:
+            tell(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
+        vcpus = re.match(r"\d+(\.\d+)?", str(resources.cpus or ""))  # "8", or "8+"
+        return priced(gpu, float(vcpus[0]) if vcpus else DEFAULT_VCPUS)
+
+    return estimate
 
 
 def for_task(task: Any, what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, **workload: Any) -> Any:
@@ -104,9 +132,8 @@ def for_task(task: Any, what: Callable[..., Any] | Workload | Job, batch_shape: 
 def optimize(task: Any, *, minimize: str = "cost") -> Any:
     """Let SkyPilot's optimizer choose for a task with an estimator, and keep its choice: the ``sky.Resources``.
 
-    The task then asks for these alone. It has to run before ``sky.launch``, in this process: SkyPilot's server gets
-    tasks as YAML, which holds no estimator, and assumes an hour for each candidate. ``minimize`` is ``"cost"`` or
-    ``"time"``. SkyPilot's own errors pass through, as where no cloud is enabled.
+    The task then asks for these alone. Call it before ``sky.launch``: SkyPilot's server gets tasks as YAML, which
+    holds no estimator. ``minimize`` is ``"cost"`` or ``"time"``. SkyPilot's own errors pass through.
 
     Raises:
         ValueError: the task has no estimator, or ``minimize`` is neither.
@@ -129,47 +156,6 @@ def optimize(task: Any, *, minimize: str = "cost") -> Any:
     return best
 
 
-class _Estimator:
-    """Seconds of traced work on the resources that SkyPilot asks for, each kind priced once."""
-
-    def __init__(self, work: Traced, hosts: Callable[[float], Profile]) -> None:
-        self._work, self._hosts = work, hosts
-        self._seconds: dict[tuple[str, float], float] = {}
-        self._told: set[str] = set()
-
-    def __call__(self, resources: Any) -> float:
-        accelerator, count = next(iter((resources.accelerators or {}).items()), ("", 0))
-        gpu = gpu_called(accelerator) if accelerator else ""
-        if gpu is None:
-            self._tell(f"placer knows no GPU {accelerator!r}: it takes NEVER; placer gpus lists those that it knows")
-            return NEVER
-        if gpu and count != 1:
-            self._tell(f"{accelerator}:{count:g} is priced as one {accelerator}: placer does not share out a model")
-        asked = re.match(r"\d+(\.\d+)?", str(resources.cpus or ""))  # "8", or "8+"
-        key = gpu, float(asked[0]) if asked else DEFAULT_VCPUS
-        if key not in self._seconds:
-            self._seconds[key] = self._priced(*key)
-        return self._seconds[key]
-
-    def _priced(self, gpu: str, vcpus: float) -> float:
-        name = gpu or f"{vcpus:g} vCPUs"
-        try:
-            (priced,) = compare(self._work, [Machine(name, self._hosts(vcpus), gpu=gpu)]).rows
-        except PlacerError as error:
-            self._tell(f"{name} takes NEVER: {error}")
-            return NEVER
-        row = next((each for device, each in priced.devices.items() if (device == "cpu") != bool(gpu)), None)
-        if row is None or row.total_seconds is None or not row.fits:
-            self._tell(f"{name} takes NEVER: the work does not {'run there' if row is None else 'fit its memory'}")
-            return NEVER
-        return row.total_seconds
-
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            warnings.warn(PlacerWarning(message), stacklevel=3)
-
-
 def machines(
     cloud: str | None = None, gpus: Iterable[str] | None = None, region: str | None = None
 ) -> list[Machine]:
@@ -182,35 +168,34 @@ def machines(
         PlacerError: no catalog on this disk, or no such cloud or region in it.
         UnknownGPU: placer's catalog has no GPU of that name.
     """
-    wanted = None if gpus is None else {find_gpu(name).name for name in gpus}
+    wanted = None if gpus is None else {"", *(find_gpu(name).name for name in gpus)}
     return [
         Machine(
             offer.instance, cpu_class(offer.vcpus or DEFAULT_VCPUS, offer.memory_gb), gpu=gpu, price=offer.price,
             note=f"{offer.cloud} {offer.region}, price of {offer.date}", priced=offer.date,
         )
-        for gpu, offer in _cheapest_of_kinds(cloud, region)
-        if not gpu or wanted is None or gpu in wanted
+        for gpu, offer in _cheapest(cloud, region)
+        if wanted is None or gpu in wanted
     ]  # fmt: skip
 
 
 def prices(cloud: str | None = None, region: str | None = None) -> Prices:
     """What the cheapest instances of SkyPilot's catalog cost per hour. Raises PlacerError where there is no catalog."""
-    by_gpu: dict[str, float] = {}
-    by_vcpus: dict[float, float] = {}
-    for gpu, offer in _cheapest_of_kinds(cloud, region):
+    found = Prices({}, {})
+    for gpu, offer in _cheapest(cloud, region):
         if gpu:
-            by_gpu.setdefault(gpu, offer.price)
+            found.gpus.setdefault(gpu, offer.price)
         elif offer.vcpus:
-            by_vcpus.setdefault(offer.vcpus, offer.price)
-    return Prices(dict(sorted(by_gpu.items())), dict(sorted(by_vcpus.items())))
+            found.cpus.setdefault(offer.vcpus, offer.price)
+    return found
 
 
 @dataclass(frozen=True)
 class Offer:
-    """An instance type in one region, with one GPU or none.
+    """An instance type in one region, with one GPU or none (by SkyPilot's name, "" for none).
 
-    ``gpu`` is SkyPilot's name of the accelerator, "" for none. ``vcpus`` and ``memory_gb`` (GiB) are None where the
-    catalog has none. ``price`` is in dollars per hour on demand, ``date`` the day on which the catalog was downloaded.
+    ``vcpus`` and ``memory_gb`` (GiB) are None where the catalog has none. ``price`` is in dollars per hour on demand,
+    ``date`` the day on which the catalog was downloaded.
     """
 
     cloud: str
@@ -233,22 +218,8 @@ def gpu_called(accelerator: str) -> str | None:
         return None
 
 
-def _cheapest_of_kinds(cloud: str | None, region: str | None) -> list[tuple[str, Offer]]:
-    """The cheapest offer for each GPU and number of vCPUs, by price, and placer's name of the GPU ("" for none)."""
-    best: dict[tuple[str, float | None], Offer] = {}
-    for offer in offers(cloud, region):
-        gpu = gpu_called(offer.gpu) if offer.gpu else ""
-        if gpu is None or not (gpu or offer.vcpus):
-            continue
-        kind = gpu, offer.vcpus
-        if kind not in best or offer.price < best[kind].price:
-            best[kind] = offer
-    found = [(gpu, offer) for (gpu, _), offer in best.items()]
-    return sorted(found, key=lambda each: each[1].price)
-
-
-def offers(cloud: str | None = None, region: str | None = None) -> list[Offer]:
-    """What the clouds of the catalog sell, or one of them, or in one region.
+def _cheapest(cloud: str | None, region: str | None) -> list[tuple[str, Offer]]:
+    """The cheapest offer for each GPU and number of vCPUs, by price, and placer's name of the GPU ("" for none).
 
     CPU instances are those of the families that SkyPilot picks from. Raises PlacerError where there is no catalog, no
     such cloud in it, or no such region.
@@ -260,75 +231,66 @@ def offers(cloud: str | None = None, region: str | None = None) -> list[Offer]:
             f"sky show-gpus --cloud {cloud.lower()}"
         )
     wanted = files if cloud is None else {cloud.lower(): files[cloud.lower()]}
-    found = [offer for name, path in wanted.items() for offer in _rows(name, path, path.stat().st_mtime_ns)]
+    found = [offer for name, path in wanted.items() for offer in _offers(name, path)]
     if region is not None:
         found = [offer for offer in found if offer.region.lower() == region.lower()]
         if not found:
             raise PlacerError(f"SkyPilot's catalog has nothing in region {region!r} of {', '.join(wanted)}")
-    return found
+    kinds: dict[tuple[str, float | None], tuple[str, Offer]] = {}
+    for offer in sorted(found, key=lambda offer: offer.price):
+        gpu = gpu_called(offer.gpu) if offer.gpu else ""
+        if gpu or (gpu == "" and offer.vcpus):
+            kinds.setdefault((gpu, offer.vcpus), (gpu, offer))
+    return list(kinds.values())
 
 
 def _files() -> dict[str, Path]:
     """The newest file of each cloud, by the cloud's name; those in SKY_RUNTIME_DIR before those in the home folder."""
-    own = os.environ.get("SKY_RUNTIME_DIR")
-    folders = [root / ".sky" / "catalogs" for root in (Path.home(), *([Path(own)] if own else []))]
     found: dict[str, Path] = {}
-    for folder in folders:
+    for root in filter(None, (str(Path.home()), os.environ.get("SKY_RUNTIME_DIR"))):
         # The version of the format is the name of a folder: 8 of v8/aws/vms.csv.
-        versions = {path: path.parts[-3][1:] for path in folder.glob("v*/*/vms.csv")}
+        versions = {path: path.parts[-3][1:] for path in Path(root, ".sky", "catalogs").glob("v*/*/vms.csv")}
         numbered = {path: int(number) for path, number in versions.items() if number.isdigit()}
         found |= {path.parts[-2]: path for path in sorted(numbered, key=numbered.__getitem__)}
     if not found:
         raise PlacerError(
-            f"SkyPilot has no catalog in {folders[-1]}: install it (pip install skypilot) and download one with "
-            "sky show-gpus --all, while there is a network"
+            f"SkyPilot has no catalog in {Path(root, '.sky', 'catalogs')}: install it (pip install skypilot) and "
+            "download one with sky show-gpus --all, while there is a network"
         )
     return dict(sorted(found.items()))
 
 
-@cache
-def _rows(cloud: str, path: Path, changed: int) -> tuple[Offer, ...]:
-    """Every priced row of a file that changed last at this time (in nanoseconds). Raises PlacerError."""
-    date = time.strftime("%Y-%m-%d", time.localtime(changed / 1e9))
+def _offers(cloud: str, path: Path) -> list[Offer]:
+    """Every priced row of a file with one accelerator or none. Raises PlacerError."""
+    date = time.strftime("%Y-%m-%d", time.localtime(path.stat().st_mtime))
+    rows: list[Offer] = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [offer for row in csv.DictReader(file) if (offer := _offer(cloud, row, date)) is not None]
+            for row in csv.DictReader(file):
+                price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
+                if price is not None and count in (None, 1.0):
+                    rows.append(Offer(
+                        cloud, row["InstanceType"], row["Region"], row.get("AvailabilityZone") or "",
+                        row["AcceleratorName"] if count else "", _number(row["vCPUs"]), _number(row["MemoryGiB"]),
+                        price, date,
+                    ))  # fmt: skip
     except (OSError, KeyError, ValueError, csv.Error) as error:
         raise PlacerError(
             f"SkyPilot's catalog {path} cannot be read ({error}): delete it, and download it again with "
             f"sky show-gpus --cloud {cloud}"
         ) from None
-    if cloud == "gcp":
-        rows += _with_google_hosts(rows)
+    sold = [offer for offer in rows if offer.instance]
+    if cloud == "gcp":  # its GPUs are priced apart: each with the hosts of its zone
+        hosts = {(offer.instance, offer.zone): offer for offer in sold}
+        for gpu in rows:
+            if not gpu.instance:
+                sold_with = (hosts.get((name, gpu.zone)) for name in _GOOGLE_HOSTS.get(gpu.gpu, ()))
+                sold += [replace(host, gpu=gpu.gpu, price=host.price + gpu.price) for host in sold_with if host]
     family = _FAMILIES.get(cloud)
-    sold = (offer for offer in rows if offer.instance)
-    return tuple(offer for offer in sold if offer.gpu or family is None or family.match(offer.instance))
-
-
-def _offer(cloud: str, row: Mapping[str, str], date: str) -> Offer | None:
-    """One row; None for one without a price, or with several accelerators."""
-    price, count = _number(row["Price"]), _number(row["AcceleratorCount"])
-    if price is None or count not in (None, 1.0):
-        return None
-    return Offer(
-        cloud=cloud, instance=row["InstanceType"], region=row["Region"], zone=row.get("AvailabilityZone") or "",
-        gpu=row["AcceleratorName"] if count else "", vcpus=_number(row["vCPUs"]), memory_gb=_number(row["MemoryGiB"]),
-        price=price, date=date,
-    )  # fmt: skip
+    return [offer for offer in sold if offer.gpu or family is None or family.match(offer.instance)]
 
 
 def _number(text: str) -> float | None:
     """None for what is not said: an empty field, zero, or ``nan``. Raises ValueError for what is no number."""
     number = float(text or 0.0)
     return number if 0.0 < number < math.inf else None
-
-
-def _with_google_hosts(rows: Sequence[Offer]) -> list[Offer]:
-    """Google's GPUs, each with the hosts of its zone."""
-    hosts = {(offer.instance, offer.zone): offer for offer in rows if offer.instance}
-    found = []
-    for gpu in rows:
-        if not gpu.instance and gpu.gpu:
-            sold_with = (hosts.get((name, gpu.zone)) for name in _GOOGLE_HOSTS.get(gpu.gpu, ()))
-            found += [replace(host, gpu=gpu.gpu, price=host.price + gpu.price) for host in sold_with if host]
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
 
 import placer
+from placer.integrations.loops import MOST_BATCHES, loading_between, mode_switch, whole
 from placer.workload import same_randomness
 
 #: What ``job`` can take apart; their subclasses (DDPG is one) too.
@@ -41,36 +41,20 @@ _ONE_ROW = {
 
 
 def choose(
-    algorithm: type[Any],
-    policy: Any,
-    env: Any,
-    *,
-    total_timesteps: int | None = None,
-    env_seconds: float | str | None = None,
-    devices: Any = None,
-    profile: Any = None,
-    **kwargs: Any,
+    algorithm: type[Any], policy: Any, env: Any, *, devices: Any = None, profile: Any = None, **kwargs: Any
 ) -> placer.JobPlacement:
     """Predict where ``algorithm(policy, env, **kwargs)`` learns fastest. Nothing is moved; arguments as for ``job``.
 
-    ``devices`` and ``profile`` are those of ``placer.choose``; ``kwargs`` are the algorithm's other arguments.
-
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    ``devices`` and ``profile`` are those of ``placer.choose``. Raises ValueError, TypeError for a wrong argument.
     """
-    found = job(algorithm, policy, env, total_timesteps=total_timesteps, env_seconds=env_seconds, **kwargs)
+    found = job(algorithm, policy, env, **kwargs)
     return cast(placer.JobPlacement, placer.choose(found, devices=devices, profile=profile, move=False))
 
 
 def job(
-    algorithm: type[Any],
-    policy: Any,
-    env: Any,
-    *,
-    total_timesteps: int | None = None,
-    env_seconds: float | str | None = None,
-    **kwargs: Any,
-) -> placer.Job:
+    algorithm: type[Any], policy: Any, env: Any, *, total_timesteps: int | None = None,
+    env_seconds: float | str | None = None, **kwargs: Any,
+) -> placer.Job:  # fmt: skip
     """What ``learn`` repeats: the policy acts in the environments, then the networks are updated.
 
     Each step is the library's own code, with its callbacks and buffers: ``collect_rollouts`` for one step, and
@@ -78,8 +62,7 @@ def job(
 
     Args:
         algorithm: the class PPO, A2C, DQN, SAC or TD3, or a subclass.
-        policy: as the algorithm takes it, ``"MlpPolicy"`` for one.
-        env: as the algorithm takes it.
+        policy: as the algorithm takes it, ``"MlpPolicy"`` for one, and so is ``env``.
         total_timesteps: that of ``learn``; the time to start a GPU is spread over them. None: a long run.
         env_seconds: seconds that a step of all environments takes; ``"measure"`` times a copy of them, in about 0.3 s.
             None: their time, which is the same on every device, is left out.
@@ -93,22 +76,16 @@ def job(
         raise TypeError(f"algorithm must be the class PPO, A2C, DQN, SAC or TD3, not {named}")
     if "device" in kwargs:
         raise TypeError("device is what choose answers: leave it out, and give placement.device to the algorithm")
-    if "what_if" in kwargs:
-        raise TypeError("what_if is for placer.explain: placer.explain(job(...), what_if=...)")
     if env is None:
         raise ValueError("env must be an environment or the name of one: its spaces shape the networks")
-    if total_timesteps is not None and total_timesteps < 1:
-        raise ValueError(f"total_timesteps must be at least 1, not {total_timesteps}")
     if isinstance(env_seconds, str) and env_seconds != "measure":
         raise ValueError(f"env_seconds must be seconds, 'measure' or None, not {env_seconds!r}")
     with same_randomness():  # the weights that the algorithm will draw stay the same
         own, environments = _built(algorithm, policy, env, kwargs)
         frequency, steps = (_on_policy if isinstance(own, OnPolicyAlgorithm) else _off_policy)(own)
-        if isinstance(env_seconds, str):
-            if not isinstance(env, str):
-                environments = _copied(environments)
-            env_seconds = _environment_seconds(own, environments, steps[0])
-    loading = None if env_seconds is None else placer.Loading(env_seconds)
+        loading = None if env_seconds is None or isinstance(env_seconds, str) else placer.Loading(env_seconds)
+        if env_seconds == "measure":
+            loading = _measured(own, environments, steps[0], copied=not isinstance(env, str))
     parts = [
         placer.Part(
             step.name, step.run, count=step.count, example=(step.example,), modules=own.policy,
@@ -116,8 +93,9 @@ def job(
         )
         for step in steps if step.count
     ]  # fmt: skip
-    repeats = None if total_timesteps is None else math.ceil(total_timesteps / (frequency * own.n_envs))
-    return placer.Job(parts, repeats=repeats)
+    if total_timesteps is None:
+        return placer.Job(parts)
+    return placer.Job(parts, repeats=math.ceil(whole("total_timesteps", total_timesteps) / (frequency * own.n_envs)))
 
 
 @dataclass(frozen=True)
@@ -160,7 +138,7 @@ def _on_policy(own: Any) -> tuple[int, list[_Step]]:
     batch.full = True
     if several:
         own.n_epochs, own.target_kl = 1, None
-    own.policy.set_training_mode = _without_walk(own.policy)
+    own.policy.set_training_mode = mode_switch(own.policy)
     add = rollout.add
 
     def add_and_end(*given: Any) -> None:  # before what comes once a rollout
@@ -203,7 +181,7 @@ def _off_policy(own: Any) -> tuple[int, list[_Step]]:
     updates = steps * own.n_envs if updates < 0 else updates
     noise, callback, one_step = copy.deepcopy(own.action_noise), _callback(own), TrainFreq(1, TrainFrequencyUnit.STEP)
     own.replay_buffer.full = True
-    walk, without_walk = own.policy.set_training_mode, _without_walk(own.policy)
+    walk, without_walk = own.policy.set_training_mode, mode_switch(own.policy)
 
     def once_a_rollout(mode: bool) -> None:  # after the rollout's own, each prediction has a walk
         without_walk(mode)
@@ -239,43 +217,20 @@ def _callback(own: Any) -> Any:
     return callback
 
 
-def _without_walk(policy: Any) -> Callable[[bool], None]:
-    """``policy.set_training_mode`` without its walk through the modules, which comes once for many steps."""
-    flags = [vars(module) for module in policy.modules()]
-
-    def set_training_mode(mode: bool) -> None:
-        for each in flags:
-            each["training"] = mode
-
-    return set_training_mode
-
-
-def _copied(environments: Any) -> Any:
+def _measured(own: Any, environments: Any, act: _Step, *, copied: bool) -> placer.Loading:
+    """What one step of all environments takes, with random actions, between policy steps."""
     try:
-        return copy.deepcopy(environments)
+        environments = copy.deepcopy(environments) if copied else environments
     except Exception as error:  # whatever an environment of the user holds may refuse
         raise ValueError(
             f"the environment cannot be copied to measure it ({type(error).__name__}: {error}); "
             "give env_seconds as the seconds of one step of all environments"
         ) from error
-
-
-def _environment_seconds(own: Any, environments: Any, act: _Step, limit_seconds: float = 0.3) -> float:
-    """Seconds of one step of all environments, with random actions, between policy steps.
-
-    Their code and the policy's push each other out of the caches: alone, a small environment takes much less.
-    """
     space = copy.deepcopy(own.action_space)
     environments.reset()
-    seconds: list[float] = []
-    began = time.perf_counter()
-    while not seconds or time.perf_counter() - began < limit_seconds:
-        actions = np.array([space.sample() for _ in range(own.n_envs)])
-        act.run(act.example)
-        start = time.perf_counter()
-        environments.step(actions)
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    actions = [np.array([space.sample() for _ in range(own.n_envs)]) for _ in range(MOST_BATCHES)]
+    steps = (environments.step(each) for each in actions)
+    return loading_between(steps, lambda seen: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3)
 
 
 class _StepIsOver(Exception):

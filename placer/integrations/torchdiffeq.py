@@ -14,6 +14,9 @@ from torch import Tensor, nn
 import placer
 from placer.answer import Placement
 
+#: Arguments of ``odeint``.
+_SOLVER = ("rtol", "atol", "method", "options")
+
 
 class _Solution(nn.Module):
     """The solver's whole run as a forward pass."""
@@ -31,30 +34,17 @@ class _Solution(nn.Module):
         return solve(self.func, y0, t, **self.options)
 
 
-def choose(
-    func: nn.Module,
-    y0: Any,
-    t: Tensor,
-    *,
-    adjoint: bool = False,
-    rtol: float | None = None,
-    atol: float | None = None,
-    method: str | None = None,
-    options: dict[str, Any] | None = None,
-    **workload: Any,
-) -> Placement:
+def choose(func: nn.Module, y0: Any, t: Tensor, *, adjoint: bool = False, **options: Any) -> Placement:
     """Predict where solving ``dy/dt = func(t, y)`` from ``y0`` over ``t`` finishes first, and move ``func`` there.
 
-    The solver's arguments are those of ``odeint`` (``adjoint``: of ``odeint_adjoint``). An adaptive solver's number of
-    evaluations depends on the weights: the solution is run once, on a copy, to count them. ``workload``: other
-    arguments of ``placer.choose``, ``loss`` on the trajectory and ``move=False`` among them.
+    ``rtol``, ``atol``, ``method`` and ``options`` are those of ``odeint`` (``adjoint``: of ``odeint_adjoint``). An
+    adaptive solver's number of evaluations depends on the weights: the solution is run once, on a copy, to count them.
+    Other arguments are those of ``placer.choose``, ``loss`` on the trajectory and ``move=False`` among them.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     if not isinstance(func, nn.Module):
         raise TypeError(f"func must be an nn.Module, so that it can be moved, not {type(func).__name__}")
-    given = {"rtol": rtol, "atol": atol, "method": method, "options": options}
-    solver = _Solution(func, adjoint, {name: value for name, value in given.items() if value is not None})
-    solver.train(func.training)
-    return placer.choose(solver, example=(y0, t), **workload)
+    solution = _Solution(func, adjoint, {name: options.pop(name) for name in _SOLVER if name in options})
+    solution.train(func.training)
+    return placer.choose(solution, example=(y0, t), **options)

@@ -64,37 +64,27 @@ class _Checked(torch.nn.Module):
 
 
 def job(
-    model: torch.nn.Module,
-    train_dataset: Any,
-    eval_dataset: Any = None,
-    *,
+    model: torch.nn.Module, train_dataset: Any, eval_dataset: Any = None, *,
     data_collator: Callable[[list[Any]], Any] = default_data_collator,
-    optimizer: str | torch.optim.Optimizer | None = None,
-    loading: str | placer.Loading | float | None = None,
+    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
     **arguments: Any,
-) -> placer.Job:
+) -> placer.Job:  # fmt: skip
     """An epoch of ``Trainer.train``: its training steps, then those of evaluation, ``num_train_epochs`` times.
 
     The parts are "training" (steps with an update), "accumulation" (those without, if gradients accumulate) and
-    "evaluation". The Trainer's own loop is priced with them. Nothing is run or moved. Call this before
-    ``TrainingArguments``, which fix the device of the process.
+    "evaluation" ("evaluation of" its name for each set of a dictionary). The Trainer's own loop is priced with them.
+    Nothing is run or moved. Call this before ``TrainingArguments``, which fix the device of the process.
 
     Args:
         model: with its loss among the outputs, as the Trainer needs it.
-        train_dataset: that of the ``Trainer``. Its first examples say what a step is.
-        eval_dataset: that of the ``Trainer``. Of a dictionary of data sets, each has an evaluation of its own:
-            "evaluation of" its name.
-        data_collator: that of the ``Trainer``.
+        train_dataset: that of the ``Trainer``, and so are ``eval_dataset`` and ``data_collator``. Its first examples
+            say what a step is.
         optimizer: an instance or a name; None: that of the argument ``optim``.
         loading: ``"measure"`` times the data sets with some of their batches; or seconds of each batch, or a
             ``placer.Loading``.
-        arguments: those of ``TrainingArguments``. What is read: ``per_device_train_batch_size``,
-            ``per_device_eval_batch_size``, ``gradient_accumulation_steps``, ``num_train_epochs``, ``max_steps``,
-            ``eval_strategy``, ``eval_steps``, ``logging_steps``, ``max_grad_norm``, ``optim``, ``bf16``, ``fp16``,
-            ``dataloader_num_workers``, ``dataloader_drop_last``.
+        arguments: those of ``TrainingArguments``. The documentation lists those that are read.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     loops.check_names(arguments, fields, "TrainingArguments")
@@ -120,10 +110,10 @@ def job(
     total = given("max_steps") if given("max_steps") > 0 else math.ceil(given("num_train_epochs") * updates)
     repeats = math.ceil(total / updates)
     batches = min(len(training), total * accumulate)  # fewer where the run ends within its first epoch
-    # Also where nothing is clipped, the norm of the gradients is computed, by clipping to infinity.
-    clips = loops.Clipping(given("max_grad_norm") or math.inf)
+    norm = given("max_grad_norm") or math.inf  # also where nothing is clipped, the norm of the gradients is computed
     parts = loops.training_parts(
-        _Checked(model), batches, accumulate=accumulate, clips=clips, update=UPDATE, micro=MICRO,
+        _Checked(model), batches, accumulate=accumulate,
+        clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm), update=UPDATE, micro=MICRO,
         example=loops.first_batch(training), autocast=autocast,
         optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, training),

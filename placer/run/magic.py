@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
+import importlib
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from placer.printable import printable_text
 from placer.run.session import Question, Session
@@ -21,13 +20,11 @@ def load_magic(shell: Any) -> None:
     session = Session(Question())
     session.watch()
 
+    arguments: Any = importlib.import_module("IPython.core.magic_arguments")
+
     def placer(line: str, cell: str | None = None) -> None:
-        """``%placer [--explain] [--what-if GPU] [--profile NAME]``; ``%%placer ...``: of the models of this cell."""
-        try:
-            question = _question(line)
-        except ValueError as error:
-            print(f"%placer: {error}")
-            return
+        """What the models of all cells so far cost on each device; ``%%placer``: those of this cell."""
+        question = Question(**vars(arguments.parse_argstring(magic, line)))
         told = session
         if cell is not None:
             told = Session(question)
@@ -38,11 +35,18 @@ def load_magic(shell: Any) -> None:
                 told.stop()
         print(printable_text(told.report(question)), end="")
 
+    magic: Any = placer
+    for name, given in (
+        ("--profile", {"metavar": "NAME"}), ("--what-if", {"metavar": "GPU"}), ("--explain", {"action": "store_true"}),
+    ):  # fmt: skip
+        magic = arguments.argument(name, **given)(magic)
+    magic = arguments.magic_arguments()(magic)
+
     def look_again(*info: Any) -> None:
         if session.watcher is not None:
             session.watcher.look()
 
-    shell.register_magic_function(placer, magic_kind="line_cell", magic_name="placer")
+    shell.register_magic_function(magic, magic_kind="line_cell", magic_name="placer")
     shell.events.register("pre_run_cell", look_again)
 
     def unload() -> None:
@@ -59,17 +63,3 @@ def unload_magic(shell: Any) -> None:
     unload = _loaded.pop(id(shell), None)
     if unload is not None:
         unload()
-
-
-class _Options(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; {self.format_usage().strip()}")
-
-
-def _question(line: str) -> Question:
-    """The options of a magic. Raises ValueError for what is none."""
-    options = _Options(prog="%placer", add_help=False)
-    options.add_argument("--explain", action="store_true")
-    options.add_argument("--what-if", metavar="GPU")
-    options.add_argument("--profile", metavar="NAME")
-    return Question(**vars(options.parse_args(shlex.split(line))))

@@ -41,9 +41,7 @@ class Answer:
         return device.type if device.index in (None, 0) else f"{device.type}:{device.index}"
 
 
-def render(
-    models: Sequence[SeenModel], *, profile: Any, what_if: str | None, explain: bool, width: int
-) -> str:
+def render(models: Sequence[SeenModel], width: int, profile: Any, what_if: str | None, explain: bool) -> str:
     """A table of steps by device and what each model would gain, and every explanation where that was asked for."""
     explaining.load_rich()
     answers = [_answer(seen, profile, what_if, explain) for seen in models]
@@ -62,15 +60,11 @@ def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -
     if not seen.inputs:
         return Answer(seen, reason="no inputs of it could be seen")
     reason = seen.refused
-    for model in (seen.copy, seen.module()):
-        if model is None:
-            continue
+    for model in filter(None, (seen.copy, seen.module())):
         try:
             return Answer(seen, _explained(seen, model, profile, what_if, explain))
-        except PlacerError as error:
-            reason = first_line(error)
         except Exception as error:  # noqa: BLE001 - the script has ended well; one model without a price is one line
-            reason = f"{type(error).__name__}: {first_line(error)}"
+            reason = ("" if isinstance(error, PlacerError) else f"{type(error).__name__}: ") + first_line(error)
     return Answer(seen, reason=reason or "it is gone, and could not be copied while it was there")
 
 
@@ -115,10 +109,9 @@ def _table(answers: Sequence[Answer], rows: dict[str, Cost]) -> Any:
         doing = f"training, {workload['optimizer']}" if workload["mode"] == "train" else "inference"
         cast = f", {workload['autocast']}" if workload["autocast"] else ""
         called = Text(f"{printable(_name(seen))}\n  {printable(', '.join(workload['inputs']))}, {doing}{cast}")
-        steps = f"{seen.steps:,}" if seen.steps else "-"
-        measured = "-" if seen.seconds is None else format_seconds(seen.seconds)
-        times = [format_seconds(found.devices[name].step_seconds) if name in found.devices else "-" for name in rows]
-        table.add_row(called, steps, answer.home, measured, *times)
+        times = [found.devices[name].step_seconds if name in found.devices else None for name in rows]
+        cells = ["-" if seconds is None else format_seconds(seconds) for seconds in (seen.seconds, *times)]
+        table.add_row(called, f"{seen.steps:,}" if seen.steps else "-", answer.home, *cells)
     return table
 
 
@@ -147,11 +140,11 @@ def _verdict(answer: Answer, found: Explanation) -> str:
     if len(found.devices) < 2:
         return f"{decision.device} is the only device here; --what-if GPU compares it with another"
     others = {name: row for name, row in found.devices.items() if name != decision.device}
-    other = home if home in others else min(others, key=lambda name: _seconds(others[name], steps))
+    other = home if home in others else min(others, key=lambda name: others[name].seconds)
     text = f"about the same on {decision.device}" if decision.tie else f"{decision.device} finishes first"
-    text += f": {_time(found.devices[decision.device], steps)}"
+    text += f": {_time(found.devices[decision.device])}"
     text += f" for these {steps:,} steps" if steps else " a step"
-    text += f", {_time(others[other], steps)} on {other}"
+    text += f", {_time(others[other])} on {other}"
     if decision.confidence is not None:
         text += f"; {explaining.sureness(decision.confidence)} sure"
     if decision.device.partition("@")[0] == "cpu" and decision.break_even_steps is not None:
@@ -161,15 +154,11 @@ def _verdict(answer: Answer, found: Explanation) -> str:
     return text
 
 
-def _seconds(row: Cost, steps: int) -> float:
+def _time(row: Cost) -> str:
     """Of the run, one-time costs included, or of one step where nobody counted them."""
-    return row.one_time_seconds + steps * row.step_seconds if steps else row.step_seconds
-
-
-def _time(row: Cost, steps: int) -> str:
-    whole, once = _seconds(row, steps), row.one_time_seconds if steps else 0.0
-    told = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * whole else ""
-    return format_seconds(whole) + told
+    once = row.one_time_seconds if row.total_seconds is not None else 0.0
+    told = f" ({format_seconds(once)} of it once)" if once > WORTH_TELLING * row.seconds else ""
+    return format_seconds(row.seconds) + told
 
 
 def _line(answer: Answer, device: str) -> str:

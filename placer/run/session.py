@@ -89,10 +89,7 @@ class Session:
             return f"{ended}placer: no model ran: a model is an nn.Module with parameters that is called with tensors\n"
         from placer.run.report import render
 
-        return ended + render(
-            self.watcher.models, profile=question.profile, what_if=question.what_if, explain=question.explain,
-            width=width,
-        )  # fmt: skip
+        return ended + render(self.watcher.models, width, **vars(question))
 
     def _start(self) -> None:
         """torch has just been imported by the script."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from placer.errors import TraceError, first_line
 from placer.nest import tensors
 from placer.tracing import meta_inputs, meta_model, meta_optimizer
-
-F = TypeVar("F", bound=Callable[..., None])
 
 #: Calls of whole models that are looked at.
 FIRST_CALLS = 100
@@ -56,8 +54,8 @@ class SeenModel:
     """A model, or several of one architecture (``alike``), and what they ran on.
 
     ``copy`` has no values; ``refused`` says why there is none. ``module`` is the newest of them, if it still lives.
-    ``inputs`` are by whether gradients were wanted, and the shapes. ``steps`` are those of its optimizers, of which
-    ``looked_steps`` were made while calls were looked at, and ``between`` the newest seconds from one to the next.
+    ``inputs`` are by whether gradients were wanted, and the shapes. ``steps`` are those of its optimizers
+    (``looked_steps``: while calls were looked at), ``between`` the newest seconds from one to the next.
     """
 
     name: str
@@ -97,7 +95,7 @@ class SeenModel:
         return median(self.between) if self.between else None
 
 
-def _harmless(method: F) -> F:
+def _harmless(method: Callable[..., None]) -> Callable[..., None]:
     """Whatever fails in a hook is placer's own business: it stops watching, and the script goes on."""
 
     @functools.wraps(method)
@@ -107,14 +105,13 @@ def _harmless(method: F) -> F:
         except Exception as error:  # noqa: BLE001 - the boundary: nothing of ours may reach the script
             self.end(f"{type(error).__name__}: {first_line(error)}")
 
-    return guarded  # type: ignore[return-value]
+    return guarded
 
 
 class Watcher:
     """What ran in this process: ``models``, and ``failure`` where watching had to end."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.models: list[SeenModel] = []
         self.failure: str | None = None
         self._clock = clock
         self._known: weakref.WeakKeyDictionary[nn.Module, SeenModel] = weakref.WeakKeyDictionary()
@@ -126,6 +123,11 @@ class Watcher:
         self._compile: Any = None
         self._left = 0
         self._running: int | None = None
+
+    @property
+    def models(self) -> list[SeenModel]:
+        """In the order in which they were seen first."""
+        return list(self._alike.values())
 
     def start(self) -> None:
         """Watch from now on."""
@@ -197,7 +199,7 @@ class Watcher:
             return  # a loss, a metric, the speed probe: no model of the script
         if module in self._inside or first.is_meta or type(first).__module__.startswith("torch._"):
             return  # a part of a model, or a tensor without values, of one who asks for shapes
-        seen = self._known.get(module) or self._new(module, parameter)
+        seen = self._known.get(module) or self._new(module, str(parameter.device))
         trains = module.training or seen.steps > 0
         learning = trains and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors((args, kwargs)))
@@ -211,21 +213,18 @@ class Watcher:
         found.count += 1
         seen.last_tensor = weakref.ref(first)
 
-    def _new(self, module: nn.Module, parameter: Tensor) -> SeenModel:
+    def _new(self, module: nn.Module, device: str) -> SeenModel:
         """A model that was not seen before, or one more of an architecture that was."""
-        device = str(parameter.device)
         key = (type(module), device, *((n, p.shape, p.dtype, p.requires_grad) for n, p in module.named_parameters()))
-        seen = self._alike.get(key)
-        if seen is not None:
-            seen.alike += 1
-            seen.module = weakref.ref(module)
-        else:
-            seen = self._alike[key] = SeenModel(type(module).__name__, device, weakref.ref(module))
-            self.models.append(seen)
+        if key not in self._alike:
+            seen = self._alike[key] = SeenModel(type(module).__name__, device, weakref.ref(module), alike=0)
             try:
                 seen.copy = meta_model(module)
             except TraceError as error:
                 seen.refused = first_line(error)
+        seen = self._alike[key]
+        seen.alike += 1
+        seen.module = weakref.ref(module)
         self._known[module] = seen
         self._inside.update(part for part in module.modules() if part is not module)
         return seen
@@ -234,7 +233,13 @@ class Watcher:
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has made a step. Its first one says what it trains, and that there may be new models to see."""
         if optimizer not in self._trained:
-            self._trained[optimizer] = self._models_of(optimizer)
+            own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            trained = self._trained[optimizer] = []
+            for module, seen in list(self._known.items()):
+                if not own.isdisjoint(map(id, module.parameters())):
+                    trained.append(seen)
+                    if seen.optimizer is None and seen.copy is not None:
+                        seen.optimizer = meta_optimizer(optimizer, module, seen.copy)
             self.look()
         now = self._clock()
         for seen in self._trained[optimizer]:
@@ -243,13 +248,3 @@ class Watcher:
             seen.last_step = now
             seen.steps += 1
             seen.looked_steps += bool(self._looking)
-
-    def _models_of(self, optimizer: torch.optim.Optimizer) -> list[SeenModel]:
-        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        found = []
-        for module, seen in list(self._known.items()):
-            if not own.isdisjoint(map(id, module.parameters())):
-                found.append(seen)
-                if seen.optimizer is None and seen.copy is not None:
-                    seen.optimizer = meta_optimizer(optimizer, module, seen.copy)
-        return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from torch import nn
 
 from placer.fleets import cpu_class
 from placer.pricing import Prediction, Residence, gpu_profile, predict
-from placer.profile import load_cached, shipped_folder
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -37,11 +37,6 @@ def test_starting_ops_takes_as_long_on_any_number_of_cores() -> None:
     assert many == pytest.approx(few, rel=0.1)
 
 
-def test_memory_is_as_fast_as_a_socket_at_the_most() -> None:
-    rates = [cpu_class(vcpus).fit("cpu").rates["bytes_per_second"] for vcpus in (4, 32, 96)]
-    assert rates[0] < rates[1] == rates[2] < 204.8e9
-
-
 def test_a_share_of_a_core_is_that_much_slower() -> None:
     half, one, two = on(0.5), on(1), on(2)
     assert one.step_seconds == pytest.approx(two.step_seconds)  # both have one core
@@ -67,14 +62,6 @@ def test_the_fingerprint_says_what_it_is() -> None:
     assert cpu_class(2.5).fingerprint["threads"] == 2
 
 
-def test_two_cores_of_the_server_that_was_measured_move_memory_as_it_does() -> None:
-    measured = load_cached(shipped_folder() / "intel-xeon-avx512-2-core.json").fit("cpu", 2).rates
-    rates = cpu_class(4).fit("cpu").rates
-    assert rates["bytes_per_second"] == pytest.approx(measured["bytes_per_second"])
-    assert rates["dispatch_seconds"] == pytest.approx(measured["dispatch_seconds"])
-    assert rates["flops/float32"] == pytest.approx(0.75 * measured["flops/float32"])
-
-
 def test_it_is_the_host_of_a_gpu() -> None:
     profile = gpu_profile("T4", cpu_class(4))
     step = trace(make_workload(LARGE, (512, 1024), mode="train"))
@@ -83,21 +70,10 @@ def test_it_is_the_host_of_a_gpu() -> None:
     assert profile.fits[0].reference == "a cloud CPU with 4 vCPUs"
 
 
-def test_it_is_made_once() -> None:
-    assert cpu_class(8) is cpu_class(8)
-
-
-@pytest.mark.parametrize("vcpus", [0, -2, math.nan, math.inf])
-def test_a_number_that_is_not_above_zero_is_refused(vcpus: float) -> None:
-    with pytest.raises(ValueError, match="vcpus must be a number above 0"):
+@pytest.mark.parametrize("vcpus", [0, -2, math.nan, math.inf, "8", True])
+def test_what_is_no_number_above_zero_is_refused(vcpus: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="vcpus must be a number above 0"):
         cpu_class(vcpus)
-
-
-def test_what_is_no_number_is_refused() -> None:
-    with pytest.raises(TypeError, match="vcpus must be a number above 0, not '8'"):
-        cpu_class("8")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="memory_gb"):
-        cpu_class(8, 0)
 
 
 def test_amounts_of_memory_share_one_fit() -> None:

