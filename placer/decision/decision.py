@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.decision.objective import EQUAL, STEP, TIE, TIME, Objective, Unit, counted_seconds, is_cpu
-from placer.decision.threads import ThreadOption
 from placer.pricing import Cost
 from placer.units import format_bytes, format_count, format_seconds
 
@@ -194,6 +193,20 @@ SURE = 0.7
 ABOUT_THE_SAME = "about the same"
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.
 Z_90 = 1.6448536269514722
+
+
+@dataclass(frozen=True)
+class ThreadOption:
+    """A step on the CPU with this many threads, in seconds; ``low`` and ``high`` bound a 90 % interval.
+
+    ``current`` tells the number of threads that the process has.
+    """
+
+    threads: int
+    current: bool
+    step_seconds: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)

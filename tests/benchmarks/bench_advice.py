@@ -21,8 +21,7 @@ from placer import profile as profiles
 from placer.calibration.suite import entries
 from placer.decision import compare, gather, trace_parts
 from placer.decision.advice import LARGER, SUBSTITUTES, advise
-from placer.decision.measured import step_on
-from placer.decision.threads import running_with
+from placer.decision.measured import running_with, step_on
 from placer.explanation import Advice
 from placer.workload import make_workload, same_randomness
 
