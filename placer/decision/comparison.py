@@ -24,7 +24,7 @@ from placer.pricing import Cost, Prediction, Residence, predict, weakest
 from placer.profile import Profile
 from placer.tracing import Trace
 from placer.units import format_count, format_seconds
-from placer.workload import Job, Part, Workload, describe_workload
+from placer.workload import Job, Part, Workload
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
 
 def described(workload: Workload, trace: Trace) -> dict[str, Any]:
     """A traced workload as plain values, for explanations and the history."""
-    facts = {**describe_workload(workload), "mode": trace.mode}
+    facts = {**workload.describe(), "mode": trace.mode}
     if workload.is_step_function:  # what it is shows when it runs
         facts["optimizer"] = trace.optimizer.lower() if trace.optimizer else None
     elif trace.mode == "infer":
