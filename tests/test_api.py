@@ -262,27 +262,34 @@ def test_what_cannot_be_predicted_falls_back(
         placer.explain(net, (32, 84), devices=["cpu"])
 
 
-@pytest.mark.parametrize("case", ["none", "stale", "damaged"])
-def test_without_a_profile_that_holds_one_warning_names_the_next_command(
-    case: str, model: nn.Module, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, told, error = profile.default_path(), "an estimate .* run: placer calibrate", placer.ProfileMissing
-    if case == "stale":
-        old = {**handmade_profile.fingerprint, "torch": "1.0"}
-        profile.save(dataclasses.replace(handmade_profile, fingerprint=old))
-        told, error = r"torch: 1\.0 -> .*run: placer calibrate", placer.ProfileStale
-    elif case == "damaged":
-        path.parent.mkdir(parents=True)
-        path.write_text('{"format": "placer machine profile", "schema"')
-        told, error = path.name, placer.ProfileDamaged
+def check_estimated(model: nn.Module, told: str, error: type[Exception], patch: pytest.MonkeyPatch) -> None:
     with pytest.warns(PlacerWarning, match=told) as caught:
         placement, _ = placer.choose(model, (32, 84)), placer.choose(model, (64, 84))
     assert [w.filename for w in caught] == [__file__]
     assert placement.provenance == "published"
-    monkeypatch.setenv("PLACER_STRICT", "1")
+    patch.setenv("PLACER_STRICT", "1")
     for function in (placer.choose, placer.explain):
         with pytest.raises(error):
             function(model, (32, 84))
+
+
+def test_no_profile_is_one_warning_with_the_next_command(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_estimated(model, "an estimate .* run: placer calibrate", placer.ProfileMissing, monkeypatch)
+
+
+def test_a_stale_profile_is_named(
+    model: nn.Module, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {**handmade_profile.fingerprint, "torch": "1.0"}
+    profile.save(dataclasses.replace(handmade_profile, fingerprint=old))
+    check_estimated(model, r"torch: 1\.0 -> .*run: placer calibrate", placer.ProfileStale, monkeypatch)
+
+
+def test_a_damaged_profile_is_named(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = profile.default_path()
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": "placer machine profile", "schema"')
+    check_estimated(model, path.name, placer.ProfileDamaged, monkeypatch)
 
 
 def test_placer_device_overrides_everything(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

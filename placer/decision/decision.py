@@ -269,15 +269,15 @@ def decide(
         if is_cpu(candidates[other].device) and counted[other] <= counted[first] * (1 + EQUAL):
             first = other
     chosen = candidates[first]
-    others = [candidates[name] for name in ranked if name != first]
-    best_other = others[0] if others else None
+    second = next((name for name in ranked if name != first), None)
+    best_other = None if second is None else candidates[second]
     decision = Decision(
         device=chosen.device,
         threads=chosen.threads,
         confidence=1.0 if best_other is None else probability_faster(chosen, best_other, steps, objective),
         reason="",
         break_even_steps=_break_even(predictions, chosen, best_other, objective),
-        speedup=None if best_other is None else _speedup(chosen, best_other, steps, objective),
+        speedup=None if second is None or counted[first] <= 0.0 else counted[second] / counted[first],
         objective=objective.name,
     )
     told = ""
@@ -331,12 +331,6 @@ def _sigma(prediction: Cost, steps: int | None) -> float:
 
 def _log(amount: float) -> float:
     return math.log(max(amount, 1e-15))
-
-
-def _speedup(chosen: Cost, other: Cost, steps: int | None, objective: Objective) -> float | None:
-    """What counts on ``other`` over that on ``chosen``."""
-    amount = objective.counted(chosen, steps)
-    return objective.counted(other, steps) / amount if amount > 0.0 else None
 
 
 def _break_even(

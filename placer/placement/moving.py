@@ -197,18 +197,15 @@ class Refused:
     reason: str
 
 
-def relocate(
-    workload: Workload, optimizer: Optimizers, device: str, *, threads: int | None = None, stays: bool = False
-) -> None:
+def relocate(workload: Workload, optimizer: Optimizers, device: str, *, threads: int | None = None) -> None:
     """Move a workload's modules and the state of the optimizer (or of several) to ``device``, in place.
 
-    ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. ``stays``: the model is there.
-    What is ``immovable`` stays. Raises what torch raises where the device refuses.
+    ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. What is ``immovable`` stays.
+    Raises what torch raises where the device refuses.
     """
     there = target(device)
-    if stays or immovable(workload.modules) is None:
-        if not stays:
-            move_modules(workload.modules, there)
+    if immovable(workload.modules) is None:
+        move_modules(workload.modules, there)
         for instance in instances(optimizer):
             move_optimizer(instance, there)
     if threads is not None and there.type == "cpu" and threads != torch.get_num_threads():
@@ -225,10 +222,6 @@ def relocate_or_stay(
     ``PLACER_STRICT=1``, where there is no other device to stay on, and where the user interrupts. A model that is
     ``immovable`` is no error, but a PlacerError under ``PLACER_STRICT=1``.
     """
-    here = only_device(workload.modules)
-    if here is not None and same_device(here, target(device)):
-        relocate(workload, optimizer, device, threads=threads, stays=True)
-        return None
     moving = partial(relocate, workload, optimizer, device, threads=threads)
     return move_or_stay(moving, workload.modules, optimizer, device, allowed=allowed)
 

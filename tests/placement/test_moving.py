@@ -275,15 +275,6 @@ def test_what_has_no_memory_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch)
     assert {p.device for p in model[0].parameters()} == {torch.device("cpu")}
 
 
-@pytest.mark.usefixtures("_by_content")
-def test_a_workload_that_is_there_takes_its_optimizer_along() -> None:
-    model, optimizer, workload = trained()
-    relocate(workload, None, "meta")
-    assert devices(model, optimizer) == {"cpu", "meta"}
-    assert relocate_or_stay(workload, optimizer, "meta", allowed=("cpu",)) is None
-    assert devices(model, optimizer) == {"meta"}
-
-
 def test_one_optimizer_several_a_name_or_none() -> None:
     one, other = (torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1) for _ in range(2))
     assert [instances(given) for given in (None, "adam", one, [one, other])] == [(), (), (one,), (one, other)]
