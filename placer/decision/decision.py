@@ -163,17 +163,13 @@ def _one_time_matters(chosen: Cost, other: Cost, steps: int) -> bool:
 
 
 def _totals(chosen: Cost, other: Cost, steps: int, unit: Unit) -> str:
-    def total(prediction: Cost) -> str:
-        return format_seconds(counted_seconds(prediction, steps))
-
-    def start(prediction: Cost) -> str:
+    told = []
+    for prediction, where in ((chosen, "there"), (other, f"on {other.device}")):
         once = prediction.one_time_seconds
-        return f" ({format_seconds(once)} of it to start)" if once else ""
-
-    return (
-        f"{chosen.device}: {format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'} {total(chosen)} "
-        f"there{start(chosen)} and {total(other)} on {other.device}{start(other)}"
-    )
+        start = f" ({format_seconds(once)} of it to start)" if once else ""
+        told.append(f"{format_seconds(counted_seconds(prediction, steps))} {where}{start}")
+    takes = f"{format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'}"
+    return f"{chosen.device}: {takes} {told[0]} and {told[1]}"
 
 
 def _times(prediction: Cost, steps: int | None, unit: Unit) -> str:
@@ -299,7 +295,8 @@ def probability_faster(
     With ``steps``, the one-time costs count too and dampen the relative uncertainty of the whole, as they are not
     part of the interval.
     """
-    gap = _log(objective.counted(other, steps)) - _log(objective.counted(chosen, steps))
+    there, here = (max(objective.counted(each, steps), 1e-15) for each in (other, chosen))
+    gap = math.log(there) - math.log(here)
     spread = math.hypot(_sigma(chosen, steps), _sigma(other, steps))
     if spread == 0.0:
         return 0.5 if gap == 0.0 else float(gap > 0.0)
@@ -327,10 +324,6 @@ def _sigma(prediction: Cost, steps: int | None) -> float:
         return sigma
     total = counted_seconds(prediction, steps)
     return sigma * (steps * prediction.step_seconds / total) if total > 0.0 else sigma
-
-
-def _log(amount: float) -> float:
-    return math.log(max(amount, 1e-15))
 
 
 def _break_even(

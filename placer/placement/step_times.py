@@ -58,20 +58,21 @@ class Drift:
 
     def _message(self, typical: float) -> str:
         own = self._predictions[self._device]
-        seen = (
-            f"steps take {format_seconds(typical)} on {self._device} and were predicted to take "
-            f"{format_seconds(own.low)} to {format_seconds(own.high)}"
-        )
         others = [p for name, p in self._predictions.items() if name != self._device and p.fits]
-        best = min(others, key=lambda p: p.step_seconds, default=None)
-        if best is not None and best.step_seconds < typical:
-            return (
-                f"{seen}: {best.device} would have been faster, with {format_seconds(best.step_seconds)} by its "
-                "prediction; the next choose() of this workload uses what was seen"
+        best = min(others, key=lambda p: p.step_seconds, default=own)
+        if best is not own and best.step_seconds < typical:
+            why = (
+                f"{best.device} would have been faster, with {format_seconds(best.step_seconds)} by its prediction; "
+                "the next choose() of this workload uses what was seen"
+            )
+        else:
+            why = (
+                "the machine has changed since calibration, or something else is running on it; "
+                "if it stays like this, run: placer calibrate"
             )
         return (
-            f"{seen}: the machine has changed since calibration, or something else is running on it; "
-            "if it stays like this, run: placer calibrate"
+            f"steps take {format_seconds(typical)} on {self._device} and were predicted to take "
+            f"{format_seconds(own.low)} to {format_seconds(own.high)}: {why}"
         )
 
 
