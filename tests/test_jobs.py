@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 
 import placer
 from placer import Explanation, Job, Loading, Part, PlacerWarning
-from placer.profile import save, shipped_folder
+from placer.profile import save
 from placer.profile.profile import Profile
 
 CPU = "amd-epyc-2-core"
@@ -137,15 +136,6 @@ def test_what_a_loop_and_its_loader_take_is_part_of_the_step(handmade_profile: P
     assert found.predictions["cpu"].step_seconds > 0.1
 
 
-def test_a_device_may_be_called_a_step(tmp_path: Path) -> None:
-    """What a job's reason calls a step is no matter of words in it."""
-    path = tmp_path / "a step by steps.json"
-    path.write_bytes((shipped_folder() / f"{CPU}.json").read_bytes())
-    reason = placer.explain(epoch(), profile=[CPU, str(path)]).decision.reason
-    assert "cpu@a step by steps" in reason
-    assert ": the job takes " in reason
-
-
 def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
     save(handmade_profile)
     net = policy()
@@ -210,5 +200,3 @@ def test_models_with_one_activation_in_common_are_two() -> None:
     found = placer.explain(Job([Part("a", first, (4, 8)), Part("b", second, (4, 8))]), profile=CPU)
     each = [part.devices["cpu"].peak_memory_bytes for part in found.parts]
     assert found.devices["cpu"].peak_memory_bytes == sum(each)
-
-

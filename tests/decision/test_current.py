@@ -46,13 +46,6 @@ def test_one_that_does_not_hold_any_more_is_replaced_and_named(
     assert "run: placer calibrate" in found.warnings[0]
 
 
-def test_strict_wants_a_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLACER_STRICT", "1")
-    for ask in (deciding.current_profile, lambda: placer.choose(net(), (4, 8)), lambda: placer.explain(net(), (4, 8))):
-        with pytest.raises(placer.ProfileMissing):
-            ask()
-
-
 @pytest.mark.parametrize(("quiet", "notices"), [("0", 1), ("", 1), ("1", 0)])
 def test_the_notice_comes_once_and_can_be_silenced(
     quiet: str, notices: int, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,8 @@ def test_device_names_are_compared_without_a_context() -> None:
     assert not same_device(torch.device("cuda"), torch.device("cuda:1"))
     assert not same_device(torch.device("cuda"), torch.device("cpu"))
     assert same_device(torch.device("cpu"), torch.device("cpu:0"))
+    # A name of a profile is one device, whichever is the current one.
+    assert [str(target(name)) for name in ("cuda", "cuda:2", "mps", "cpu")] == ["cuda:0", "cuda:2", "mps", "cpu"]
     assert not torch.cuda.is_initialized()
 
 
@@ -158,11 +160,6 @@ def test_counters_of_a_fused_optimizer_go_with_its_state() -> None:
     beside.state[parameter] = {"exp_avg": torch.ones(2, 2)}
     move_optimizer(beside)  # next to its parameters
     assert beside.state[parameter]["exp_avg"].device == META
-
-
-def test_a_name_of_a_profile_is_one_device_whichever_is_the_current_one() -> None:
-    assert (target("cuda"), target("cuda:2")) == (torch.device("cuda", 0), torch.device("cuda", 2))
-    assert (target("cpu"), target("mps")) == (torch.device("cpu"), torch.device("mps"))
 
 
 # --- onto a device, or back -------------------------------------------------------------------------------------------
