@@ -18,38 +18,12 @@ from placer.collector import without_collection
 __version__ = "0.1.0"
 
 __all__ = [
-    "choose",
-    "explain",
-    "calibrate",
-    "load_profile",
-    "fleet",
-    "Machine",
-    "Fleet",
-    "Job",
-    "Part",
-    "Loading",
-    "Placement",
-    "JobPlacement",
-    "Prediction",
-    "Decision",
-    "Explanation",
-    "Profile",
-    "Workload",
-    "PlacerError",
-    "ProfileError",
-    "ProfileMissing",
-    "ProfileDamaged",
-    "ProfileTooNew",
-    "ProfileTooOld",
-    "ProfileStale",
-    "UnknownGPU",
-    "TraceError",
-    "CalibrationError",
-    "TimerError",
-    "TargetError",
-    "PlacerWarning",
+    "choose", "explain", "calibrate", "load_profile", "fleet", "Machine", "Fleet", "Job", "Part", "Loading",
+    "Placement", "JobPlacement", "Prediction", "Decision", "Explanation", "Profile", "Workload",
+    "PlacerError", "ProfileError", "ProfileMissing", "ProfileDamaged", "ProfileTooNew", "ProfileTooOld",
+    "ProfileStale", "UnknownGPU", "TraceError", "CalibrationError", "TimerError", "TargetError", "PlacerWarning",
     "__version__",
-]
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from placer.answer import JobPlacement, Placement
@@ -76,25 +50,16 @@ if TYPE_CHECKING:
     from placer.profile import Profile
     from placer.workload import Job, Loading, Part, Workload
 
-#: Where each public name lives; names not listed live in ``placer.errors``.
+#: Where the public names live; those not listed live in ``placer.errors``.
 _HOMES = {
-    "choose": "placer.api",
-    "explain": "placer.api",
-    "calibrate": "placer.api",
-    "load_profile": "placer.api",
-    "fleet": "placer.fleets",
-    "Machine": "placer.fleets",
-    "Fleet": "placer.fleets",
-    "Placement": "placer.answer",
-    "Prediction": "placer.pricing",
-    "Decision": "placer.decision",
-    "Explanation": "placer.explanation",
-    "Profile": "placer.profile",
-    "Workload": "placer.workload",
-    "Job": "placer.workload",
-    "Part": "placer.workload",
-    "Loading": "placer.workload",
-    "JobPlacement": "placer.answer",
+    "placer.api": ("choose", "explain", "calibrate", "load_profile"),
+    "placer.answer": ("Placement", "JobPlacement"),
+    "placer.decision": ("Decision",),
+    "placer.explanation": ("Explanation",),
+    "placer.fleets": ("fleet", "Machine", "Fleet"),
+    "placer.pricing": ("Prediction",),
+    "placer.profile": ("Profile",),
+    "placer.workload": ("Workload", "Job", "Part", "Loading"),
 }
 
 
@@ -102,8 +67,9 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module 'placer' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "placer.errors")
     with without_collection():
-        value = getattr(importlib.import_module(_HOMES.get(name, "placer.errors")), name)
+        value = getattr(importlib.import_module(home), name)
     # A submodule may carry a public name's own name (placer.explain is the function): set it last, so that it wins.
     globals()[name] = value
     return value

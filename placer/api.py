@@ -11,20 +11,22 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import nn
 
 from placer import decision as deciding
+from placer import machine
 from placer.answer import Placement, PlacementBuilder, explanation_of, record
 from placer.collector import without_collection
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError
 from placer.explanation import Explanation
-from placer.profile import Profile
+from placer.profile import Profile, check_source
 from placer.workload import (
+    MEASURE,
     THREADS,
     Job,
     Workload,
@@ -97,24 +99,34 @@ def choose(
         model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
         autocast=autocast, modules=modules,
     )  # fmt: skip
-    names, aim = deciding.check_choosing(devices, threads, measure, profile, objective, price, watts)
+    names = check_devices(devices)
+    check_choice("threads", threads, THREADS)
+    check_choice("measure", measure, MEASURE)
+    if names is not None:
+        check_available(names)
+    forced = override()
+    aim = deciding.objective_of(objective, price, watts)
+    if profile is not None:
+        check_source(profile)
+    if aim.name == "cost":
+        deciding.check_priced(aim, names or ranks.own_devices() or machine.available_devices())
     timed = what if measure != "never" and isinstance(what, Workload) else None
     if measure != "never" and timed is None:
         raise ValueError(f"measure must be 'never' for a job, not {measure!r}: its steps are not timed before they run")
     if timed is not None and timed.is_step_function:
         raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
-    builder = PlacementBuilder(what, optimizer, names, threads, move)
-    forced = override()
     if forced is not None:
-        return builder.forced(forced)
+        return PlacementBuilder(what, optimizer, names, threads, move).forced(forced)
     used: Profile | None = None
     try:
         # Steps that are timed make garbage, as they will in training.
         with without_collection() if timed is None else nullcontext(), deciding.only_placer_errors():
             started = time.perf_counter()
+            traced = deciding.trace_parts(what)
             used = deciding.current_profile(profile)
-            candidates = deciding.Question(used, devices=names, threads=threads).candidates(what.modules)
-            table = deciding.with_occupied(deciding.compare(deciding.trace_parts(what), candidates, aim))
+            names = names or ranks.own_devices()
+            candidates = deciding.gather(used, names, here=True, modules=what.modules, threads=threads)
+            table = deciding.with_occupied(deciding.compare(traced, candidates, aim))
             if timed is not None:
                 table = deciding.with_race(table, timed, measure)
             table = deciding.with_seen(table)
@@ -127,9 +139,13 @@ def choose(
     except PlacerError as error:
         if strict():
             raise
+        if used is None:  # the step could not be traced: which devices can be used is known all the same
+            with suppress(PlacerError), deciding.only_placer_errors():
+                used = deciding.current_profile(profile)
+        builder = PlacementBuilder(what, optimizer, names or ranks.own_devices(), threads, move)
         return builder.by_convention(error, used)
     deciding.warn_estimated(used)
-    return builder.place(table, decision, apart)
+    return PlacementBuilder(what, optimizer, names, threads, move).place(table, decision, apart)
 
 
 def explain(
@@ -189,12 +205,21 @@ def explain_workload(
     advice: bool = True,
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced."""
-    question = deciding.question(names, threads, profile, what_if, objective)
+    given: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
+    here = given[0] is None
+    if here and names is not None:
+        check_available(names)
+    used = deciding.current_profile() if here else deciding.profile_named(given[0])
+    host = used if "cpu" in used.devices() else None
+    other = None if what_if is None else deciding.profile_named(what_if, host)
+    beside = [deciding.profile_named(source, host) for source in given[1:]]
     with deciding.only_placer_errors():
-        candidates = question.candidates(what.modules)
+        candidates = deciding.gather(
+            used, names, here=here, modules=what.modules, threads=threads, what_if=other, beside=beside
+        )
         traced = deciding.trace_parts(what)
         predicted = deciding.compare(traced, candidates, objective)
-        table = deciding.with_seen(deciding.with_occupied(predicted)) if question.here else predicted
+        table = deciding.with_seen(deciding.with_occupied(predicted)) if here else predicted
         decision = table.decide()
         apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
         changes = deciding.advise(traced, predicted, decision, candidates) if advice else ()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from placer.decision import comparison, questions
+from placer import decision
+from placer.decision import comparison
 from placer.decision.candidates import Candidate, Candidates
 from placer.pricing import Prediction
 from placer.profile import Profile
@@ -19,5 +20,5 @@ def compete(monkeypatch: pytest.MonkeyPatch, predictions: Mapping[str, Predictio
     def gather(profile: Profile, *_: Any, **__: Any) -> Candidates:
         return Candidates(tuple(Candidate(name, name, profile, None, here=True) for name in predictions), profile)
 
-    monkeypatch.setattr(questions, "gather", gather)
+    monkeypatch.setattr(decision, "gather", gather)
     monkeypatch.setattr(comparison, "price", lambda _, candidate, *__: predictions[candidate.name])

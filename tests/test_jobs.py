@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 
 import placer
 from placer import Explanation, Job, Loading, Part, PlacerWarning
-from placer.profile import save, shipped_folder
+from placer.profile import save
 from placer.profile.profile import Profile
 
 CPU = "amd-epyc-2-core"
@@ -44,20 +43,25 @@ def rollouts(net: nn.Module, rows: int = 64, **options: Any) -> Job:
     ], **options)  # fmt: skip
 
 
-def test_a_small_policy_and_images_come_out_on_different_devices() -> None:
+@pytest.fixture(scope="module")
+def large() -> Explanation:
+    return placer.explain(epoch(), profile=CPU, what_if="T4")
+
+
+def test_a_small_policy_and_images_come_out_on_different_devices(large: Explanation) -> None:
     small = placer.explain(rollouts(policy()), profile=CPU, what_if="T4")
-    large = placer.explain(epoch(), profile=CPU, what_if="T4")
     assert (small.decision.device, large.decision.device) == ("cpu", "cuda@Tesla T4")
-    assert {part.name: part.devices["cuda@Tesla T4"].bounded_by for part in small.parts}["rollout"] in (
-        "launches", "transfer", "waits"
-    )  # fmt: skip
+    assert small.parts[0].devices["cuda@Tesla T4"].bounded_by in ("launches", "transfer", "waits")
     assert {part.devices["cpu"].bounded_by for part in large.parts} <= {"arithmetic", "memory"}
     assert "fastest on" in str(small)
-    assert "rollout" in str(small)
+    whole = small.devices["cpu"].step_seconds
+    assert small.advice  # told of the whole job
+    for row in small.advice:
+        assert (row.before, row.gain) == pytest.approx((whole, 1.0 - row.after / row.before))
 
 
-def test_the_whole_is_the_sum_of_its_parts() -> None:
-    found = placer.explain(epoch(), profile=CPU, what_if="T4")
+def test_the_whole_is_the_sum_of_its_parts(large: Explanation) -> None:
+    found = large
     for name, row in found.devices.items():
         assert row.step_seconds == pytest.approx(sum(part.seconds(name) for part in found.parts))
         assert sum(row.components.values()) == pytest.approx(row.step_seconds)
@@ -69,85 +73,67 @@ def test_the_whole_is_the_sum_of_its_parts() -> None:
 
 
 def test_parts_apart_are_told_and_chosen_where_allowed() -> None:
-    told = placer.explain(rollouts(policy(), rows=4096), profile=CPU, what_if="T4")
-    assert told.apart is not None
-    assert told.apart.devices == {"rollout": "cpu", "update": "cuda@Tesla T4"}
-    assert told.apart.exchange_bytes == sum(4 * p.numel() for p in policy().parameters())
-    assert told.apart.step_seconds < 0.95 * min(row.step_seconds for row in told.devices.values())
-    assert told.decision.device in told.devices
-    assert told.advice[0].kind == "apart"
-    allowed = placer.explain(rollouts(policy(), rows=4096, apart=True), profile=CPU, what_if="T4")
+    net = policy()
+    found = placer.explain(rollouts(net, rows=4096), profile=CPU, what_if="T4")
+    assert found.apart is not None
+    assert found.apart.devices == {"rollout": "cpu", "update": "cuda@Tesla T4"}
+    assert found.apart.exchange_bytes == sum(4 * p.numel() for p in net.parameters())
+    assert found.apart.step_seconds < 0.95 * min(row.step_seconds for row in found.devices.values())
+    assert found.decision.device in found.devices
+    assert found.advice[0].kind == "apart"
+    values, page = json.loads(found.to_json()), found.to_html()
+    assert [(part["name"], part["count"]) for part in values["parts"]] == [("rollout", 2048), ("update", 320)]
+    assert values["apart"]["devices"]["update"] == "cuda@Tesla T4"
+    assert Explanation.from_dict(values).to_dict() == found.to_dict()
+    assert all(text in page for text in ("Parts of the job", "rollout", "the job takes"))
+    job = rollouts(net, rows=4096, apart=True)
+    allowed = placer.explain(job, profile=CPU, what_if="T4")
     assert allowed.apart is not None
     assert allowed.apart.chosen
     assert "parts apart" in str(allowed).splitlines()[0]
+    by_money = placer.explain(job, profile=CPU, what_if="T4", objective="cost", price={"cpu": 1.0, "cuda": 1.0})
+    assert by_money.apart is None
 
 
-def test_by_money_parts_stay_together() -> None:
-    job = rollouts(policy(), rows=4096, apart=True)
-    found = placer.explain(job, profile=CPU, what_if="T4", objective="cost", price={"cpu": 1.0, "cuda": 1.0})
-    assert found.apart is None
-
-
-def test_a_loader_that_is_the_bottleneck_is_said_to_be() -> None:
+def test_a_loader_that_is_the_bottleneck_is_said_to_be(large: Explanation) -> None:
+    name = "cuda@Tesla T4"
     slow = placer.explain(epoch(loading=Loading(0.5)), profile=CPU, what_if="T4")
-    row = slow.parts[0].devices["cuda@Tesla T4"]
-    assert row.bounded_by == "loader"
-    assert row.components["loading"] == pytest.approx(0.5, rel=0.05)
+    row = slow.parts[0].devices[name]
+    assert (row.bounded_by, row.components["loading"]) == ("loader", pytest.approx(0.5, rel=0.05))
     assert "waiting for the next batch" in str(slow)
-    beside = placer.explain(epoch(loading=Loading(0.5, overlapped=True)), profile=CPU, what_if="T4").parts[0]
-    assert beside.devices["cuda@Tesla T4"].step_seconds == pytest.approx(0.5)
-    free = placer.explain(epoch(), profile=CPU, what_if="T4").parts[0]
-    for name in free.devices:
-        quick = Loading(free.devices[name].step_seconds / 10, overlapped=True)
-        hidden = placer.explain(epoch(loading=quick), profile=CPU, what_if="T4").parts[0]
-        assert hidden.devices[name].step_seconds == pytest.approx(free.devices[name].step_seconds)
+    free = large.parts[0].devices[name].step_seconds
+    for seconds, step in ((0.5, 0.5), (free / 10, free)):
+        job = epoch(loading=Loading(seconds, overlapped=True))
+        beside = placer.explain(job, profile=CPU, what_if="T4").parts[0]
+        assert beside.devices[name].step_seconds == pytest.approx(step)
 
 
-def test_one_time_costs_and_break_even_are_those_of_the_job() -> None:
-    net = images()
-    long = placer.explain(Job(epoch(net).parts), profile=CPU, what_if="T4")
-    short = placer.explain(
-        Job([Part("one step", net, (64, 3, 32, 32), mode="train")], repeats=1), profile=CPU, what_if="T4"
-    )
-    assert long.decision.device == "cuda@Tesla T4"
+def test_one_time_costs_and_break_even_are_those_of_the_job(large: Explanation) -> None:
+    once = [part.devices["cuda@Tesla T4"].one_time["context"] for part in large.parts]
+    assert large.devices["cuda@Tesla T4"].one_time["context"] == once[0] == once[1]
+    one = Job([Part("one step", images(), (64, 3, 32, 32), mode="train")], repeats=1)
+    short = placer.explain(one, profile=CPU, what_if="T4")
     assert short.decision.device == "cpu"  # a context takes longer than the step
-    once = [part.devices["cuda@Tesla T4"].one_time["context"] for part in long.parts]
-    assert long.devices["cuda@Tesla T4"].one_time["context"] == once[0] == once[1]
-    assert short.decision.break_even_steps is not None
-    assert short.decision.break_even_steps > 1
+    assert (short.decision.break_even_steps or 0) > 1
     assert "1 repeat takes" in short.decision.reason
-    assert "; the job takes" in placer.explain(Job(epoch(net).parts), profile=CPU).decision.reason
 
 
-def test_a_device_may_be_called_a_step(tmp_path: Path) -> None:
-    """What a job's reason calls a step is no matter of words in it."""
-    path = tmp_path / "a step by steps.json"
-    path.write_bytes((shipped_folder() / f"{CPU}.json").read_bytes())
-    reason = placer.explain(epoch(), profile=[CPU, str(path)]).decision.reason
-    assert "cpu@a step by steps" in reason
-    assert ": the job takes " in reason
+def test_what_a_loop_and_its_loader_take_is_part_of_the_step(handmade_profile: Profile) -> None:
+    def explained(**options: Any) -> Explanation:
+        return placer.explain(Job([Part("step", policy(), (8, 8), mode="infer", **options)]), profile=CPU)
 
-
-def test_json_and_the_page_hold_the_parts() -> None:
-    found = placer.explain(rollouts(policy(), rows=4096), profile=CPU, what_if="T4")
-    values = json.loads(found.to_json())
-    assert [part["name"] for part in values["parts"]] == ["rollout", "update"]
-    assert values["parts"][0]["count"] == 2048
-    assert values["apart"]["devices"]["update"] == "cuda@Tesla T4"
-    again = Explanation.from_dict(values)
-    assert again.to_dict() == found.to_dict()
-    page = found.to_html()
-    assert "Parts of the job" in page
-    assert "rollout" in page
-    assert "the job takes" in page
-
-
-def test_loop_calls_are_priced_like_the_steps_own() -> None:
-    bare, wrapped = (
-        placer.explain(Job([Part("step", policy(), (8, 8), loop_calls=calls)]), profile=CPU).devices["cpu"].step_seconds
-        for calls in (0, 500)
-    )
-    assert wrapped > bare + 500 * 50e-9
+    bare, wrapped, waiting = explained(), explained(loop_calls=500), explained(loading=1.0)
+    assert wrapped.devices["cpu"].step_seconds > bare.devices["cpu"].step_seconds + 500 * 50e-9
+    assert not [row for row in waiting.advice if "batch" in row.change]  # a larger batch loads longer
+    save(handmade_profile)
+    net = policy()
+    placement = placer.choose(net, (8, 8), mode="infer", move=False)
+    for _ in range(40):
+        with placement.step():
+            net(torch.zeros(8, 8))
+    # What is known of a bare step is not known of one that waits.
+    found = placer.choose(Job([Part("waits", net, (8, 8), mode="infer", loading=0.1)]), move=False)
+    assert found.predictions["cpu"].step_seconds > 0.1
 
 
 def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
@@ -192,12 +178,8 @@ def test_a_job_that_cannot_be_priced_follows_the_convention(
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.TraceError, match="part 'broken'"):
         placer.choose(job)
-
-
-def test_the_device_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_DEVICE", "cpu")
-    placement = placer.choose(rollouts(policy()))
-    assert placement.reason == "cpu: set by PLACER_DEVICE"
+    assert placer.choose(job).reason == "cpu: set by PLACER_DEVICE"
 
 
 def test_what_only_a_step_may_have_is_refused() -> None:
@@ -218,28 +200,3 @@ def test_models_with_one_activation_in_common_are_two() -> None:
     found = placer.explain(Job([Part("a", first, (4, 8)), Part("b", second, (4, 8))]), profile=CPU)
     each = [part.devices["cpu"].peak_memory_bytes for part in found.parts]
     assert found.devices["cpu"].peak_memory_bytes == sum(each)
-
-
-def test_what_is_known_of_a_bare_step_is_not_known_of_one_that_waits(handmade_profile: Profile) -> None:
-    save(handmade_profile)
-    net = policy()
-    placement = placer.choose(net, (8, 8), mode="infer", move=False)
-    for _ in range(40):
-        with placement.step():
-            net(torch.zeros(8, 8))
-    waiting = placer.choose(Job([Part("waits", net, (8, 8), mode="infer", loading=0.1)]), move=False)
-    assert waiting.predictions["cpu"].step_seconds > 0.1
-
-
-def test_a_larger_batch_loads_longer() -> None:
-    found = placer.explain(Job([Part("step", policy(), (8, 8), mode="infer", loading=1.0)]), profile=CPU)
-    assert not [row for row in found.advice if "batch" in row.change]
-
-
-def test_advice_is_told_of_the_whole_job() -> None:
-    found = placer.explain(rollouts(policy()), profile=CPU)
-    whole = found.devices["cpu"].step_seconds
-    assert found.advice
-    for row in found.advice:
-        assert row.before == pytest.approx(whole)
-        assert row.gain == pytest.approx(1.0 - row.after / row.before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +16,14 @@ from torch import Tensor
 from placer import tracing
 from placer.decision.candidates import Candidates
 from placer.decision.comparison import Table, Traced, TracedPart, compare, only_placer_errors, traced_step
-from placer.decision.decision import Decision, decide
+from placer.decision.decision import Decision
 from placer.decision.objective import JOB
 from placer.errors import PlacerError
 from placer.nest import map_nest, tensors
 from placer.pricing import Prediction, parameter_updates
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace
+from placer.units import format_count
 from placer.workload import Workload
 
 #: Slow activations and the one to try in their place: close in shape, and one cheap kernel on every device.
@@ -59,17 +60,6 @@ def with_batch(workload: Workload, size: int) -> Workload:
     if loading is not None and rows:
         loading = dataclasses.replace(loading, seconds=loading.seconds * size / rows)
     return dataclasses.replace(workload, args=args, kwargs=kwargs, loading=loading)
-
-
-def without_syncs(trace: Trace) -> Trace:
-    """The trace as if nothing were read back during the step."""
-    return dataclasses.replace(trace, syncs=0)
-
-
-def substitutable(trace: Trace) -> tuple[str, ...]:
-    """The slow activations in a trace that ``substituted`` knows another one for."""
-    found = {call.op.removeprefix("aten::").removesuffix("_backward").rstrip("_") for call in trace.calls}
-    return tuple(name for name in SUBSTITUTES if name in found)
 
 
 def substituted(trace: Trace, name: str) -> Trace:
@@ -140,43 +130,6 @@ class Advice:
     tips: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Question:
-    """The step as it is, and everything needed to price it changed."""
-
-    workload: Workload
-    trace: Trace
-    table: Table
-    decision: Decision
-    candidates: Candidates
-
-    @property
-    def predictions(self) -> Mapping[str, Prediction]:
-        return self.table.parts[0].predictions
-
-    @property
-    def chosen(self) -> Prediction:
-        return self.predictions[self.decision.device]
-
-    @property
-    def fit(self) -> DeviceFit | None:
-        return self.chosen.priced.fit
-
-    def answer(self, kind: str, change: str, how: str, trace: Trace, workload: Workload | None = None, *,
-               rows: int = 1, changes_results: bool = False) -> Advice:  # fmt: skip
-        """The advice that a changed trace or workload amounts to; ``rows`` is how many times the rows it has."""
-        changed = compare(traced_step(workload or self.workload, trace), self.candidates, self.table.objective)
-        decided = decide(changed.costs, changed.repeats, changed.objective)
-        best = changed.costs[decided.device]
-        before, after = self.chosen.step_seconds, best.step_seconds / rows
-        size = batch_size(self.workload) or 1 if rows > 1 else 1
-        return Advice(
-            kind=kind, change=change, how=how, device=best.device, before=before / size, after=after / size,
-            gain=1.0 - after / before if before and best.fits else 0.0, changes_results=changes_results,
-            guess=best.coverage < BACKED, tips=self.decision.tie and not decided.tie,
-        )  # fmt: skip
-
-
 #: Advice on parts of a job below this share of its time is not asked for.
 LEAST_SHARE = 0.2
 
@@ -209,6 +162,18 @@ def advise(
     return tuple(found)
 
 
+class _Change(NamedTuple):
+    """A changed step: its workload, and its trace (None: to be traced), with ``rows`` times the rows it had."""
+
+    kind: str
+    change: str
+    how: str
+    workload: Workload
+    trace: Trace | None
+    rows: int = 1
+    changes_results: bool = False
+
+
 def _advise_step(part: TracedPart, table: Table, candidates: Candidates) -> tuple[Advice, ...]:
     """The changes that save at least ``LEAST_GAIN`` of a step (per row, for a larger batch), the largest first.
 
@@ -217,86 +182,85 @@ def _advise_step(part: TracedPart, table: Table, candidates: Candidates) -> tupl
     """
     if part.workload.is_step_function:
         return ()
-    question = _Question(part.workload, part.trace, table, table.decide(), candidates)
-    found: list[Advice] = []
-    for ask in (_batch, _data, _autocast, _fused, _threads, _syncs, _activations):
+    decision = table.decide()
+    found = _threads(part, table, decision, candidates)
+    for change in _changes(part, table.parts[0].predictions, decision.device):
         try:
             with only_placer_errors():
-                found += ask(question)
+                found.append(_priced(change, part.workload, table, decision, candidates))
         except PlacerError:  # the changed step cannot be traced, or its profile knows nothing of it
             continue
     return tuple(sorted((advice for advice in found if advice.gain >= LEAST_GAIN), key=lambda advice: -advice.gain))
 
 
-def _batch(q: _Question) -> Iterator[Advice]:
-    size = batch_size(q.workload)
-    if size is None or q.trace.real:
-        return
-    steps = None if q.workload.steps is None else -(-q.workload.steps // LARGER)
-    larger = dataclasses.replace(with_batch(q.workload, size * LARGER), steps=steps)
-    change = f"a batch of {size * LARGER:,} instead of {size:,}"
-    yield q.answer("batch", change, "", tracing.trace(larger), larger, rows=LARGER)
+def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: str) -> Iterator[_Change]:
+    """What could be changed, as far as the profiles of the devices can tell what it would take."""
+    workload, trace, fit = part.workload, part.trace, predictions[chosen].priced.fit
+    size = batch_size(workload)
+    if size is not None and not trace.real:
+        steps = None if workload.steps is None else -(-workload.steps // LARGER)
+        larger = dataclasses.replace(workload, steps=steps)
+        yield _Change("batch", f"a batch of {size * LARGER:,} instead of {size:,}", "", larger, None, LARGER)
+    accelerators = [p.priced for p in predictions.values() if p.priced.device != "cpu"]
+    fits = [priced.fit for priced in accelerators if priced.fit is not None]
+    if workload.data == "host" and fits:  # copies matter on accelerators only, and may make one the better choice
+        if any("copy/h2d/pinned/bytes_per_second" in each.rates for each in fits):
+            how = 'DataLoader(..., pin_memory=True) and data="pinned"'
+            yield _Change("data", "batches in pinned memory", how, dataclasses.replace(workload, data="pinned"), trace)
+        resident = dataclasses.replace(workload, data="device")
+        yield _Change("data", "the data set kept on the device", 'data="device"', resident, trace)
+    rates: Mapping[str, float] = {} if fit is None else fit.rates
+    faster = rates.get("flops/bfloat16", 0.0) > rates.get("flops/float32", 0.0)
+    if faster and workload.autocast is None and not trace.real:
+        lower = dataclasses.replace(workload, autocast=torch.bfloat16)
+        how = "autocast=torch.bfloat16"
+        yield _Change("autocast", "autocast to bfloat16", how, lower, None, changes_results=True)
+    name = trace.optimizer
+    if name is not None and fit is not None and knows_fused(fit, name):
+        fused = with_fused(trace)
+        yield _Change("optimizer", f"the fused form of {name}", f"{name}(..., fused=True)", workload, fused)
+    if trace.syncs and accelerators:
+        times = "once" if trace.syncs == 1 else f"{trace.syncs} times"
+        change = f"no value read back during the step (now {times})"
+        yield _Change("sync", change, "", workload, dataclasses.replace(trace, syncs=0))
+    ops = {call.op.removeprefix("aten::").removesuffix("_backward").rstrip("_") for call in trace.calls}
+    for name, new in SUBSTITUTES.items():
+        if name in ops:
+            how = f"torch.nn.functional.{new}"
+            other = substituted(trace, name)
+            yield _Change("op", f"{new} in place of {name}", how, workload, other, changes_results=True)
 
 
-def _data(q: _Question) -> Iterator[Advice]:
-    """Matters on accelerators only, and may make one the better choice."""
-    if q.workload.data != "host":
-        return
-    fits = [p.priced.fit for p in q.predictions.values() if p.priced.device != "cpu" and p.priced.fit is not None]
-    if any("copy/h2d/pinned/bytes_per_second" in fit.rates for fit in fits):
-        pinned = dataclasses.replace(q.workload, data="pinned")
-        yield q.answer("data", "batches in pinned memory", 'DataLoader(..., pin_memory=True) and data="pinned"',
-                       q.trace, pinned)  # fmt: skip
-    if fits:
-        resident = dataclasses.replace(q.workload, data="device")
-        yield q.answer("data", "the data set kept on the device", 'data="device"', q.trace, resident)
+def _priced(
+    asked: _Change, before: Workload, table: Table, decision: Decision, candidates: Candidates
+) -> Advice:
+    """The advice that a change of the workload ``before`` amounts to."""
+    size = (batch_size(before) or 1) if asked.rows > 1 else 1
+    workload = asked.workload if asked.rows == 1 else with_batch(asked.workload, size * asked.rows)
+    trace = tracing.trace(workload) if asked.trace is None else asked.trace
+    changed = compare(traced_step(workload, trace), candidates, table.objective)
+    decided = changed.decide()
+    best = changed.costs[decided.device]
+    now, then = table.costs[decision.device].step_seconds, best.step_seconds / asked.rows
+    return Advice(
+        kind=asked.kind, change=asked.change, how=asked.how, device=best.device, before=now / size, after=then / size,
+        gain=1.0 - then / now if now and best.fits else 0.0, changes_results=asked.changes_results,
+        guess=best.coverage < BACKED, tips=decision.tie and not decided.tie,
+    )  # fmt: skip
 
 
-def _autocast(q: _Question) -> Iterator[Advice]:
-    """Asked only where the lower precision was measured to be the faster one."""
-    if q.workload.autocast is not None or q.fit is None or q.trace.real:
-        return
-    rates = q.fit.rates
-    if rates.get("flops/bfloat16", 0.0) <= rates.get("flops/float32", 0.0):
-        return
-    lower = dataclasses.replace(q.workload, autocast=torch.bfloat16)
-    yield q.answer("autocast", "autocast to bfloat16", "autocast=torch.bfloat16", tracing.trace(lower), lower,
-                   changes_results=True)  # fmt: skip
-
-
-def _fused(q: _Question) -> Iterator[Advice]:
-    name = q.trace.optimizer
-    if name is None or q.fit is None or not knows_fused(q.fit, name):
-        return
-    yield q.answer("optimizer", f"the fused form of {name}", f"{name}(..., fused=True)", with_fused(q.trace))
-
-
-def _threads(q: _Question) -> Iterator[Advice]:
-    """Every other calibrated number of threads; only the best of them is worth a sentence."""
-    cpu = next((each for each in q.candidates.each if each.name == "cpu"), None)
-    if q.decision.device != "cpu" or cpu is None or cpu.tried:
-        return
+def _threads(part: TracedPart, table: Table, decision: Decision, candidates: Candidates) -> list[Advice]:
+    """The best of the other calibrated numbers of threads, where the CPU is the choice."""
+    cpu = next((each for each in candidates.each if each.name == "cpu"), None)
+    if decision.device != "cpu" or cpu is None or cpu.tried:
+        return []
     tuning = dataclasses.replace(cpu, tried=cpu.profile.threads("cpu"))
-    alone = dataclasses.replace(q.candidates, each=(tuning,))
-    best, now = compare(traced_step(q.workload, q.trace), alone).costs["cpu"], q.chosen
-    if best.threads != now.threads:
-        yield Advice(
-            kind="threads", change=f"{best.threads} CPU thread{'s' * (best.threads > 1)} instead of {now.threads}",
-            how=f"torch.set_num_threads({best.threads})", device="cpu", before=now.step_seconds,
-            after=best.step_seconds, gain=1.0 - best.step_seconds / now.step_seconds, guess=best.coverage < BACKED,
-        )  # fmt: skip
-
-
-def _syncs(q: _Question) -> Iterator[Advice]:
-    if not q.trace.syncs or not any(p.priced.device != "cpu" for p in q.predictions.values()):
-        return
-    times = "once" if q.trace.syncs == 1 else f"{q.trace.syncs} times"
-    yield q.answer("sync", f"no value read back during the step (now {times})", "", without_syncs(q.trace),
-                   changes_results=False)  # fmt: skip
-
-
-def _activations(q: _Question) -> Iterator[Advice]:
-    for name in substitutable(q.trace):
-        new = SUBSTITUTES[name]
-        yield q.answer("op", f"{new} in place of {name}", f"torch.nn.functional.{new}",
-                       substituted(q.trace, name), changes_results=True)  # fmt: skip
+    alone = dataclasses.replace(candidates, each=(tuning,))
+    best, now = compare(traced_step(part.workload, part.trace), alone).costs["cpu"], table.costs["cpu"]
+    if best.threads == now.threads:
+        return []
+    return [Advice(
+        kind="threads", change=f"{format_count(best.threads, 'CPU thread')} instead of {now.threads}",
+        how=f"torch.set_num_threads({best.threads})", device="cpu", before=now.step_seconds, after=best.step_seconds,
+        gain=1.0 - best.step_seconds / now.step_seconds, guess=best.coverage < BACKED,
+    )]  # fmt: skip

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.decision.decision import Decision
 from placer.errors import ProfileError
-from placer.nest import tensors
+from placer.nest import distinct
 from placer.placement import anchor, only_device
 from placer.pricing import Residence
 from placer.profile import Profile
@@ -72,22 +71,37 @@ class Candidates:
 
 
 def gather(
-    profile: Profile, devices: Sequence[str] | None, *, here: bool, home: str = "cpu", threads: str = "keep",
-    what_if: Profile | None = None, beside: Sequence[Profile] = (), notes: tuple[str, ...] = (),
+    profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
+    threads: str = "keep", what_if: Profile | None = None, beside: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
     """The devices of ``profile`` that were asked for, the accelerator of ``what_if``, and all devices ``beside``.
 
-    ``home`` is where the model is, ``threads`` whether other numbers of CPU threads are tried. Raises ProfileError for
-    a device that was never calibrated.
+    ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
+    whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
     """
-    chosen, fitted_as, left_out = _of_profile(devices, profile, here=here, home=home)
+    notes: tuple[str, ...] = ()
+    if here:
+        devices, notes = movable_devices(modules, devices)
+    elif profile.created and (changed := profiles.changed_fields(profile)):
+        notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
+    chosen, fitted_as, left_out = _of_profile(devices, profile, here=here, home=home(modules))
     found = [_own(name, profile, here, threads) for name in chosen]
     others = [(other, other.devices()) for other in beside]
     if what_if is not None:
-        others.insert(0, (what_if, (_accelerator(what_if),)))
+        accelerator = next((name for name in what_if.devices() if name != "cpu"), None)
+        if accelerator is None:
+            known = ", ".join(what_if.devices())
+            raise ProfileError(f"profile {what_if.name!r} has no accelerator (calibrated: {known})")
+        others.insert(0, (what_if, (accelerator,)))
     for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
         for device in names:
-            name = _free_name(_elsewhere(device, other, label), [each.name for each in found])
+            # Another machine's is called cuda@its-profile, a GPU of the catalog cuda@Tesla T4.
+            fit = other.fit(device, profiles.default_threads(other))
+            published = fit.gpu and (fit.estimated or not fit.families)
+            called = f"{device}@{without_maker(fit.gpu) if published else label}"
+            taken = [each.name for each in found]
+            numbered = (called, *(f"{called} ({number})" for number in range(2, len(found) + 2)))
+            name = next(each for each in numbered if each not in taken)
             found.append(Candidate(name, device, other, profiles.default_threads(other)))
     if here:
         several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
@@ -138,7 +152,15 @@ def _of_profile(
             raise _not_calibrated(name, calibrated)
     if not fitted_as:
         raise ProfileError("; ".join(f"{name} cannot be used here ({why})" for name, why in left_out.items()))
-    return _of_each_kind(fitted_as, facts, home), fitted_as, left_out
+    kinds: list[list[str]] = []
+    for name in fitted_as:
+        for twins in kinds:
+            if name in facts and twins[0] in facts and machine.same_kind(facts[name], facts[twins[0]]):
+                twins.append(name)
+                break
+        else:
+            kinds.append([name])
+    return [of_twins(twins, home) for twins in kinds], fitted_as, left_out
 
 
 def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | None = None) -> str | None:
@@ -176,18 +198,6 @@ def of_twins(twins: Sequence[str], home: str) -> str:
     return next(name for name in twins if free[name] >= MOSTLY_FREE * max(free.values()))
 
 
-def _of_each_kind(found: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]], home: str) -> list[str]:
-    kinds: list[list[str]] = []
-    for name in found:
-        for twins in kinds:
-            if name in facts and twins[0] in facts and machine.same_kind(facts[name], facts[twins[0]]):
-                twins.append(name)
-                break
-        else:
-            kinds.append([name])
-    return [of_twins(twins, home) for twins in kinds]
-
-
 def _named(device: str, profile: Profile, facts: Mapping[str, Any] | None) -> list[str]:
     """What a profile may call a device of this machine: its own name first, then those of its twins.
 
@@ -210,37 +220,17 @@ def _not_calibrated(device: str, calibrated: Sequence[str]) -> ProfileError:
     return ProfileError(f"{device} is not calibrated (calibrated: {known}); run: placer calibrate")
 
 
-def _accelerator(profile: Profile) -> str:
-    """The first accelerator of a profile."""
-    accelerator = next((name for name in profile.devices() if name != "cpu"), None)
-    if accelerator is None:
-        raise ProfileError(f"profile {profile.name!r} has no accelerator (calibrated: {', '.join(profile.devices())})")
-    return accelerator
-
-
-def _elsewhere(device: str, profile: Profile, label: str) -> str:
-    """What a device of another machine's profile is called: ``cuda@label``; of the catalog's GPUs ``cuda@Tesla T4``."""
-    fit = profile.fit(device, profiles.default_threads(profile))
-    published = fit.gpu and (fit.estimated or not fit.families)
-    return f"{device}@{without_maker(fit.gpu) if published else label}"
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    """The name, a number behind it where it is taken."""
-    numbered = (f"{name} ({number})" for number in itertools.count(2))
-    return next(each for each in itertools.chain((name,), numbered) if each not in taken)
-
-
 def _labels(names: Sequence[str]) -> list[str]:
     """What to call profiles by their paths: the last part, with as many folders as tell it from the others."""
     paths = [Path(name.removesuffix(".json") or "profile") for name in names]
     parts = [path.parts[bool(path.anchor) :] for path in paths]
-    return ["/".join(_distinct_end(own, parts)) for own in parts]
-
-
-def _distinct_end(own: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    ends = (own[-length:] for length in range(1, len(own)))
-    return next((end for end in ends if sum(other[-len(end) :] == end for other in others) == 1), own)
+    found = []
+    for own in parts:
+        length = 1
+        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
+            length += 1
+        found.append("/".join(own[-length:]))
+    return found
 
 
 def without_maker(gpu: str) -> str:
@@ -296,28 +286,30 @@ def home(modules: Sequence[nn.Module]) -> str:
 
 
 def residence(workload: Workload, fitted_as: Mapping[str, str]) -> Residence:
-    """Where a workload is; ``fitted_as`` are the names that a profile has for the devices compared."""
-    by_device: Counter[torch.device] = Counter()
-    for tensor in {id(tensor): tensor for tensor in _held(workload)}.values():
-        by_device[tensor.device] += tensor.numel() * tensor.element_size()
+    """Where a workload is, and the bytes it holds there: all tensors that are there between two steps.
+
+    ``fitted_as`` are the names that a profile has for the devices compared.
+    """
     held: Counter[str] = Counter()
-    for device, size in by_device.items():
-        held[machine.normal_device(str(device))] += size
+    for tensor in _kept(workload.modules):
+        held[machine.normal_device(str(tensor.device))] += _bytes(tensor)
+    if workload.mode == "train":
+        learnt: list[Any] = [p.grad for module in workload.modules for p in module.parameters()]
+        if isinstance(workload.optimizer, torch.optim.Optimizer):
+            learnt.append(dict(workload.optimizer.state))
+        for tensor in distinct(learnt):
+            held[machine.normal_device(str(tensor.device))] += _bytes(tensor)
     return Residence(home=home(workload.modules), held=held, fitted_as=fitted_as)
 
 
-def _held(workload: Workload) -> Iterator[Tensor]:
-    """Every tensor that is there between two steps, and that the steps use."""
-    training = workload.mode == "train"
-    for module in workload.modules:
-        for parameter in module.parameters():
-            if not is_lazy(parameter):
-                yield parameter
-            if training and parameter.grad is not None:
-                yield parameter.grad
-        yield from (buffer for buffer in module.buffers() if not is_lazy(buffer))
-    if training and isinstance(workload.optimizer, torch.optim.Optimizer):
-        yield from tensors(dict(workload.optimizer.state))
+def _kept(modules: Sequence[nn.Module]) -> list[Tensor]:
+    """The parameters and buffers that have a shape, each once."""
+    found = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    return list({id(tensor): tensor for tensor in found if not is_lazy(tensor)}.values())
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def movable_devices(
@@ -346,10 +338,15 @@ def conventional(
     threads = torch.get_num_threads()
     if bound:
         return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
-    needed = rough_memory(workload)
+    # Training adds gradients and two optimizer states.
+    needed = sum(_bytes(tensor) for tensor in _kept(workload.modules)) * (4 if workload.mode == "train" else 1)
     where = residence(workload, {})
     rule = "no accelerator is present"
-    for name in _usual_first(available, where.home):
+    # The one that the model is on, then the one that the process has set as its current device.
+    accelerators = [name for name in available if name != "cpu"]
+    current = {machine.current_device(machine.split_device(name)[0]) for name in accelerators}
+    accelerators.sort(key=lambda name: (name != where.home, name not in current))
+    for name in accelerators:
         refused = unusable(name, profile)
         if refused is not None:
             rule = f"{name} cannot be used: {refused}"
@@ -360,19 +357,3 @@ def conventional(
         rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
     return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
-
-
-def rough_memory(workload: Workload) -> int:
-    """Bytes of parameters and buffers, four times over for training (gradients and two optimizer states)."""
-    held: dict[int, Tensor] = {}
-    for module in workload.modules:
-        held.update({id(t): t for t in (*module.parameters(), *module.buffers()) if not is_lazy(t)})
-    size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
-    return size * (4 if workload.mode == "train" else 1)
-
-
-def _usual_first(available: Sequence[str], home: str) -> list[str]:
-    """The accelerators: the one that the model is on, then the one that the process has set as its current device."""
-    accelerators = [name for name in available if name != "cpu"]
-    current = [name for name in accelerators if name == machine.current_device(machine.split_device(name)[0])]
-    return list(dict.fromkeys([*(name for name in accelerators if name == home), *current, *accelerators]))

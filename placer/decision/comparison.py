@@ -16,16 +16,15 @@ from torch import nn
 
 from placer import machine, tracing
 from placer import profile as profiles
-from placer.decision import threads as thread_counts
 from placer.decision.candidates import Candidate, Candidates, missing_dtype, residence, unusual_settings
-from placer.decision.decision import Decision, decide
+from placer.decision.decision import Decision, ThreadOption, decide
 from placer.decision.objective import JOB, STEP, TIME, Objective, Unit, counted_seconds
-from placer.decision.threads import ThreadOption
 from placer.errors import PlacerError, TraceError, first_line
 from placer.pricing import Cost, Prediction, Residence, predict, weakest
 from placer.profile import Profile
-from placer.tracing import OpCall, Trace
-from placer.workload import Job, Part, Workload, describe_workload
+from placer.tracing import Trace
+from placer.units import format_count, format_seconds
+from placer.workload import Job, Part, Workload
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,8 @@ class Table:
         """The device that is the best for the whole, and why."""
         found = decide(self.costs, self.repeats, self.objective, self.unit)
         reason = found.reason
-        if self.thread_options and found.device == "cpu":
-            reason += thread_counts.reason(found.threads, self.thread_options)
+        if found.device == "cpu":
+            reason += _threads_reason(found.threads, self.thread_options)
         if self.real:
             reason += f" ({self.real})"
         reason = "; ".join((reason, *self.left_out, *self.occupied))
@@ -117,11 +116,9 @@ class Table:
 def trace_parts(what: Workload | Job) -> Traced:
     """Trace every step of a workload or a job. Raises TraceError, which names the part."""
     if isinstance(what, Workload):
-        trace = tracing.trace(what)
-        return traced_step(what, trace)
-    models = shared_models(what.parts)
+        return traced_step(what, tracing.trace(what))
     found: list[TracedPart] = []
-    for part, model in zip(what.parts, models, strict=True):
+    for part, model in zip(what.parts, shared_models(what.parts), strict=True):
         try:
             trace = tracing.trace(part.workload)
         except TraceError as error:
@@ -192,6 +189,11 @@ def price(part: TracedPart, candidate: Candidate, where: Residence | None = None
     return replace(found, device=candidate.name, threads=found.threads if own is None else own)
 
 
+#: The number of threads a process has is kept unless another one saves more than this share of the step: two counts
+#: share most of a prediction's error, and changing the setting touches the whole process.
+THREADS_TIE = 0.05
+
+
 def _with_best_threads(
     part: TracedPart, candidate: Candidate, where: Residence
 ) -> tuple[Prediction, tuple[ThreadOption, ...]]:
@@ -199,13 +201,39 @@ def _with_best_threads(
     found = price(part, candidate, where)
     if not candidate.tried:
         return found, ()
-    current = found.threads
-    tried = {current: found}
+    tried = {found.threads: found}
     for count in candidate.tried:
         if count not in tried:
             tried[count] = price(part, candidate, where, count)
-    best = thread_counts.best_count({count: p.step_seconds for count, p in tried.items()}, current)
-    return tried[best], thread_counts.options(tried, current)
+    best = best_count({count: p.step_seconds for count, p in tried.items()}, found.threads)
+    options = (
+        ThreadOption(count, count == found.threads, p.step_seconds, p.low, p.high) for count, p in sorted(tried.items())
+    )
+    return tried[best], tuple(options)
+
+
+def best_count(steps: Mapping[int, float], now: int) -> int:
+    """The number of threads with the shortest step; ``now`` where none is shorter by more than the tie.
+
+    ``steps`` maps numbers of threads to seconds. Of equal steps the fewest threads win.
+    """
+    best = min(steps, key=lambda count: (steps[count], count))
+    return now if now in steps and steps[best] >= steps[now] * (1.0 - THREADS_TIE) else best
+
+
+def _threads_reason(chosen: int, tried: tuple[ThreadOption, ...]) -> str:
+    """Half a sentence on the number of threads; empty where only one was compared."""
+    if len(tried) < 2:
+        return ""
+    steps = {option.threads: option.step_seconds for option in tried}
+    now = next((option.threads for option in tried if option.current), None)
+    told = f", with {format_count(chosen, 'thread')}"
+    if now is not None and chosen != now:
+        return f"{told}: with {now} a step would take {format_seconds(steps[now])}"
+    if steps[chosen] > min(steps.values()):
+        return f"{told} as now: no other number is much faster"
+    *first, last = map(str, sorted(steps))
+    return f"{told}: the best of {', '.join(first)} and {last}"
 
 
 def whole(parts: Sequence[PricedPart], unit: Unit, repeats: int | None) -> Mapping[str, Cost]:
@@ -229,10 +257,8 @@ def total(
     are added up. ``models`` tells which parts share their weights (those of equal entries; none given: all do). Parts
     share the context and the libraries, and those of one model its weights and its memory: the largest counts. Memory
     and weights of several models are added up. The whole is bounded by what bounds its longest part, and draws the mean
-    power of its parts. ``repeats`` is how often the whole runs. Raises ValueError without parts.
+    power of its parts. ``repeats`` is how often the whole runs.
     """
-    if not parts:
-        raise ValueError("a total needs at least one part")
     _, longest = max(parts, key=lambda part: part[0] * part[1].step_seconds)
     components: dict[str, float] = {}
     for count, step in parts:
@@ -312,7 +338,7 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
 
 def described(workload: Workload, trace: Trace) -> dict[str, Any]:
     """A traced workload as plain values, for explanations and the history."""
-    facts = {**describe_workload(workload), "mode": trace.mode}
+    facts = {**workload.describe(), "mode": trace.mode}
     if workload.is_step_function:  # what it is shows when it runs
         facts["optimizer"] = trace.optimizer.lower() if trace.optimizer else None
     elif trace.mode == "infer":
@@ -349,11 +375,9 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):
         inputs = {id(spec): spec for call in calls for spec in call.inputs}  # few: equal ones are one object
         shown = {number: f"{s.shape}{s.stride}{s.dtype}" for number, s in inputs.items()}
-        lines = (f"{c.op}{c.phase}{_given(c, trace)}[{', '.join([shown[id(s)] for s in c.inputs])}]" for c in calls)
-        digest.update("".join(lines).encode())
+        for call in calls:
+            # Of a step that ran, numbers may be what its values gave.
+            given = tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args
+            line = f"{call.op}{call.phase}{given}[{', '.join([shown[id(s)] for s in call.inputs])}]"
+            digest.update(line.encode())
     return digest.hexdigest()[:32]
-
-
-def _given(call: OpCall, trace: Trace) -> tuple[Hashable, ...]:
-    """The arguments of a call; of a step that ran, without numbers that its values may have given."""
-    return tuple([a for a in call.args if type(a) is not float]) if trace.real else call.args

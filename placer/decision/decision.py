@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.decision.objective import EQUAL, STEP, TIE, TIME, Objective, Unit, counted_seconds, is_cpu
-from placer.decision.threads import ThreadOption
 from placer.pricing import Cost
 from placer.units import format_bytes, format_count, format_seconds
 
@@ -164,17 +163,13 @@ def _one_time_matters(chosen: Cost, other: Cost, steps: int) -> bool:
 
 
 def _totals(chosen: Cost, other: Cost, steps: int, unit: Unit) -> str:
-    def total(prediction: Cost) -> str:
-        return format_seconds(counted_seconds(prediction, steps))
-
-    def start(prediction: Cost) -> str:
+    told = []
+    for prediction, where in ((chosen, "there"), (other, f"on {other.device}")):
         once = prediction.one_time_seconds
-        return f" ({format_seconds(once)} of it to start)" if once else ""
-
-    return (
-        f"{chosen.device}: {format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'} {total(chosen)} "
-        f"there{start(chosen)} and {total(other)} on {other.device}{start(other)}"
-    )
+        start = f" ({format_seconds(once)} of it to start)" if once else ""
+        told.append(f"{format_seconds(counted_seconds(prediction, steps))} {where}{start}")
+    takes = f"{format_count(steps, unit.counted)} {'take' if steps > 1 else 'takes'}"
+    return f"{chosen.device}: {takes} {told[0]} and {told[1]}"
 
 
 def _times(prediction: Cost, steps: int | None, unit: Unit) -> str:
@@ -194,6 +189,20 @@ SURE = 0.7
 ABOUT_THE_SAME = "about the same"
 #: A 90 % interval of a normal distribution reaches this many standard deviations to either side.
 Z_90 = 1.6448536269514722
+
+
+@dataclass(frozen=True)
+class ThreadOption:
+    """A step on the CPU with this many threads, in seconds; ``low`` and ``high`` bound a 90 % interval.
+
+    ``current`` tells the number of threads that the process has.
+    """
+
+    threads: int
+    current: bool
+    step_seconds: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -256,15 +265,15 @@ def decide(
         if is_cpu(candidates[other].device) and counted[other] <= counted[first] * (1 + EQUAL):
             first = other
     chosen = candidates[first]
-    others = [candidates[name] for name in ranked if name != first]
-    best_other = others[0] if others else None
+    second = next((name for name in ranked if name != first), None)
+    best_other = None if second is None else candidates[second]
     decision = Decision(
         device=chosen.device,
         threads=chosen.threads,
         confidence=1.0 if best_other is None else probability_faster(chosen, best_other, steps, objective),
         reason="",
         break_even_steps=_break_even(predictions, chosen, best_other, objective),
-        speedup=None if best_other is None else _speedup(chosen, best_other, steps, objective),
+        speedup=None if second is None or counted[first] <= 0.0 else counted[second] / counted[first],
         objective=objective.name,
     )
     told = ""
@@ -286,7 +295,8 @@ def probability_faster(
     With ``steps``, the one-time costs count too and dampen the relative uncertainty of the whole, as they are not
     part of the interval.
     """
-    gap = _log(objective.counted(other, steps)) - _log(objective.counted(chosen, steps))
+    there, here = (max(objective.counted(each, steps), 1e-15) for each in (other, chosen))
+    gap = math.log(there) - math.log(here)
     spread = math.hypot(_sigma(chosen, steps), _sigma(other, steps))
     if spread == 0.0:
         return 0.5 if gap == 0.0 else float(gap > 0.0)
@@ -314,16 +324,6 @@ def _sigma(prediction: Cost, steps: int | None) -> float:
         return sigma
     total = counted_seconds(prediction, steps)
     return sigma * (steps * prediction.step_seconds / total) if total > 0.0 else sigma
-
-
-def _log(amount: float) -> float:
-    return math.log(max(amount, 1e-15))
-
-
-def _speedup(chosen: Cost, other: Cost, steps: int | None, objective: Objective) -> float | None:
-    """What counts on ``other`` over that on ``chosen``."""
-    amount = objective.counted(chosen, steps)
-    return objective.counted(other, steps) / amount if amount > 0.0 else None
 
 
 def _break_even(

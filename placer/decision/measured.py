@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median, quantiles
@@ -22,7 +21,6 @@ from placer import machine
 from placer.decision import history
 from placer.decision.comparison import Table
 from placer.decision.objective import JOB
-from placer.decision.threads import running_with
 from placer.errors import first_line
 from placer.nest import map_nest, tensors
 from placer.placement import move, move_optimizer, synchronize, target
@@ -59,16 +57,13 @@ def hardware(device: str) -> str:
 def lookup(key: str, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
     """The newest usable step times of a workload, by device; those on the CPU only for the predicted threads."""
     found: dict[str, Seen] = {}
-    for entry in _entries(key):
+    for line in reversed(history.lines_with(f'"workload":"{key}"')):
+        entry = history.parsed(line) or {}
         device = entry.get("device")
-        if not isinstance(device, str) or device in found or device not in predictions:
+        if entry.get("kind") != "steps" or not isinstance(device, str) or device in found or device not in predictions:
             continue
-        if device == "cpu" and entry.get("threads") != predictions[device].threads:
-            continue
-        if entry.get("hardware") != hardware(device):
-            continue
-        seen = _seen(entry)
-        if seen is not None:
+        same_threads = device != "cpu" or entry.get("threads") == predictions[device].threads
+        if same_threads and entry.get("hardware") == hardware(device) and (seen := _seen(entry)) is not None:
             found[device] = seen
     return found
 
@@ -80,42 +75,25 @@ def corrected(
     result = dict(predictions)
     for name, real in seen.items():
         old = predictions[name]
-        total = None if steps is None else old.one_time_seconds + steps * real.step_seconds
         missed = real.step_seconds - sum(old.components.values())
         result[name] = replace(
-            old,
-            step_seconds=real.step_seconds,
-            low=real.low,
-            high=real.high,
-            total_seconds=total,
+            old, step_seconds=real.step_seconds, low=real.low, high=real.high,
+            total_seconds=None if steps is None else old.one_time_seconds + steps * real.step_seconds,
             components={**old.components, NOT_PREDICTED: missed},
-        )
+        )  # fmt: skip
     return result
-
-
-def _entries(key: str) -> Iterator[dict[str, Any]]:
-    """The history's entries of one workload, newest first."""
-    for line in reversed(history.lines_with(f'"workload":"{key}"')):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict) and entry.get("kind") == "steps":
-            yield entry
 
 
 def _seen(entry: Mapping[str, Any]) -> Seen | None:
     """What an entry says; None for too few steps, and for values that no clock gives."""
-    values: list[Any] = [entry.get(name) for name in ("step_seconds", "low", "high")]
+    values: list[Any] = [entry.get(name) for name in ("low", "step_seconds", "high")]
     count = entry.get("steps_timed")
-    if not isinstance(count, int) or count < LEAST_STEPS:
+    if not isinstance(count, int) or count < LEAST_STEPS or any(type(value) not in (int, float) for value in values):
         return None
-    if not all(type(v) in (int, float) and math.isfinite(v) and v > 0.0 for v in values):
+    low, middle, high = values
+    if not 0.0 < low <= middle <= high < math.inf:
         return None
-    middle, low, high = (float(v) for v in values)
-    if not low <= middle <= high:
-        return None
-    return Seen(middle, min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
+    return Seen(float(middle), min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
 
 
 #: Untimed steps on each device: allocation, kernel selection, lazy loading.
@@ -125,12 +103,9 @@ ROUNDS = 15
 
 
 def race(
-    workload: Workload,
-    devices: Sequence[str],
-    *,
-    limit_seconds: float = 10.0,
+    workload: Workload, devices: Sequence[str], *, limit_seconds: float = 10.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Seen]:
+) -> dict[str, Seen]:  # fmt: skip
     """Median step time on each device, by interleaved steps on deep copies, in about ``limit_seconds`` at most.
 
     The first timed round always runs to its end, so that every device has a number. Raises whatever the model raises,
@@ -152,7 +127,11 @@ def race(
                 seconds[device].append(clock() - start)
             if clock() > deadline:
                 break
-    return {device: _summary(values) for device, values in seconds.items()}
+    found = {}
+    for device, values in seconds.items():
+        cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
+        found[device] = Seen(median(values), cuts[0], cuts[-1])
+    return found
 
 
 def step_on(workload: Workload, device: str) -> Callable[[], None]:
@@ -204,21 +183,18 @@ def shared_function(workload: Workload) -> str | None:
     model = cast(nn.Module, workload.target)
     of_all = (sys.modules[kind.__module__] for kind in (nn.Module, torch.optim.Optimizer))
     for owner in (*model.modules(), *of_all):
+        called: list[Any] = []
         for name, value in vars(owner).items():
-            for function in _called(name, value):
-                while isinstance(function, partial):
-                    function = function.func
-                if not str(getattr(function, "__module__", "")).startswith(("torch.", "placer.")):
-                    return str(getattr(function, "__qualname__", type(function).__qualname__))
+            if name == "forward" and isinstance(value, FunctionType):  # copies of a method have their own module
+                called.append(value)
+            elif name.endswith("_hooks") and "state_dict" not in name and isinstance(value, dict):
+                called += value.values()
+        for function in called:
+            while isinstance(function, partial):
+                function = function.func
+            if not str(getattr(function, "__module__", "")).startswith(("torch.", "placer.")):
+                return str(getattr(function, "__qualname__", type(function).__qualname__))
     return None
-
-
-def _called(name: str, value: Any) -> Sequence[Any]:
-    """The functions that a step calls, of a value kept under this name; copies of a method have their own module."""
-    if name == "forward":
-        return [value] if isinstance(value, FunctionType) else []
-    is_hooks = name.endswith("_hooks") and "state_dict" not in name and isinstance(value, dict)
-    return list(value.values()) if is_hooks else []
 
 
 def _copied(
@@ -246,11 +222,18 @@ def _real(leaf: Any) -> Any:
     return torch.zeros(leaf.shape, dtype=leaf.dtype)
 
 
-def _summary(values: list[float]) -> Seen:
-    if len(values) < 2:
-        return Seen(values[0], values[0], values[0])
-    cuts = quantiles(values, n=20, method="inclusive")
-    return Seen(median(values), cuts[0], cuts[-1])
+@contextlib.contextmanager
+def running_with(count: int) -> Iterator[None]:
+    """The body runs with ``count`` of torch's intra-op threads, whatever follows with as many as before."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def with_race(table: Table, workload: Workload, measure: str) -> Table:
@@ -260,7 +243,11 @@ def with_race(table: Table, workload: Workload, measure: str) -> Table:
     """
     (part,) = table.parts
     competing = {name: p for name, p in part.predictions.items() if p.fits}
-    if len(competing) < 2 or (measure == "unsure" and not _overlap(competing, table.decide().device)):
+    if len(competing) < 2:
+        return table
+    chosen = table.decide().device
+    overlap = any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
+    if measure == "unsure" and not overlap:
         return table
     if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
         return _untimed(table, "a copy would have to be compiled again")
@@ -291,47 +278,31 @@ def with_seen(table: Table) -> Table:
         seen = lookup(part.key, part.predictions)
         if seen:
             seen_on |= set(seen)
-            note = f"step times on {_listed(seen)} were seen in earlier runs; what they are made of is predicted"
+            named = " and ".join(sorted(seen))
+            note = f"step times on {named} were seen in earlier runs; what they are made of is predicted"
             steps = None if table.unit is JOB else table.repeats
             part = replace(part, predictions=corrected(part.predictions, seen, steps), notes=(*part.notes, note))
         parts.append(part)
     if not seen_on:
         return table
-    return replace(table.with_parts(parts), real=f"seen in earlier runs on {_listed(seen_on)}")
-
-
-def _listed(devices: Iterable[str]) -> str:
-    return " and ".join(sorted(devices))
-
-
-def _overlap(competing: dict[str, Prediction], chosen: str) -> bool:
-    """Whether any other interval reaches into that of the chosen device."""
-    if chosen not in competing:
-        return True
-    return any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
+    return replace(table.with_parts(parts), real=f"seen in earlier runs on {' and '.join(sorted(seen_on))}")
 
 
 #: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.
 BUSY = 0.5
 
 
-def occupied(devices: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for every accelerator that other processes keep busy, as far as that can be told without a context.
+def with_occupied(table: Table) -> Table:
+    """The table with a sentence for every accelerator that other processes keep busy, as far as no context is needed.
 
     One that this process uses already is left out: its own work cannot be told from that of others.
     """
-    found = []
-    for device in devices:
+    told = []
+    for device in table.costs:
         elsewhere = "@" in device  # of another machine
         if elsewhere or machine.split_device(device)[0] == "cpu" or machine.has_context(device):
             continue
         share = machine.utilization(device)
         if share is not None and share >= BUSY:
-            found.append(f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free")
-    return tuple(found)
-
-
-def with_occupied(table: Table) -> Table:
-    """The table with what is occupied now."""
-    told = occupied(table.costs)
-    return replace(table, occupied=told, notes=(*table.notes, *told))
+            told.append(f"{device} is {share:.0%} busy with other jobs, and predicted as if it were free")
+    return replace(table, occupied=tuple(told), notes=(*table.notes, *told))

@@ -11,7 +11,6 @@ from placer.errors import PlacerError, UnknownGPU
 from placer.pricing import Cost
 from placer.profile import find_gpu
 from placer.units import format_count, format_dollars, format_joules, format_seconds
-from placer.workload import check_choice
 
 #: Below this relative difference two times are equal.
 EQUAL = 1e-9
@@ -114,20 +113,21 @@ TIME = Objective()
 
 def objective_of(name: Any = "time", price: Any = None, watts: Any = None) -> Objective:
     """The checked arguments ``objective``, ``price`` and ``watts``. Raises ValueError or TypeError."""
-    found = Objective(check_choice("objective", name, OBJECTIVES), _pairs("price", price), _pairs("watts", watts))
-    if found.name == "cost" and not found.price:
+    prices, powers = _pairs("price", price), _pairs("watts", watts)
+    if name == "cost" and not prices:
         raise ValueError(
             'objective "cost" needs price, in dollars per hour of the machine: {"cpu": 0.10, "cuda": 2.50}'
         )
-    return found
+    if name not in OBJECTIVES:
+        raise ValueError(f"objective must be {' or '.join(map(repr, OBJECTIVES))}, not {name!r}")
+    return Objective(str(name), prices, powers)
 
 
-def check_known(objective: Objective, devices: tuple[str, ...]) -> None:
-    """Raise ValueError for a device without a price, where that is asked for."""
-    if objective.name == "cost":
-        for device in devices:
-            if _of_device(objective.price, device) is None:
-                raise ValueError(_unknown("cost", device))
+def check_priced(objective: Objective, devices: Iterable[str]) -> None:
+    """Raise ValueError for a device without a price."""
+    for device in devices:
+        if _of_device(objective.price, device) is None:
+            raise ValueError(_unknown("cost", device))
 
 
 def _unknown(name: str, device: str) -> str:
@@ -146,16 +146,12 @@ def _of_device(pairs: tuple[tuple[str, float], ...], device: str) -> float | Non
     """
     known = dict(pairs)
     kind, _, machine = device.partition("@")
-    for name in (device, machine, *_aliases(known, machine), kind, kind.partition(":")[0]):
-        if name and name in known:
+    gpu = _in_catalog(machine) if machine and known else ""
+    aliases = [name for name in known if gpu and _in_catalog(name) == gpu]
+    for name in (device, machine, *aliases, kind, kind.partition(":")[0]):
+        if name in known:
             return known[name]
     return None
-
-
-def _aliases(names: Iterable[str], gpu: str) -> list[str]:
-    """Those of the names that are others for a GPU of the catalog."""
-    found = _in_catalog(gpu) if gpu else ""
-    return [name for name in names if found and _in_catalog(name) == found]
 
 
 def _in_catalog(gpu: str) -> str:

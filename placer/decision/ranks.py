@@ -7,6 +7,7 @@ Nobody waits for anybody, so a rank that never asks cannot hang the others.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Iterable
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds to reach the launcher's store when the process group does not exist yet.
 _PATIENCE = 5.0
-
-_launcher: list[Any] = []
 
 
 def distributed() -> bool:
@@ -56,37 +55,26 @@ def agreed(decision: Decision, candidates: Iterable[str], workload: Workload, *,
     if not distributed():
         return decision
     try:
-        known = _first_answer(f"{decision.device} {decision.threads}", _name(workload))
+        store = _store()
+        if store is None:
+            return decision
+        # Written if nothing stands there yet; what stands there in any case, which may be this rank's own answer.
+        own = f"{decision.device} {decision.threads}"
+        device, _, count = store.compare_set(_name(workload), "", own).decode().partition(" ")
     except RuntimeError as error:  # torch.distributed's own errors are: the store is gone, or too slow
         log.debug("ranks could not agree: %s", error)
         return decision
-    if known is None:
-        return decision
-    device, threads = known
-    reachable = tuple(candidates) or machine.available_devices()
-    return _with_device(decision, device, threads if tuned else decision.threads, reachable)
-
-
-def _first_answer(own: str, name: str) -> tuple[str, int] | None:
-    """What the first rank wrote under this name, which may be this one's own answer; None without a store."""
-    store = _store()
-    if store is None:
-        return None
-    # Written if nothing stands there yet; what stands there in any case.
-    device, threads = store.compare_set(name, "", own).decode().split(" ")
-    return device, int(threads)
-
-
-def _with_device(decision: Decision, device: str, threads: int, candidates: tuple[str, ...]) -> Decision:
-    """Ranks drive accelerators of their own: what is common to them is the kind."""
+    threads = int(count) if tuned else decision.threads
+    # Ranks drive accelerators of their own: what is common to them is the kind.
     kind = device.split(":")[0]
-    own = next((name for name in (decision.device, *candidates) if name.split(":")[0] == kind), None)
-    if own is None or (own, threads) == (decision.device, decision.threads):
+    reachable = (decision.device, *(tuple(candidates) or machine.available_devices()))
+    mine = next((name for name in reachable if name.split(":")[0] == kind), None)
+    if mine is None or (mine, threads) == (decision.device, decision.threads):
         # Nothing of that kind here: better to fail where gradients meet, in torch's own words, than to guess.
         return decision
-    confidence = decision.confidence if own == decision.device else None  # it was in another answer
-    reason = f"{own}: as the first rank chose for all (here: {decision.reason})"
-    return replace(decision, device=own, threads=threads, confidence=confidence, reason=reason)
+    confidence = decision.confidence if mine == decision.device else None  # it was in another answer
+    reason = f"{mine}: as the first rank chose for all (here: {decision.reason})"
+    return replace(decision, device=mine, threads=threads, confidence=confidence, reason=reason)
 
 
 def _name(workload: Workload) -> str:
@@ -101,11 +89,10 @@ def _store() -> Any:
     """The default group's store, else the launcher's, else None."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.distributed_c10d._get_default_store()
-    if not _launcher:
-        _launcher.append(_launchers_store())
-    return _launcher[0]
+    return _launchers_store()
 
 
+@functools.cache
 def _launchers_store() -> Any:
     """torchrun keeps a store of its own for its workers, there before they start."""
     environment = os.environ

@@ -44,15 +44,12 @@ def staging(profile: Profile, device: str) -> Staging | None:
     """What a profile knows of copies to ``device``; None where copies from pinned memory were not measured."""
     try:
         rates, host = profile.fit(device).rates, profile.fit("cpu").rates
-    except ProfileError:
-        return None
-    try:
         pageable, pinned = (
             (1.0 / rates[f"copy/h2d/{kind}/bytes_per_second"], rates[f"copy/h2d/{kind}/seconds_per_tensor"])
             for kind in ("pageable", "pinned")
         )
         return Staging(pageable, pinned, 2.0 / host["bytes_per_second"], rates.get("sync_seconds", 0.0))
-    except (KeyError, ZeroDivisionError):
+    except (ProfileError, KeyError, ZeroDivisionError):
         return None
 
 

@@ -1,15 +1,22 @@
-"""Moving: nests of tensors, modules and optimizer state from one device to another, each thing once."""
+"""Moving: nests of tensors, models and optimizer state, each thing once; what a device refuses stays where it was.
+
+Nothing else touches the user's objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from placer import machine
+from placer.errors import PlacerError, first_line, is_out_of_memory
 from placer.nest import map_nest, tensors
+from placer.workload import Workload, spread_over_processes, strict
 
 #: Kinds of devices of which there is one, without a number.
 _SINGLE = frozenset({"cpu", "mps", "meta"})
@@ -91,3 +98,167 @@ def same_device(a: torch.device, b: torch.device) -> bool:
         return True
     current = machine.split_device(machine.current_device(a.type))[1]
     return (current if a.index is None else a.index) == (current if b.index is None else b.index)
+
+
+#: An optimizer, its name (which has no state), several, or none.
+Optimizers = str | torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+
+
+def instances(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """Those of ``optimizers`` that have state."""
+    if isinstance(optimizers, torch.optim.Optimizer):
+        return (optimizers,)
+    return () if optimizers is None or isinstance(optimizers, str) else tuple(optimizers)
+
+
+class BeforeMove:
+    """Parameters, gradients, buffers and optimizer state as they are now. Holds their memory; copies nothing."""
+
+    def __init__(self, modules: Iterable[nn.Module], optimizers: Optimizers = None) -> None:
+        parts = [part for module in modules for part in module.modules()]
+        self._parameters = {
+            id(p): (p, p.data, p.grad, None if p.grad is None else p.grad.data)
+            for part in parts
+            for p in part._parameters.values()
+            if p is not None
+        }
+        self._buffers = [(part, dict(part._buffers)) for part in parts]
+        states = [state for one in instances(optimizers) for state in one.state.values()]
+        self._states = [(state, dict(state)) for state in states if isinstance(state, dict)]
+
+    def restore(self) -> None:
+        """Put everything back: every Parameter is the same object, with the same values in the same memory."""
+        for parameter, data, grad, grad_data in self._parameters.values():
+            _set(parameter, data)
+            if grad is not None and grad_data is not None:
+                _set(grad, grad_data)
+            parameter.grad = grad
+        for part, buffers in self._buffers:
+            part._buffers.update(buffers)
+        for state, values in self._states:
+            state.update(values)
+
+
+def _set(tensor: Tensor, data: Tensor) -> None:
+    if tensor.device == data.device:
+        return
+    try:
+        tensor.data = data
+    except (RuntimeError, TypeError):
+        # A backend whose tensors are of another kind was moved to by exchanging content, and is left the same way.
+        requires_grad = tensor.requires_grad
+        inner = nn.Parameter(data, requires_grad=requires_grad) if isinstance(tensor, nn.Parameter) else data
+        torch.utils.swap_tensors(tensor, inner)
+
+
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+
+
+def anchor(modules: Sequence[nn.Module]) -> tuple[str, str] | None:
+    """The device to which a model is bound, and why; None for one that can be moved."""
+    for module in modules:
+        for part in module.modules():
+            if type(part).__module__.startswith(_QUANTIZED):
+                return "cpu", f"{type(part).__name__} is quantized for the CPU"
+        spread = spread_over_processes(module)
+        if spread is not None:
+            return next(iter(_homes(module)), "cpu"), spread
+    kept = immovable(modules)
+    return None if kept is None or kept[0] is None else (kept[0], kept[1])
+
+
+def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:
+    """Where a model begins that was spread over devices by hand, and why it is left so; None for any other.
+
+    One with weights on the meta device, which have no memory that could be moved, is left too; there is no place (None)
+    where it has no others.
+    """
+    for module in modules:
+        homes = _homes(module)
+        if len(homes) > 1 or "meta" in homes:
+            return next((home for home in homes if home != "meta"), None), f"its weights are on {' and '.join(homes)}"
+    return None
+
+
+def _homes(module: nn.Module) -> list[str]:
+    """The devices of the parameters, in their order. Buffers go where those are, unless they have no memory."""
+    held = (*module.parameters(), *(buffer for buffer in module.buffers() if buffer.is_meta))
+    return [machine.normal_device(str(device)) for device in dict.fromkeys(tensor.device for tensor in held)]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nothing was moved: everything is on ``home`` as before, and ``reason`` says why.
+
+    Of a model that has no memory yet, ``home`` is the device where it should get some.
+    """
+
+    home: str
+    reason: str
+
+
+def relocate(workload: Workload, optimizer: Optimizers, device: str, *, threads: int | None = None) -> None:
+    """Move a workload's modules and the state of the optimizer (or of several) to ``device``, in place.
+
+    ``threads``: the number of CPU threads to set where that is the CPU; None: as it is. What is ``immovable`` stays.
+    Raises what torch raises where the device refuses.
+    """
+    there = target(device)
+    if immovable(workload.modules) is None:
+        move_modules(workload.modules, there)
+        for instance in instances(optimizer):
+            move_optimizer(instance, there)
+    if threads is not None and there.type == "cpu" and threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+
+
+def relocate_or_stay(
+    workload: Workload, optimizer: Optimizers, device: str, *, allowed: Sequence[str] | None,
+    threads: int | None = None,
+) -> Refused | None:  # fmt: skip
+    """``relocate``; where the device refuses (full, gone, a driver too old), everything is put back where it was.
+
+    ``allowed`` are the devices the caller chooses from, None: all of this machine. Raises what was raised under
+    ``PLACER_STRICT=1``, where there is no other device to stay on, and where the user interrupts. A model that is
+    ``immovable`` is no error, but a PlacerError under ``PLACER_STRICT=1``.
+    """
+    moving = partial(relocate, workload, optimizer, device, threads=threads)
+    return move_or_stay(moving, workload.modules, optimizer, device, allowed=allowed)
+
+
+def move_or_stay(
+    moving: Callable[[], None], modules: Sequence[nn.Module], optimizer: Optimizers, device: str, *,
+    allowed: Sequence[str] | None,
+) -> Refused | None:  # fmt: skip
+    """Run ``moving``, which moves ``modules`` and optimizer states to ``device`` (others may stay elsewhere).
+
+    Where it fails, everything is put back; see ``relocate_or_stay``.
+    """
+    kept = immovable(modules)
+    if kept is not None:
+        home, why = kept[0] or machine.normal_device(device), kept[1]
+        if kept[0] == machine.normal_device(device):
+            return None
+        refused = Refused(home, f"{home}: the model was not moved, as {why}")
+        if strict():
+            raise PlacerError(refused.reason)
+        return refused
+    held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    here = next((tensor.device for tensor in held), torch.device("cpu"))
+    before = BeforeMove(modules, optimizer)
+    try:
+        moving()
+        return None
+    except BaseException as error:
+        before.restore()
+        if not isinstance(error, Exception):
+            raise
+        home = machine.normal_device(str(here))
+        if strict() or home not in (machine.available_devices() if allowed is None else allowed):
+            raise
+        remedy = f"free memory on {device} or " if is_out_of_memory(error) else ""
+        return Refused(
+            home,
+            f"{home}: the move to {device} failed ({type(error).__name__}: {first_line(error)}); "
+            f"{remedy}set PLACER_DEVICE={home}",
+        )

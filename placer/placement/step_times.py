@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from statistics import median, quantiles
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -58,20 +58,21 @@ class Drift:
 
     def _message(self, typical: float) -> str:
         own = self._predictions[self._device]
-        seen = (
-            f"steps take {format_seconds(typical)} on {self._device} and were predicted to take "
-            f"{format_seconds(own.low)} to {format_seconds(own.high)}"
-        )
         others = [p for name, p in self._predictions.items() if name != self._device and p.fits]
-        best = min(others, key=lambda p: p.step_seconds, default=None)
-        if best is not None and best.step_seconds < typical:
-            return (
-                f"{seen}: {best.device} would have been faster, with {format_seconds(best.step_seconds)} by its "
-                "prediction; the next choose() of this workload uses what was seen"
+        best = min(others, key=lambda p: p.step_seconds, default=own)
+        if best is not own and best.step_seconds < typical:
+            why = (
+                f"{best.device} would have been faster, with {format_seconds(best.step_seconds)} by its prediction; "
+                "the next choose() of this workload uses what was seen"
+            )
+        else:
+            why = (
+                "the machine has changed since calibration, or something else is running on it; "
+                "if it stays like this, run: placer calibrate"
             )
         return (
-            f"{seen}: the machine has changed since calibration, or something else is running on it; "
-            "if it stays like this, run: placer calibrate"
+            f"steps take {format_seconds(typical)} on {self._device} and were predicted to take "
+            f"{format_seconds(own.low)} to {format_seconds(own.high)}: {why}"
         )
 
 
@@ -94,16 +95,10 @@ class StepTimes:
     """
 
     def __init__(
-        self,
-        device: str,
-        predicted_seconds: float | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        *,
-        workload: str | None = None,
-        threads: int | None = None,
-        drift: Drift | None = None,
+        self, device: str, predicted_seconds: float | None = None, clock: Callable[[], float] = time.perf_counter, *,
+        workload: str | None = None, threads: int | None = None, drift: Drift | None = None,
         record: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device = device
         self.predicted_seconds = predicted_seconds
         self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
@@ -124,8 +119,20 @@ class StepTimes:
         """Time the body. An accelerator is waited for before and after, so only one step in ``SYNC_EVERY`` is."""
         self.seen += 1
         if self.seen <= WARM_UP_STEPS or (self._asynchronous and self.seen % SYNC_EVERY):
-            return _UNTIMED
-        return _Timed(self)
+            return contextlib.nullcontext()
+        return self._timed()
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """A step that raises is not recorded."""
+        if self._asynchronous:
+            synchronize(self.device)
+        start = self._clock()
+        yield
+        if self._asynchronous:
+            synchronize(self.device)
+        now = self._clock()
+        self.add(now - start, now)
 
     def add(self, seconds: float, now: float) -> None:
         """A step that ended at ``now`` by the clock."""
@@ -137,7 +144,7 @@ class StepTimes:
             self._record()
         if self._drift is not None and (message := self._drift.add(seconds, now)):
             self._drift = None
-            warnings.warn(PlacerWarning(message), stacklevel=3)
+            warnings.warn(PlacerWarning(message), stacklevel=4)
 
     def _record(self) -> None:
         if self._write is None:
@@ -149,44 +156,3 @@ class StepTimes:
             "step_seconds": median(times), "low": cuts[0], "high": cuts[-1],
             "predicted_seconds": self.predicted_seconds, "steps_timed": len(times), "steps_seen": self.seen,
         })  # fmt: skip
-
-
-class _Timed:
-    """One step that is timed; an object of its own, so that steps of several threads do not mix."""
-
-    __slots__ = ("_start", "_times")
-
-    def __init__(self, times: StepTimes) -> None:
-        self._times = times
-        self._start = 0.0
-
-    def __enter__(self) -> None:
-        if self._times._asynchronous:
-            synchronize(self._times.device)
-        self._start = self._times._clock()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            return
-        times = self._times
-        if times._asynchronous:
-            synchronize(times.device)
-        now = times._clock()
-        times.add(now - self._start, now)
-
-
-class _Untimed:
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-
-_UNTIMED = _Untimed()

@@ -11,13 +11,18 @@ from placer.workload.arguments import (
     override,
     strict,
 )
-from placer.workload.description import describe_inputs, describe_workload
 from placer.workload.job import Job, Part
 from placer.workload.loading import Loading, same_order, same_randomness
-from placer.workload.step_loss import loss_of
 from placer.workload.target import load_exported, load_target
-from placer.workload.workload import Data, Workload
-from placer.workload.wrapped import compiled_inside, compiled_mode, spread_over_processes, unwrap
+from placer.workload.workload import (
+    Data,
+    Workload,
+    compiled_inside,
+    compiled_mode,
+    loss_of,
+    spread_over_processes,
+    unwrap,
+)
 
 __all__ = [
     "MEASURE",
@@ -32,8 +37,6 @@ __all__ = [
     "check_devices",
     "compiled_inside",
     "compiled_mode",
-    "describe_inputs",
-    "describe_workload",
     "load_exported",
     "load_target",
     "loss_of",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,11 @@ def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tu
     if batch_shape is not None and example is not None:
         raise ValueError("give batch_shape or example, not both: an example already says its shapes and dtypes")
     if batch_shape is not None:
-        return tuple(_shaped(shape, batch_shape) for shape in read_shapes(batch_shape)), {}
+        shapes = read_shapes(batch_shape)
+        try:
+            return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in shapes]), {}
+        except RuntimeError as error:
+            raise ValueError(f"batch_shape {batch_shape!r} is larger than any tensor can be") from error
     if example is None or (isinstance(example, (tuple, list, Mapping)) and not example):
         if not isinstance(model, nn.Module) or _takes(model, (), {}):
             return (), {}
@@ -55,35 +60,22 @@ def _takes(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     return True
 
 
-def _shaped(shape: tuple[int, ...], batch_shape: Any) -> Tensor:
-    try:
-        return torch.empty(shape, dtype=torch.float32, device="meta")
-    except RuntimeError as error:
-        raise ValueError(f"batch_shape {batch_shape!r} is larger than any tensor can be") from error
-
-
-def read_shapes(batch_shape: Any) -> tuple[tuple[int, ...], ...]:
-    """One shape, or a sequence of shapes, as a tuple of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
+def read_shapes(batch_shape: Any) -> list[tuple[int, ...]]:
+    """One shape, or a sequence of shapes, as a list of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
     if isinstance(batch_shape, (str, bytes, Tensor)) or not isinstance(batch_shape, Sequence):
         raise TypeError(f"batch_shape must be a shape like (32, 84) or a sequence of shapes, not {batch_shape!r}")
     if len(batch_shape) == 0:
         raise ValueError("batch_shape is empty: give a shape like (32, 84) or a sequence of shapes")
     nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in batch_shape]
-    if all(nested):
-        return tuple(tuple(_size(n, batch_shape) for n in shape) for shape in batch_shape)
-    if any(nested):
+    if any(nested) and not all(nested):
         raise TypeError(f"batch_shape mixes sizes and shapes: {batch_shape!r}; give one shape or a sequence of shapes")
-    return (tuple(_size(n, batch_shape) for n in batch_shape),)
-
-
-def _size(n: Any, batch_shape: Any) -> int:
-    if type(n) is not int:
-        if isinstance(n, bool) or not hasattr(n, "__index__"):
-            raise TypeError(f"batch_shape must hold whole numbers, not {n!r} (in {batch_shape!r})")
-        n = operator.index(n)
-    if n < 0:
-        raise ValueError(f"batch_shape must hold sizes of 0 or more, not {n} (in {batch_shape!r})")
-    return int(n)
+    shapes: Any = batch_shape if all(nested) else [batch_shape]
+    for size in itertools.chain.from_iterable(shapes):
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"batch_shape must hold whole numbers, not {size!r} (in {batch_shape!r})")
+        if operator.index(size) < 0:
+            raise ValueError(f"batch_shape must hold sizes of 0 or more, not {size} (in {batch_shape!r})")
+    return [tuple(map(operator.index, shape)) for shape in shapes]
 
 
 def kind_of(value: object) -> str:
@@ -130,7 +122,7 @@ def check_available(names: Iterable[str], what: str = "devices") -> None:
 
 def check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     """One of a few words, or ValueError."""
-    if value not in accepted:
+    if not isinstance(value, str) or value not in accepted:
         raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
     return str(value)
 
@@ -185,7 +177,11 @@ def make_workload(
     if not callable(model):
         raise TypeError(f"model must be an nn.Module or a callable that performs one step, not {kind_of(model)}")
     is_step_function = not isinstance(model, nn.Module)
-    checked_mode = check_mode(mode) if mode is not None else _default_mode(model)
+    if mode is None:
+        # A model says whether it trains (frozen TorchScript has no flag); a step function trains.
+        found: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
+    else:
+        found = cast(Mode, check_choice("mode", mode, MODES))
     args, kwargs = make_inputs(batch_shape, example, model)
     if loss is not None and not callable(loss):
         raise TypeError(f"loss must be a callable on the model's output, or None, not {kind_of(loss)}")
@@ -196,12 +192,12 @@ def make_workload(
         modules=_modules(model, modules),
         args=args,
         kwargs=kwargs,
-        mode=checked_mode,
+        mode=found,
         mode_given=mode is not None,
-        loss=loss if checked_mode == "train" else None,
-        optimizer=_optimizer(optimizer, checked_mode, is_step_function),
-        steps=check_steps(steps),
-        data=check_data(data),
+        loss=loss if found == "train" else None,
+        optimizer=_optimizer(optimizer, found, is_step_function),
+        steps=check_count("steps", steps),
+        data=cast(Data, check_choice("data", data, DATA)),
         autocast=_autocast(autocast),
         is_step_function=is_step_function,
     )
@@ -217,37 +213,18 @@ def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
     }
 
 
-def check_mode(mode: object) -> Mode:
-    """``mode`` itself, or ValueError."""
-    if mode not in MODES:
-        raise ValueError(f"mode must be 'train', 'infer' or None (read model.training), not {mode!r}")
-    return mode
-
-
-def check_data(data: object) -> Data:
-    """``data`` itself, or ValueError."""
-    if data not in DATA:
-        raise ValueError(f"data must be 'host', 'pinned' or 'device', not {data!r}")
-    return data
-
-
-def check_steps(steps: object) -> int | None:
-    """``steps`` as an int of at least 1, or None."""
-    if steps is None:
+def check_count(name: str, count: Any) -> int | None:
+    """``steps``, or the ``repeats`` of a job, as an int of at least 1, or None."""
+    if count is None:
         return None
-    if isinstance(steps, bool) or not hasattr(steps, "__index__"):
-        raise TypeError(f"steps must be a whole number of at least 1, or None for a long run, not {steps!r}")
-    count = operator.index(cast(Any, steps))
-    if count < 1:
-        raise ValueError(f"steps must be at least 1, or None for a long run, not {count}")
-    if count > MOST_STEPS:
-        raise ValueError(f"steps must be at most {MOST_STEPS}, or None for a long run")
-    return count
-
-
-def _default_mode(model: Callable[..., Any]) -> Mode:
-    """The mode of a model is its ``training`` flag (frozen TorchScript has none); a step function trains."""
-    return "train" if not isinstance(model, nn.Module) or getattr(model, "training", False) else "infer"
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise TypeError(f"{name} must be a whole number of at least 1, or None for a long run, not {count!r}")
+    found = operator.index(count)
+    if found < 1:
+        raise ValueError(f"{name} must be at least 1, or None for a long run, not {found}")
+    if found > MOST_STEPS:
+        raise ValueError(f"{name} must be at most {MOST_STEPS}, or None for a long run")
+    return found
 
 
 def _modules(model: Callable[..., Any], modules: Any) -> tuple[nn.Module, ...]:
@@ -290,10 +267,8 @@ def _optimizer(optimizer: Any, mode: Mode, is_step_function: bool) -> str | torc
 
 
 def _autocast(autocast: Any) -> torch.dtype | None:
-    if autocast is None or autocast is False:
-        return None
-    if autocast is True:
-        return torch.bfloat16
+    if autocast is None or isinstance(autocast, bool):
+        return torch.bfloat16 if autocast else None
     if autocast in (torch.float16, torch.bfloat16):
         return cast(torch.dtype, autocast)
     accepted = "None, True (bfloat16), torch.bfloat16 or torch.float16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer.workload.arguments import check_steps, make_workload
+from placer.workload.arguments import check_count, make_workload
 from placer.workload.loading import Loading
 from placer.workload.workload import Workload
 
@@ -69,8 +70,7 @@ class Part:
 
     def changed(self, *, count: float | None = None, workload: Workload | None = None) -> Part:
         """The same part with another count or workload."""
-        other = object.__new__(Part)
-        vars(other).update(vars(self))
+        other = copy.copy(self)
         other.count = self.count if count is None else _positive("count", count)
         other.workload = self.workload if workload is None else workload
         return other
@@ -110,7 +110,7 @@ class Job:
         if not isinstance(apart, bool):
             raise TypeError(f"apart must be True or False, not {apart!r}")
         object.__setattr__(self, "parts", found)
-        object.__setattr__(self, "repeats", _repeats(repeats))
+        object.__setattr__(self, "repeats", check_count("repeats", repeats))
         object.__setattr__(self, "apart", apart)
 
     def part(self, name: str) -> Part:
@@ -144,13 +144,6 @@ def _positive(what: str, number: Any) -> float:
     if not (number > 0 and math.isfinite(number)):
         raise ValueError(f"{what} must be above 0 and finite, not {number!r}")
     return number
-
-
-def _repeats(repeats: Any) -> int | None:
-    try:
-        return check_steps(repeats)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("steps", "repeats")) from None
 
 
 def _loading(loading: Any) -> Loading | None:

@@ -78,13 +78,9 @@ class Loading:
 
     @classmethod
     def of(
-        cls,
-        loader: Iterable[Any],
-        *,
-        batches: int = 20,
-        limit_seconds: float = 5.0,
+        cls, loader: Iterable[Any], *, batches: int = 20, limit_seconds: float = 5.0,
         clock: Callable[[], float] = time.perf_counter,
-    ) -> Loading:
+    ) -> Loading:  # fmt: skip
         """Measure ``loader``: the mean of up to ``batches`` batches, in about ``limit_seconds`` at most.
 
         Overlapped is a loader with workers of its own (``num_workers`` above 0). It is iterated as a training loop
@@ -94,19 +90,13 @@ class Loading:
         if isinstance(loader, Iterator):
             raise TypeError("a loader must give its batches again each epoch: give a DataLoader or a list, no iterator")
         with same_order(loader):
-            seconds = _mean_seconds(loader, batches, limit_seconds, clock)
+            marks = [clock()]
+            for _ in itertools.islice(loader, batches + _WARM_UP):
+                marks.append(clock())
+                if marks[-1] - marks[0] > limit_seconds:
+                    break
+        if len(marks) < 2:
+            raise ValueError("the loader gave no batch, so what one takes cannot be measured")
+        kept = marks[min(_WARM_UP, len(marks) - 2) :]  # without the first ones where there are enough
+        seconds = (kept[-1] - kept[0]) / (len(kept) - 1)
         return cls(seconds, overlapped=getattr(loader, "num_workers", 0) > 0)
-
-
-def _mean_seconds(loader: Iterable[Any], batches: int, limit_seconds: float, clock: Callable[[], float]) -> float:
-    """Seconds per batch, without the first ones where there are enough."""
-    began = clock()
-    marks = [began]
-    for _ in itertools.islice(loader, batches + _WARM_UP):
-        marks.append(clock())
-        if marks[-1] - began > limit_seconds:
-            break
-    if len(marks) < 2:
-        raise ValueError("the loader gave no batch, so what one takes cannot be measured")
-    kept = marks[min(_WARM_UP, len(marks) - 2) :]
-    return (kept[-1] - kept[0]) / (len(kept) - 1)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import itertools
 import re
 import sys
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placer.errors import TargetError
+from placer.errors import TargetError, first_line
 from placer.workload.job import Job
 
 #: Smaller tensors are drawn at once: that costs next to nothing.
@@ -79,8 +79,7 @@ def load_exported(target: str, *, train: bool = False) -> tuple[nn.Module, Any]:
         program = torch.export.load(path)
         model = program.module()
     except Exception as error:  # the boundary to a file anybody may have written: whatever is wrong is one line
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise TargetError(f"{path} is not a program that torch.export.load reads: {lines[0]}") from error
+        raise TargetError(f"{path} is not a program that torch.export.load reads: {first_line(error)}") from error
     for part in model.modules():
         part.training = train  # .train() and .eval() of an exported program raise
     args, kwargs = program.example_inputs or ((), {})
@@ -105,7 +104,8 @@ def _loaded(target: str) -> nn.Module | Job:
     source, _, attribute = target.rpartition(":")
     if not source or not attribute or attribute.endswith(".py"):
         raise TargetError(f"{target!r} names no attribute; {_FORM}")
-    module = _import_file(Path(source)) if _is_file(source) else _import_module(source)
+    is_file = source.endswith(".py") or "/" in source or "\\" in source
+    module = _import_file(Path(source)) if is_file else _import_module(source)
     value: Any = module
     for part in attribute.split("."):
         try:
@@ -113,10 +113,6 @@ def _loaded(target: str) -> nn.Module | Job:
         except AttributeError:
             raise TargetError(f"{source} has no attribute {attribute!r}{_offer(module)}") from None
     return _as_model(value, target)
-
-
-def _is_file(source: str) -> bool:
-    return source.endswith(".py") or "/" in source or "\\" in source
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -129,25 +125,19 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     _search_first(path.resolve().parent)  # files beside it are importable, as for ``python file.py``
     sys.modules[name] = module  # dataclasses and pickling look their module up there
-    loader = spec.loader
-    _guarded(lambda: loader.exec_module(module), str(path))
+    _guarded(partial(spec.loader.exec_module, module), str(path))
     return module
 
 
 def _module_name(path: Path) -> str:
     """The file's own name, so that other processes find its classes; another one where a module has that."""
     stem = re.sub(r"\W", "_", path.stem)
-    names = (f"placer_target_{stem}_{number}" for number in itertools.count(1))
-    return next(name for name in itertools.chain([stem], names) if _is_free(name, path))
-
-
-def _is_free(name: str, path: Path) -> bool:
-    """Whether no module has this name, or that of this very file."""
     try:
-        found = importlib.util.find_spec(name)
+        found = importlib.util.find_spec(stem)
+        is_free = found is None or (found.has_location and Path(str(found.origin)).resolve() == path.resolve())
     except ValueError:  # a module without a specification, like __main__
-        return False
-    return found is None or (found.has_location and Path(str(found.origin)).resolve() == path.resolve())
+        is_free = False
+    return stem if is_free else f"placer_target_{stem}_{zlib.crc32(str(path.resolve()).encode())}"
 
 
 def _import_module(name: str) -> ModuleType:
@@ -158,7 +148,7 @@ def _import_module(name: str) -> ModuleType:
         found = None
     if found is None:
         raise TargetError(f"there is no module {name!r} on the Python path or in this folder; {_FORM}")
-    module: ModuleType = _guarded(lambda: importlib.import_module(name), name)
+    module: ModuleType = _guarded(partial(importlib.import_module, name), name)
     return module
 
 
@@ -171,7 +161,8 @@ def _as_model(value: Any, target: str) -> nn.Module | Job:
     if isinstance(value, (nn.Module, Job)):
         return value
     if not callable(value):
-        raise TargetError(f"{target} is {_a(value)}, not an nn.Module, a placer.Job, a class or a factory of one")
+        kind = type(value).__name__
+        raise TargetError(f"{target} is a {kind}, not an nn.Module, a placer.Job, a class or a factory of one")
     try:
         inspect.signature(value).bind()
     except TypeError as error:
@@ -180,7 +171,7 @@ def _as_model(value: Any, target: str) -> nn.Module | Job:
         pass  # it has no signature (a builtin): the call shows whether it needs arguments
     made: Any = _guarded(value, target)
     if not isinstance(made, (nn.Module, Job)):
-        raise TargetError(f"{target} returned {_a(made)}, not an nn.Module or a placer.Job")
+        raise TargetError(f"{target} returned a {type(made).__name__}, not an nn.Module or a placer.Job")
     return made
 
 
@@ -191,8 +182,7 @@ def _guarded(run: Any, what: str) -> Any:
     except SystemExit as error:
         raise TargetError(f"{what} ended the interpreter (exit code {error.code}) while it was imported") from error
     except Exception as error:  # the boundary to code placer knows nothing of
-        lines = str(error).strip().splitlines() or ["no message"]
-        raise TargetError(f"{what} raised {type(error).__name__}: {lines[0]}") from error
+        raise TargetError(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
 
 
 def _offer(module: ModuleType) -> str:
@@ -204,7 +194,3 @@ def _offer(module: ModuleType) -> str:
         and (isinstance(value, nn.Module) or callable(value))
     )
     return f" (it has: {', '.join(names[:8])})" if names else ""
-
-
-def _a(value: object) -> str:
-    return f"a {type(value).__name__}"

@@ -1,18 +1,22 @@
-"""The data of a workload: one step of somebody's model, and how many such steps will follow."""
+"""The data of a workload: one step of somebody's model, how many such steps will follow, and what is around the model.
+
+That is ``torch.compile``, in which mode, and what spreads a model over processes. Nothing is compiled to tell it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from placer.lazy import cached_property
-from placer.nest import tensors
+from placer.nest import distinct, tensors
 from placer.workload.loading import Loading
-from placer.workload.wrapped import compiled_mode
 
 Mode = Literal["train", "infer"]
 Data = Literal["host", "pinned", "device"]
@@ -68,3 +72,131 @@ class Workload:
     def is_shape(self) -> bool:
         """Whether an input is only a shape, without values."""
         return any(tensor.is_meta for tensor in tensors((self.args, self.kwargs)))
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for explanations and the history."""
+        return {
+            "target": _name(self.target),
+            "mode": self.mode,
+            "inputs": self.describe_inputs(),
+            "optimizer": self.optimizer_name,
+            "loss": None if self.loss is None else _name(self.loss),
+            "steps": self.steps,
+            "data": self.data,
+            "autocast": None if self.autocast is None else str(self.autocast).removeprefix("torch."),
+            **({} if self.loading is None else {"loading": vars(self.loading)}),
+        }
+
+    def describe_inputs(self) -> list[str]:
+        """Shape and dtype of every input."""
+        found = []
+        for tensor in tensors((self.args, self.kwargs)):
+            sizes = "×".join(map(str, tensor.shape)) if not tensor.is_nested else f"{tensor.size(0)} nested"
+            found.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
+        return found
+
+
+def _name(target: object) -> str:
+    return str(getattr(target, "__name__", type(target).__name__))
+
+
+def loss_of(output: Any, loss: Callable[..., Any] | None) -> Tensor | None:
+    """``loss(output)``; without a ``loss``, the model's own (``output.loss``), else the sum of its floating outputs.
+
+    None where nothing requires a gradient.
+    """
+    found = _own_loss(output) if loss is None else loss(output)
+    return found if isinstance(found, Tensor) and found.requires_grad else None
+
+
+def _own_loss(output: Any) -> Tensor | None:
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, Tensor) and own.is_floating_point() and own.dim() == 0:
+        return own
+    kept = [t for t in distinct(output) if t.requires_grad]  # none but floating and complex ones can
+    sums = [(t.real if t.is_complex() else t).sum() for t in kept]
+    return reduce(torch.add, sums) if sums else None
+
+
+#: Attributes by which the objects between a compiled callable and its backend lead on, as they were called over time.
+_INNER = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
+#: Modules around a model that spread it over processes, by the module of torch that defines them.
+_DISTRIBUTED = ("torch.nn.parallel.distributed", "torch.distributed.")
+#: No chain of wrappers is longer.
+_DEEPEST = 8
+
+
+def compiled_mode(target: Callable[..., Any]) -> str | None:
+    """The mode that ``torch.compile`` was given for ``target``, a module or a function; None where it was not called.
+
+    ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``. Options that select
+    CUDA graphs or tuning count as their mode. Of another backend than inductor it is ``"backend <name>"``.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return None
+    context = getattr(target, "dynamo_ctx", None) if isinstance(target, nn.Module) else None
+    if context is not None:
+        start = getattr(context, "callback", None)
+    else:
+        start = _context(target._compiled_call_impl if isinstance(target, nn.Module) else target)
+    return None if start is None else _mode(start)
+
+
+def unwrap(model: Any) -> Any:
+    """The module behind ``torch.compile`` and ``DistributedDataParallel``, which are no part of what is traced."""
+    inner = getattr(model, "_orig_mod", None)
+    if not isinstance(inner, nn.Module):
+        inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
+    return model if inner is None else unwrap(inner)
+
+
+def spread_over_processes(model: nn.Module) -> str | None:
+    """What spreads a model over processes, in words; None for one that is whole in this process."""
+    for kind in {type(part) for part in model.modules()}:
+        sharded = any(base.__module__.startswith("torch.distributed.fsdp") for base in kind.__mro__)
+        if kind.__module__.startswith(_DISTRIBUTED) or sharded:
+            return f"{kind.__name__} is wrapped for distributed training already: choose before that"
+    tensors: Any = sys.modules.get("torch.distributed.tensor")
+    if tensors is not None and any(isinstance(p, tensors.DTensor) for p in model.parameters()):
+        return "its parameters are sharded over processes already: choose before that"
+    return None
+
+
+def compiled_inside(model: nn.Module) -> list[str]:
+    """Paths of the modules inside ``model``, itself excluded, that were compiled on their own."""
+    if "torch._dynamo" not in sys.modules:
+        return []
+    return [path for path, module in model.named_modules() if path and compiled_mode(module) is not None]
+
+
+def _context(function: Any) -> Any:
+    """What a wrapper made by ``torch.compile`` hands frames to: it is among the values that the wrapper closes over."""
+    function = getattr(function, "__func__", function)
+    if hasattr(function, "_torchdynamo_orig_callable"):
+        for cell in getattr(function, "__closure__", None) or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not bound
+                continue
+            if type(value).__name__ == "CatchErrorsWrapper":
+                return value
+    return None
+
+
+def _mode(callback: Any) -> str | None:
+    """The mode of the backend at the end of a chain of wrappers."""
+    found = callback
+    for _ in range(_DEEPEST):
+        kind = type(found).__name__
+        if kind == "_TorchCompileInductorWrapper":
+            graphs, tuned = bool(found.config.get("triton.cudagraphs")), bool(found.config.get("max_autotune"))
+            if tuned:
+                return "max-autotune" if graphs else "max-autotune-no-cudagraphs"
+            return "reduce-overhead" if graphs else "default"
+        if kind == "_TorchCompileWrapper":
+            return f"backend {getattr(found, 'compiler_name', '')}".rstrip()
+        inner = next((value for name in _INNER if (value := getattr(found, name, None)) is not None), None)
+        if inner is None:
+            break
+        found = inner
+    return f"backend {getattr(found, '__name__', type(found).__name__)}"

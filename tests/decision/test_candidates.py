@@ -1,20 +1,31 @@
-"""Which devices are compared: what is calibrated and can be used, one of each kind."""
+"""Which devices are compared, under which names: what is calibrated and can be used, one of each kind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from placer import machine
-from placer.decision import candidates
-from placer.decision.candidates import Candidates, conventional, gather, of_twins, unusable
-from placer.decision.comparison import compare, trace_parts
-from placer.errors import ProfileError
-from placer.pricing import Residence
-from placer.profile import Profile
+from placer.decision import candidates, profile_named, without_maker
+from placer.decision.candidates import (
+    Candidates,
+    conventional,
+    gather,
+    movable_devices,
+    of_twins,
+    residence,
+    unusable,
+)
+from placer.decision.comparison import compare, trace_parts, workload_key
+from placer.errors import ProfileError, ProfileMissing
+from placer.pricing import Residence, gpu_profile
+from placer.profile import Profile, default_path
+from placer.tracing import trace
 from placer.workload import make_workload
 
 SMALL = {"name": "Small", "memory_bytes": 8 * 2**30, "driver": "1"}
@@ -50,7 +61,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-def calibrated(here: Machine, handmade: Profile, *devices: str, **values: Any) -> Profile:
+def known(here: Machine, handmade: Profile, *devices: str, **values: Any) -> Profile:
     """The hand-made profile, calibrated on the present accelerators with fits of ``devices``."""
     cpu, cuda = handmade.fits
     fits = (cpu, *(replace(cuda, device=name) for name in devices))
@@ -64,7 +75,7 @@ def devices_of(found: Candidates) -> tuple[str, ...]:
 
 def test_of_twins_one_is_priced_with_the_fit_of_the_first(here: Machine, handmade_profile: Profile) -> None:
     here.kinds = (SMALL, SMALL, LARGE, SMALL)
-    profile = calibrated(here, handmade_profile, "cuda", "cuda:2")
+    profile = known(here, handmade_profile, "cuda", "cuda:2")
     found = gather(profile, None, here=True)
     assert devices_of(found) == ("cpu", "cuda", "cuda:2")
     here.current = "cuda:3"
@@ -88,7 +99,7 @@ def test_which_of_twins(here: Machine) -> None:
 
 def test_hiding_and_showing_devices_finds_their_fits(here: Machine, handmade_profile: Profile) -> None:
     here.kinds = (SMALL, LARGE)
-    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    profile = known(here, handmade_profile, "cuda", "cuda:1")
     here.kinds = (LARGE,)  # CUDA_VISIBLE_DEVICES=1
     found = gather(profile, None, here=True)
     assert (devices_of(found), found.fitted_as["cuda"]) == (("cpu", "cuda"), "cuda:1")
@@ -100,11 +111,11 @@ def test_a_kind_that_was_never_calibrated_is_an_error_where_it_is_the_usual_one(
     here: Machine, handmade_profile: Profile
 ) -> None:
     here.kinds = (LARGE, SMALL)
-    profile = calibrated(here, handmade_profile, "cuda:1")
+    profile = known(here, handmade_profile, "cuda:1")
     with pytest.raises(ProfileError, match=r"cuda is not calibrated \(calibrated: cpu, cuda:1\); run"):
         gather(profile, None, here=True)
     assert devices_of(gather(profile, ("cpu", "cuda:1"), here=True)) == ("cpu", "cuda:1")
-    only = calibrated(here, handmade_profile, "cuda")
+    only = known(here, handmade_profile, "cuda")
     assert devices_of(gather(only, None, here=True)) == ("cpu", "cuda")
 
 
@@ -112,7 +123,7 @@ def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
     here: Machine, handmade_profile: Profile
 ) -> None:
     here.kinds = (SMALL, LARGE)
-    profile = calibrated(here, handmade_profile, "cuda:1", unusable={"cuda": NO_KERNEL})
+    profile = known(here, handmade_profile, "cuda:1", unusable={"cuda": NO_KERNEL})
     found = gather(profile, None, here=True)
     assert (devices_of(found), found.left_out) == (("cpu", "cuda:1"), {"cuda": NO_KERNEL})
     with pytest.raises(ProfileError, match=r"cuda cannot be used here \(RuntimeError: CUDA error: no kernel"):
@@ -123,28 +134,11 @@ def test_a_device_that_cannot_be_used_is_left_out_and_the_reason_says_why(
     assert told in table.notes
 
 
-def test_what_cannot_be_used_is_known_by_its_kind(here: Machine, handmade_profile: Profile) -> None:
-    here.kinds = (SMALL, LARGE)
-    profile = calibrated(here, handmade_profile, "cuda", unusable={"cuda:1": NO_KERNEL})
-    here.kinds = (LARGE,)
-    assert unusable("cuda", profile) == NO_KERNEL
-    here.kinds = (SMALL,)
-    assert unusable("cuda", profile) is None
-    assert unusable("cpu", profile) is None
-    assert unusable("cuda", None) is None
-
-
-def test_versions_tell_before_any_calibration(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.kinds = (SMALL,)
-    monkeypatch.setattr(machine, "unsupported", lambda facts: f"no kernels for {facts['name']}")
-    assert unusable("cuda", None) == "no kernels for Small"
-
-
 def test_gpus_of_several_kinds_may_be_numbered_otherwise(
     here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.kinds = (SMALL, LARGE)
-    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    profile = known(here, handmade_profile, "cuda", "cuda:1")
     monkeypatch.setattr(machine, "order_is_known", lambda: False)
     (note,) = gather(profile, None, here=True).notes
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in note
@@ -157,25 +151,26 @@ def test_where_the_order_is_not_known_no_device_gets_anothers_fit(
 ) -> None:
     """Calibration had a context, so it knew which card is which; the driver alone lists the small one first."""
     here.kinds = (LARGE, SMALL)
-    profile = calibrated(here, handmade_profile, "cuda", "cuda:1")
+    profile = known(here, handmade_profile, "cuda", "cuda:1")
     here.kinds = (SMALL, LARGE)
     monkeypatch.setattr(machine, "order_is_known", lambda: False)
     found = gather(profile, None, here=True)
     assert found.fitted_as == {"cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
 
 
-def test_versions_say_nothing_of_a_device_in_use(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.kinds, here.current = (SMALL,), "cuda"
-    monkeypatch.setattr(machine, "unsupported", lambda facts: "its driver is too old")
+def test_what_cannot_be_used_is_known_by_its_kind(
+    here: Machine, handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.kinds = (SMALL, LARGE)
+    profile = known(here, handmade_profile, "cuda", unusable={"cuda:1": NO_KERNEL})
+    here.kinds = (LARGE,)
+    assert unusable("cuda", profile) == NO_KERNEL
+    here.kinds = (SMALL,)
+    assert (unusable("cuda", profile), unusable("cpu", profile), unusable("cuda", None)) == (None, None, None)
+    monkeypatch.setattr(machine, "unsupported", lambda facts: f"no kernels for {facts['name']}")
+    assert unusable("cuda", None) == "no kernels for Small"  # versions tell before any calibration
+    here.current = "cuda"  # but nothing of a device in use
     assert unusable("cuda", None) is None
-
-
-def test_by_convention_a_model_stays_on_its_accelerator(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.kinds, here.current = (SMALL, SMALL), "cuda"
-    workload = make_workload(nn.Linear(4, 4), (2, 4))
-    assert conventional(workload, None, "not calibrated").device == "cuda"
-    monkeypatch.setattr(candidates, "residence", lambda *_: Residence(home="cuda:1"))
-    assert conventional(workload, None, "not calibrated").device == "cuda:1"
 
 
 def test_devices_of_another_machine_have_nothing_to_do_with_this_one(
@@ -189,3 +184,149 @@ def test_devices_of_another_machine_have_nothing_to_do_with_this_one(
     assert not mine.fits
     assert other.fits
     assert other.one_time_seconds > mine.one_time_seconds
+
+
+# --- without a prediction: the rule of every training script ----------------------------------------------------------
+
+
+def usual(model: nn.Module, devices: tuple[str, ...] | None = None, **values: Any) -> tuple[str, str]:
+    found = conventional(make_workload(model, (4, 10), **{"mode": "infer", **values}), devices, "why")
+    assert (found.confidence, found.threads) == (None, torch.get_num_threads())
+    return found.device, found.reason
+
+
+def test_an_accelerator_is_taken_where_the_model_fits(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(10, 10)
+    assert usual(model) == ("cpu", "cpu: by convention, as no accelerator is present (why)")
+    here.kinds = (SMALL, SMALL)
+    assert usual(model) == ("cuda", "cuda: by convention, as an accelerator is present (why)")
+    here.free = {"cuda": 100, "cuda:1": 440}
+    assert usual(model)[0] == "cuda:1"
+    assert usual(model, mode="train")[0] == "cpu"  # gradients and two optimizer states
+    assert usual(nn.LazyLinear(3))[0] == "cuda"
+    here.free["cuda:1"] = 439
+    assert usual(model) == ("cpu", "cpu: by convention, as the model does not fit on the accelerator (why)")
+    assert usual(model, ("cuda:1",))[0] == "cuda:1"  # nothing else was asked for
+    monkeypatch.setattr(candidates, "residence", lambda *_: Residence(home="cuda:1", held={"cuda:1": 340}))
+    assert usual(model)[0] == "cuda:1"  # what it holds already is room
+    here.free = {}
+    assert usual(model)[0] == "cuda:1"  # where the model is
+    monkeypatch.setattr(candidates, "unusable", lambda name, _: "too old" if name == "cuda:1" else None)
+    assert usual(model)[0] == "cuda"
+    told = "cpu: by convention, as cuda:1 cannot be used: too old (why)"
+    assert usual(model, ("cpu", "cuda:1"))[1] == told
+
+
+def test_a_bound_model_stays_unless_others_were_asked_for(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.kinds = (SMALL,)
+    assert movable_devices([], None) == (None, ())
+    assert movable_devices([], ["cpu", "cuda"]) == (("cpu", "cuda"), ())
+    monkeypatch.setattr(candidates, "anchor", lambda _: ("cpu", "it is quantized"))
+    told = "not to be moved: it is quantized"
+    for asked in (None, ["cuda", "cpu"]):
+        assert movable_devices([], asked) == (("cpu",), (told,))
+    assert movable_devices([], ["cuda"]) == (("cuda",), ())
+    assert usual(nn.Linear(10, 10)) == ("cpu", f"cpu: {told} (why)")
+
+
+def test_what_a_step_uses_is_held_where_it_is() -> None:
+    model = nn.Sequential(nn.Linear(100, 100, bias=False), nn.BatchNorm1d(100, affine=False))
+    model.append(nn.Linear(100, 100, bias=False))
+    model[2].weight = model[0].weight  # tied weights are held once
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 100)).sum().backward()
+    optimizer.step()
+    buffers = 2 * 100 * 4 + 8
+    training = make_workload(model, (8, 100), mode="train", optimizer=optimizer)
+    # The weight, its gradient, two moments and the step counter.
+    assert residence(training, {}).held == {"cpu": 4 * 40_000 + 4 + buffers}
+    assert residence(make_workload(model, (8, 100), mode="infer"), {}).held == {"cpu": 40_000 + buffers}
+    by_name = residence(make_workload(model, (8, 100), mode="train", optimizer="adam"), {"cuda:1": "cuda"})
+    assert (by_name.held, by_name.fitted_as) == ({"cpu": 2 * 40_000 + buffers}, {"cuda:1": "cuda"})
+
+
+# --- names, and profiles beside each other ----------------------------------------------------------------------------
+
+
+def named(profile: Profile, devices: Sequence[str] | None = None, **values: Any) -> list[str]:
+    found = compare(
+        trace_parts(make_workload(nn.Linear(8, 8), (4, 8), mode="train")),
+        gather(profile, devices, here=False, **values),
+    ).costs
+    assert all(prediction.device == name for name, prediction in found.items())
+    return list(found)
+
+
+def test_devices_of_other_profiles_have_names_of_their_own(handmade_profile: Profile) -> None:
+    lab, unnamed = (replace(handmade_profile, name=name) for name in ("/somewhere/lab.json", ""))
+    assert named(handmade_profile, what_if=lab) == ["cpu", "cuda", "cuda@lab"]
+    assert named(handmade_profile, ("cpu",), what_if=gpu_profile("T4")) == ["cpu", "cuda@Tesla T4"]
+    found = named(handmade_profile, ("cpu",), beside=(lab, unnamed))
+    assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
+    with pytest.raises(ProfileError, match=r"profile '/somewhere/lab.json' has no accelerator \(calibrated: cpu\)"):
+        named(handmade_profile, what_if=replace(lab, fits=lab.fits[:1]))
+    paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
+    beside = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
+    assert named(handmade_profile, ("cpu",), beside=beside) == [
+        "cpu", "cpu@a/profile", "cpu@runs/b/profile", "cpu@b/profile", "cpu@lab", "cpu@profile", "cpu@profile (2)",
+    ]  # fmt: skip
+
+
+def test_a_gpus_maker_is_no_part_of_its_name() -> None:
+    names = {"NVIDIA GeForce RTX 4090": "RTX 4090", "NVIDIA A100": "A100", "AMD Instinct MI210": "Instinct MI210",
+             "Intel(R) Arc(TM) A770": "Arc(TM) A770", "Apple M1": "M1", "Tesla T4": "Tesla T4"}  # fmt: skip
+    assert {name: without_maker(name) for name in names} == names
+
+
+def test_another_machines_profile_says_what_differs(handmade_profile: Profile) -> None:
+    other = replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, "cpu": "Z80"})
+    (note,) = gather(other, None, here=False).notes
+    assert note.startswith("the profile was measured on another machine or setup (CPU: Z80 -> ")
+    for found in (handmade_profile, replace(other, created="")):  # a GPU of the catalog is of no machine
+        assert gather(found, None, here=False).notes == ()
+
+
+def test_a_gpu_of_the_catalog_is_driven_by_the_cpu_that_is_compared(calibrated: Profile) -> None:
+    other = replace(calibrated, fingerprint={**calibrated.fingerprint, "cpu": "Z80"})
+    assert profile_named("T4", other).fit("cuda").reference == "Z80"
+    assert profile_named("T4").fit("cuda").reference == calibrated.fingerprint["cpu"]
+    default_path().unlink()
+    assert profile_named("T4").fit("cuda").reference == ""
+    with pytest.raises(ProfileMissing):
+        profile_named("no such thing.json")
+
+
+# --- switches of torch ------------------------------------------------------------------------------------------------
+
+CUDNN = torch.backends.cudnn
+
+
+@pytest.fixture
+def _put_back() -> Iterator[None]:
+    kept = (CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled)
+    yield
+    CUDNN.benchmark, CUDNN.deterministic, CUDNN.enabled = kept
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_put_back")
+@pytest.mark.parametrize(("set_it", "said", "on_cpu"), [
+    (lambda: setattr(CUDNN, "benchmark", True), "cudnn.benchmark is on", False),
+    (lambda: setattr(CUDNN, "deterministic", True), "cudnn.deterministic is on", False),
+    (lambda: setattr(CUDNN, "enabled", False), "cuDNN is off", False),
+    (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms are on", True),
+    (lambda: torch.set_float32_matmul_precision("medium"),
+     "the CPU was calibrated with float32 matmul precision 'highest' and is now asked with 'medium'", True),
+])  # fmt: skip
+def test_a_switch_that_changes_kernels_is_said_and_part_of_the_step(
+    set_it: Callable[[], object], said: str, on_cpu: bool, handmade_profile: Profile
+) -> None:
+    workload = make_workload(nn.Linear(4, 2), (3, 4), mode="train")
+    traced = trace(workload)
+    usual_key = workload_key(traced, workload)
+    assert candidates.setting_notes(handmade_profile, ("cpu", "cuda")) == ()
+    set_it()
+    (note,) = candidates.setting_notes(handmade_profile, ("cpu", "cuda:1"))
+    assert note.startswith(said)
+    assert bool(candidates.setting_notes(handmade_profile, ("cpu",))) == on_cpu
+    assert workload_key(traced, workload) != usual_key  # step times seen without it are not taken

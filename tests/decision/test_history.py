@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,17 @@ import pytest
 from placer.decision import history
 
 
-def test_entries_come_back_newest_last() -> None:
-    assert history.last() == []
-    for number in range(5):
-        history.record({"number": number})
-    assert [entry["number"] for entry in history.last(3)] == [2, 3, 4]
-    assert history.last()[0]["number"] == 4
-    assert "time" in history.last()[0]
-    assert len(history.last(99)) == 5
-    assert history.last(0) == []
-
-
-def test_it_stays_bounded_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_BYTES", 4000)
-    for number in range(300):
-        history.record({"number": number})
-        assert history.history_path().stat().st_size <= 4000
-    kept = [entry["number"] for entry in history.last(300)]
-    assert kept == list(range(300 - len(kept), 300))
-    assert len(kept) > 10
-
-
-def test_damaged_lines_are_skipped() -> None:
-    history.record({"number": 1})
+def test_entries_come_back_newest_last_and_damaged_lines_are_skipped() -> None:
+    assert history.last() == history.lines_with("number") == []
+    for number in range(3):
+        assert history.record({"number": number}) is None
     with history.history_path().open("ab") as file:
         file.write(b'{"number": 2\n\xff\xfe\n[]\n' + b"[" * 100_000 + b"\n")
     history.record({"number": 3})
-    assert [entry["number"] for entry in history.last(9)] == [1, 3]
+    assert [entry["number"] for entry in history.last(3)] == [1, 2, 3]
+    assert "time" in history.last()[0]
+    assert (len(history.last(99)), history.last(0)) == (4, [])
+    assert [json.loads(line)["number"] for line in history.lines_with('"number":3')] == [3]
 
 
 @pytest.mark.parametrize("entry", [{"x": object()}, {"x": float("nan")}, {(1, 2): 3}, {"x": "y" * history.MAX_BYTES}])
@@ -53,12 +36,11 @@ def test_what_cannot_be_kept_is_dropped_silently(entry: dict[Any, Any]) -> None:
     assert [kept.get("number") for kept in history.last(9)] == [1]
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    monkeypatch.setenv("PLACER_HOME", str(blocked / "home"))
-    history.record({"number": 1})
-    assert history.last() == []
+def test_why_nothing_can_be_kept_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
+    assert history.record({"number": 1}) == "Not a directory"
+    assert history.last() == history.lines_with("number") == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -74,81 +56,28 @@ def test_processes_writing_together_do_not_mix_lines() -> None:
             finally:
                 os._exit(0)
     assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0, 0]
-    lines = history.history_path().read_text().splitlines()
-    assert len([json.loads(line) for line in lines]) == 300
+    assert len([json.loads(line) for line in history.history_path().read_text().splitlines()]) == 300
 
 
-def test_what_is_written_while_the_file_is_trimmed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_BYTES", 4000)
-    monkeypatch.setattr(history, "PATIENCE", 60.0)
-    replace, others = history.replace_file, list[threading.Thread]()
-
-    def slow_replace(path: Path, data: bytes) -> None:
-        others.append(threading.Thread(target=history.record, args=({"other": len(others)},)))
-        others[-1].start()
-        others[-1].join(0.3)  # long enough to write, where nothing keeps it from that
-        replace(path, data)
-
-    monkeypatch.setattr(history, "replace_file", slow_replace)
-    for number in range(100):
-        history.record({"number": number})
-    for other in others:
-        other.join()
-    assert len(others) - 1 in [entry.get("other") for entry in history.last(1000)]
-
-
-def test_a_lock_that_is_not_given_back_does_not_stop_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    history.record({"number": 1})
-    monkeypatch.setattr(history, "PATIENCE", 0.0)
-    with history._alone(history.history_path()):
-        assert history.record({"number": 2}) == "another process does not end writing the history"
-    history.record({"number": 3})
-    assert [entry["number"] for entry in history.last(9)] == [1, 3]
-
-
-def test_lines_are_found_by_what_they_contain() -> None:
-    assert history.lines_with("here") == []
-    for name in ("here", "there", "nowhere else", "where"):
-        history.record({"name": name})
-    found = [json.loads(line)["name"] for line in history.lines_with("here")]
-    assert found == ["here", "there", "nowhere else", "where"]
-    assert [json.loads(line)["name"] for line in history.lines_with("there")] == ["there"]
-    assert history.lines_with("no such thing") == []
-    with history.history_path().open("ab") as file:
-        file.write(b"the last one, here, has no end")
-    assert history.lines_with("here")[-1] == b"the last one, here, has no end"
-
-
-def test_the_older_half_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that takes more than a quarter of the file is not kept."""
-    monkeypatch.setattr(history, "MAX_BYTES", 4000)
-    sizes = []
-    for number in range(100):
-        history.record({"number": number})
-        sizes.append(history.history_path().stat().st_size)
-    cuts = [after for before, after in itertools.pairwise(sizes) if after < before]
-    assert cuts
-    assert all(1900 <= size <= 2000 for size in cuts)
-    assert history.record({"long": "x" * 900}) is None
-    assert history.last()[0]["long"]
-    history.record({"longer": "x" * 1000})
-    assert "longer" not in history.last()[0]
-
-
-def test_step_times_are_kept_in_a_quarter_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_older_half_makes_room_and_its_step_times_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a quarter of the file; and an entry that takes more than that is not kept."""
     monkeypatch.setattr(history, "MAX_BYTES", 4000)
     for number in range(200):
         history.record({"kind": "steps", "number": number})
         assert history.history_path().stat().st_size <= 4000
-    for number in range(60):
+    sizes = []
+    for number in range(200):
         history.record({"kind": "decision", "number": number})
+        sizes.append(history.history_path().stat().st_size)
+    assert max(sizes) <= 4000
+    cuts = [after for before, after in itertools.pairwise(sizes) if after < before]
+    assert cuts
+    assert all(size <= 3000 for size in cuts)
     old = [json.loads(line)["number"] for line in history.lines_with('"kind":"steps"')]
     assert old == list(range(200 - len(old), 200))  # the newest of them, in their order
     assert 5 < len(old) < 20
-
-
-def test_why_nothing_can_be_kept_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert history.record({"number": 1}) is None
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "file" / "home"))
-    assert history.record({"number": 1}) == "Not a directory"
+    new = [entry["number"] for entry in history.last(300) if entry["kind"] == "decision"]
+    assert new == list(range(200 - len(new), 200))
+    assert history.record({"long": "x" * 900}) is None
+    history.record({"longer": "x" * 1000})
+    assert "long" in history.last()[0]

@@ -90,41 +90,37 @@ def test_a_store_that_is_gone_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert ranks.agreed(own, ("cpu",), make_workload(nn.Linear(2, 2), (1, 2))) is own
 
 
-def test_a_process_of_its_own_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert not ranks.distributed()
-    assert ranks.own_devices() is None
-    own = decision("cpu")
-    assert ranks.agreed(own, ("cpu",), make_workload(nn.Linear(2, 2), (1, 2))) is own
-
-
 def test_a_rank_drives_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "accelerators", lambda: ("cuda", "cuda:1"))
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    for local, expected in (("0", "cuda"), ("1", "cuda:1"), ("3", "cuda:1")):
+    for world, local, expected in (("4", "0", "cuda"), ("4", "1", "cuda:1"), ("4", "3", "cuda:1"), ("2", "", None),
+                                   ("1", "1", None), ("", "1", None)):  # fmt: skip
+        monkeypatch.setenv("WORLD_SIZE", world)
         monkeypatch.setenv("LOCAL_RANK", local)
-        assert ranks.own_devices() == ("cpu", expected)
+        assert ranks.own_devices() == (expected and ("cpu", expected))
     monkeypatch.setattr(machine, "accelerators", lambda: ())
     assert ranks.own_devices() is None
 
 
-@pytest.fixture
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_launcher", [])
-    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_without_a_group_and_a_launcher_there_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ranks._store() is None
+def test_the_store_is_that_of_the_group_or_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, own = make_workload(nn.Linear(2, 2), (1, 2)), decision("cpu")
+    ranks._launchers_store.cache_clear()
+    assert ranks.agreed(own, ("cpu",), work) is own  # a process of its own asks nobody
     monkeypatch.setenv("WORLD_SIZE", "2")
-    own = decision("cpu")
-    assert ranks.agreed(own, ("cpu",), make_workload(nn.Linear(2, 2), (1, 2))) is own
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_the_store_is_that_of_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert ranks._store() is None
+    assert ranks.agreed(own, ("cpu",), work) is own
+    launcher = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    for name, value in (("TORCHELASTIC_USE_AGENT_STORE", "True"), ("MASTER_ADDR", "localhost"),
+                        ("MASTER_PORT", str(launcher.port)), ("TORCHELASTIC_RESTART_COUNT", "3")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    ranks._launchers_store.cache_clear()
+    assert ranks.agreed(own, ("cpu", "cuda"), work).device == "cpu"
+    assert launcher.get("placer/attempt_3/placer/torch.nn.modules.linear.Linear/6/train") == b"cpu 2"
+    assert ranks._store() is ranks._store()  # reached once
+    monkeypatch.setenv("MASTER_PORT", "no port")
+    ranks._launchers_store.cache_clear()
+    assert ranks._store() is None
+    ranks._launchers_store.cache_clear()
+    monkeypatch.setenv("WORLD_SIZE", "1")
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
         assert ranks._store() is torch.distributed.distributed_c10d._get_default_store()
@@ -133,22 +129,6 @@ def test_the_store_is_that_of_the_process_group(tmp_path: Path, monkeypatch: pyt
         assert ranks.distributed()
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_before_there_is_a_group_the_store_is_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    for name, value in (("WORLD_SIZE", "2"), ("TORCHELASTIC_USE_AGENT_STORE", "True"), ("MASTER_ADDR", "localhost"),
-                        ("MASTER_PORT", str(launcher.port)), ("TORCHELASTIC_RESTART_COUNT", "3")):  # fmt: skip
-        monkeypatch.setenv(name, value)
-    model = nn.Linear(2, 2)
-    assert ranks.agreed(decision("cpu"), ("cpu", "cuda"), make_workload(model, (1, 2))).device == "cpu"
-    name = "placer/torch.nn.modules.linear.Linear/6/train"
-    assert launcher.get(f"placer/attempt_3/{name}") == b"cpu 2"
-    assert ranks._store() is ranks._store()  # reached once
-    monkeypatch.setattr(ranks, "_launcher", [])
-    monkeypatch.setenv("MASTER_PORT", "no port")
-    assert ranks._store() is None
 
 
 @pytest.mark.usefixtures("store")
@@ -160,13 +140,3 @@ def test_threads_are_the_first_ranks_where_they_were_tuned() -> None:
     tuned = ranks.agreed(other, ("cpu",), work, tuned=True)
     assert (tuned.device, tuned.threads, tuned.confidence) == ("cpu", 5, 0.9)
     assert ranks.agreed(decision("mps"), ("mps",), work) == decision("mps")  # nothing of that kind here
-
-
-def test_several_processes_are_a_distributed_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for world, several in (("2", True), ("1", False), ("", False)):
-        monkeypatch.setenv("WORLD_SIZE", world)
-        assert ranks.distributed() is several
-    monkeypatch.setattr(machine, "accelerators", lambda: ("cuda", "cuda:1"))
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "")
-    assert ranks.own_devices() is None

@@ -7,7 +7,6 @@ import dataclasses
 import gc
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,26 +156,6 @@ def test_a_loader_may_fill_one_pinned_buffer_again_and_again(monkeypatch: pytest
             break
     gc.collect()
     assert [what for what in told if what in ("filled", "copied", "ended")] == ["filled", "copied", "ended"] * 2
-
-
-def test_without_streams_a_copy_from_pinned_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    pinning(monkeypatch, [])
-    real = torch.Tensor.to
-    monkeypatch.setattr(
-        torch.Tensor, "to", lambda self, *a, non_blocking: (asked.append(non_blocking), real(self, *a))[1]
-    )  # fmt: skip
-    assert MovedBatches([], META)._arrived(torch.ones(2).pin_memory(), None).device == META
-    assert asked == [False]
-
-
-def test_what_staging_costs_is_compared_by_bytes_and_by_tensors() -> None:
-    stage = Staging(pageable=(3.0, 10.0), pinned=(1.0, 4.0), host=1.0, wait=100.0)
-    # 2 for a byte and 4 for a tensor, beside 3, 10 and a wait of 100
-    assert stage.pays(1, 1)
-    assert replace(stage, wait=-6.5).pays(1, 1)
-    assert not replace(stage, wait=-7.0).pays(1, 1)
-    assert not replace(stage, wait=-14.0).pays(2, 2)
 
 
 def test_all_loaders_of_a_device_share_one_stream_for_copies(monkeypatch: pytest.MonkeyPatch) -> None:

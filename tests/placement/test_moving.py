@@ -1,6 +1,11 @@
-"""Moving: nests of tensors, modules and optimizer state, each thing once."""
+"""Moving models, batches and optimizer state, each thing once; what a device refuses stays where it was, as it was."""
+
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,17 +13,50 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+import placer
 from placer import machine
-from placer.placement.moving import move, move_modules, move_optimizer, only_device, same_device, target
+from placer.errors import PlacerError, PlacerWarning
+from placer.placement import moving
+from placer.placement.moving import (
+    BeforeMove,
+    Refused,
+    anchor,
+    immovable,
+    instances,
+    move,
+    move_modules,
+    move_optimizer,
+    only_device,
+    relocate,
+    relocate_or_stay,
+    same_device,
+    target,
+)
+from placer.profile import Profile
+from placer.workload import Workload, make_workload
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:torch.ao.quantization is deprecated", "ignore:torch.quantize_per_tensor", "ignore:FSDP is switching"
+)
 # The meta device stands in for an accelerator: tensors really change device, without one.
 META = torch.device("meta")
 
 
-def test_what_is_there_already_is_not_copied() -> None:
-    t = torch.ones(2)
-    batch = {"x": t, "packed": pack_sequence([torch.ones(3, 2)])}
+def test_what_is_there_already_is_not_copied_or_touched() -> None:
+    calls: list[object] = []
+
+    class Watched(nn.Linear):
+        def _apply(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            return super()._apply(*args, **kwargs)
+
+    watched = Watched(2, 2)
+    batch = {"x": torch.ones(2), "packed": pack_sequence([torch.ones(3, 2)])}
     assert move(batch, torch.device("cpu")) is batch
+    move_modules([watched], torch.device("cpu"))
+    assert calls == []
+    move_modules([watched], META)
+    assert watched.weight.device == META
 
 
 def test_a_batch_that_moves_itself_comes_back_and_is_asked_only_where_it_is_elsewhere() -> None:
@@ -61,12 +99,6 @@ def test_optimizer_state_follows_and_groups_stay() -> None:
     assert [id(p) for g in optimizer.param_groups for p in g["params"]] == parameters
 
 
-def test_optimizer_without_state_is_left_alone() -> None:
-    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
-    move_optimizer(optimizer, META)
-    assert len(optimizer.state) == 0
-
-
 @pytest.mark.gpu
 def test_training_continues_on_the_accelerator_with_the_same_parameter_objects() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
@@ -83,39 +115,14 @@ def test_training_continues_on_the_accelerator_with_the_same_parameter_objects()
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {device.type}
 
 
-def test_modules_on_the_device_are_not_touched() -> None:
-    calls: list[object] = []
-
-    class Watched(nn.Linear):
-        def _apply(self, *args: Any, **kwargs: Any) -> Any:
-            calls.append(args)
-            return super()._apply(*args, **kwargs)
-
-    watched = Watched(2, 2)
-    move_modules([watched], torch.device("cpu"))
-    assert calls == []
-    move_modules([watched], META)
-    assert watched.weight.device == META
-
-
-def test_move_keeps_shared_modules() -> None:
-    model = nn.Linear(2, 2)
-    assert move(model, torch.device("cpu")) is model
-
-
 def test_device_names_are_compared_without_a_context() -> None:
     assert same_device(torch.device("cuda"), torch.device("cuda:0"))
     assert not same_device(torch.device("cuda"), torch.device("cuda:1"))
     assert not same_device(torch.device("cuda"), torch.device("cpu"))
     assert same_device(torch.device("cpu"), torch.device("cpu:0"))
+    # A name of a profile is one device, whichever is the current one.
+    assert [str(target(name)) for name in ("cuda", "cuda:2", "mps", "cpu")] == ["cuda:0", "cuda:2", "mps", "cpu"]
     assert not torch.cuda.is_initialized()
-
-
-def test_a_name_of_a_profile_is_one_device_whichever_is_the_current_one() -> None:
-    assert target("cuda") == torch.device("cuda", 0)
-    assert target("cuda:2") == torch.device("cuda", 2)
-    assert target("cpu") == torch.device("cpu")
-    assert target("mps") == torch.device("mps")
 
 
 def test_one_device_holds_all_or_none_is_the_only_one() -> None:
@@ -153,3 +160,227 @@ def test_counters_of_a_fused_optimizer_go_with_its_state() -> None:
     beside.state[parameter] = {"exp_avg": torch.ones(2, 2)}
     move_optimizer(beside)  # next to its parameters
     assert beside.state[parameter]["exp_avg"].device == META
+
+
+# --- onto a device, or back -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _by_content() -> Iterator[None]:
+    """Parameters stay the same objects on their way to the meta device, as on that to an accelerator."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def trained() -> tuple[nn.Module, torch.optim.Optimizer, Workload]:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    optimizer.step()
+    return model, optimizer, make_workload(model, (4, 2), optimizer=optimizer)
+
+
+def held(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    return [*model.parameters(), *(p.grad for p in model.parameters()), *model.buffers(), *states]
+
+
+def devices(model: nn.Module, optimizer: torch.optim.Optimizer) -> set[str]:
+    """But for step counters, which stay with the host."""
+    return {t.device.type for t in held(model, optimizer) if t.dim()}
+
+
+@pytest.mark.usefixtures("_by_content")
+def test_a_workload_goes_with_its_optimizer() -> None:
+    model, optimizer, workload = trained()
+    parameters = list(model.parameters())
+    relocate(workload, optimizer, "meta")
+    assert devices(model, optimizer) == {"meta"}
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+
+
+@pytest.mark.usefixtures("_by_content")
+def test_threads_are_the_cpus() -> None:
+    _, optimizer, workload = trained()
+    threads = torch.get_num_threads() + 1
+    relocate(workload, optimizer, "meta", threads=threads)
+    assert torch.get_num_threads() == threads - 1
+    relocate(make_workload(nn.Linear(2, 2), (1, 2)), None, "cpu", threads=threads)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("_by_content")
+@pytest.mark.parametrize("fails_at", ["move_modules", "move_optimizer"])
+@pytest.mark.parametrize(("error", "remedy"), [
+    (torch.OutOfMemoryError("CUDA out of memory.\nSee the manual"), "free memory on meta or set PLACER_DEVICE=cpu"),
+    (TypeError("no float64 on MPS"), "set PLACER_DEVICE=cpu"),
+    (KeyboardInterrupt(), ""),
+])  # fmt: skip
+def test_what_a_device_refuses_is_put_back(
+    fails_at: str, error: BaseException, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer, workload = trained()
+    objects = list(model.parameters())
+    values = [t.clone() for t in held(model, optimizer)]
+    real: dict[str, Any] = {"move_modules": move_modules, "move_optimizer": move_optimizer}
+
+    def half_way(what: Any, device: torch.device) -> None:
+        real[fails_at](what, device)
+        assert "meta" in devices(model, optimizer)
+        raise error
+
+    monkeypatch.setattr(moving, fails_at, half_way)
+    if remedy:
+        refused = relocate_or_stay(workload, optimizer, "meta", allowed=("cpu", "meta"))
+        said = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        assert refused == Refused("cpu", f"cpu: the move to meta failed ({said}); {remedy}")
+    else:  # the user interrupts
+        with pytest.raises(KeyboardInterrupt):
+            relocate_or_stay(workload, optimizer, "meta", allowed=("cpu", "meta"))
+    assert all(a is b for a, b in zip(model.parameters(), objects, strict=True))
+    for found, expected in zip(held(model, optimizer), values, strict=True):
+        assert torch.equal(found, expected)
+    # Where it may not stay, or the caller wants to know, it is an error; and everything is back all the same.
+    with pytest.raises(type(error)):
+        relocate_or_stay(workload, optimizer, "meta", allowed=("meta",))
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(type(error)):
+        relocate_or_stay(workload, optimizer, "meta", allowed=None)
+    assert devices(model, optimizer) == {"cpu"}
+
+
+@pytest.mark.usefixtures("_by_content")
+def test_what_has_no_memory_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a model on the meta device, or some of it, as with weights that are offloaded."""
+    model = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.Linear(2, 2, device="meta"))
+    workload = make_workload(model, (1, 2))
+    assert relocate_or_stay(workload, None, "cpu", allowed=("cpu",)) == Refused(
+        "cpu", "cpu: the model was not moved, as its weights are on meta"
+    )
+    relocate(workload, None, "cpu")
+    assert {p.device for p in model.parameters()} == {META}
+    model[0] = nn.Linear(2, 2)
+    assert relocate_or_stay(workload, None, "cuda", allowed=("cuda",)) == Refused(
+        "cpu", "cpu: the model was not moved, as its weights are on cpu and meta"
+    )
+    assert relocate_or_stay(workload, None, "cpu", allowed=("cpu",)) is None  # as it was decided
+    monkeypatch.setenv("PLACER_STRICT", "1")
+    with pytest.raises(PlacerError, match="not moved"):
+        relocate_or_stay(workload, None, "cuda", allowed=None)
+    assert {p.device for p in model[0].parameters()} == {torch.device("cpu")}
+
+
+def test_one_optimizer_several_a_name_or_none() -> None:
+    one, other = (torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1) for _ in range(2))
+    assert [instances(given) for given in (None, "adam", one, [one, other])] == [(), (), (one,), (one, other)]
+
+
+def test_what_was_assigned_since_is_taken_back() -> None:
+    """A buffer that a failed move replaced, a gradient that it dropped, and state of the optimizer."""
+    model = nn.BatchNorm1d(2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model.weight.grad = gradient = torch.ones(2)
+    optimizer.step()
+    mean, state = model.running_mean, dict(optimizer.state[model.weight])
+    before = BeforeMove([model], [optimizer])
+    model.running_mean, model.weight.grad, model.bias.grad = torch.zeros(2, device="meta"), None, torch.ones(2)
+    optimizer.state[model.weight]["exp_avg"] = torch.zeros(2, device="meta")
+    before.restore()
+    assert model.running_mean is mean
+    assert (model.weight.grad is gradient, model.bias.grad) == (True, None)
+    assert all(optimizer.state[model.weight][name] is value for name, value in state.items())
+
+
+# --- what cannot go everywhere works, or falls back with one warning, and stays where it is ---------------------------
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.fixture
+def _beside_an_accelerator(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that would win every comparison, and to which nothing could be moved."""
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(machine, "known_free_memory", lambda _: 10**10)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A distributed run of one process."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def silently(function: Callable[[], placer.Placement]) -> placer.Placement:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PlacerWarning)
+        return function()
+
+
+@pytest.mark.usefixtures("_beside_an_accelerator")
+def test_a_quantized_model_stays_on_the_cpu() -> None:
+    model = torch.ao.quantization.quantize_dynamic(net(), {nn.Linear}, dtype=torch.qint8)
+    placement = silently(lambda: placer.choose(model, (3, 4), mode="infer"))
+    assert list(placement.predictions) == ["cpu"]
+    assert any("is quantized for the CPU" in note for note in placement.explain().notes)
+    assert model(placement.to(torch.randn(3, 4))).shape == (3, 2)
+
+
+@pytest.mark.usefixtures("group", "_beside_an_accelerator")
+def test_a_model_wrapped_for_ddp_stays_where_it_is() -> None:
+    model = nn.parallel.DistributedDataParallel(net())
+    placement = silently(lambda: placer.choose(model, (3, 4)))
+    assert placement.device == "cpu"
+    assert any("choose before that" in note for note in placement.explain().notes)
+    model(torch.randn(3, 4)).sum().backward()
+
+
+@pytest.mark.usefixtures("group", "_beside_an_accelerator")
+def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    def sharded_net() -> nn.Module:
+        return fully_shard(net(), mesh=init_device_mesh("cpu", (1,)))
+
+    def runs(model: nn.Module) -> bool:
+        try:
+            model(torch.randn(3, 4)).sum().backward()
+        except AttributeError:  # torch 2.6: the CPU's streams lack what fully_shard asks of them
+            return False
+        return True
+
+    sharded, works = sharded_net(), runs(sharded_net())
+    for model in (sharded, FullyShardedDataParallel(net(), device_id=torch.device("cpu"))):
+        with pytest.warns(PlacerWarning) as caught:
+            placement = placer.choose(model, (3, 4))
+        assert len([w for w in caught if w.category is PlacerWarning]) == 1
+        assert (placement.device, placement.confidence) == ("cpu", None)
+        assert "not to be moved" in placement.reason
+        assert runs(model) or (model is sharded and not works)
+
+
+class On(nn.Module):
+    """A module whose parameters say that they are on other devices, in a process that has none."""
+
+    def __init__(self, *homes: str) -> None:
+        super().__init__()
+        self.homes = homes
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return iter([SimpleNamespace(device=torch.device(home), is_meta=home == "meta") for home in self.homes])
+
+
+def test_a_model_that_was_spread_by_hand_stays_as_it_is() -> None:
+    assert anchor([On("cuda:0", "cuda:0"), On("cuda:1")]) is None  # each of them can be moved
+    assert anchor([On("cuda:0", "cuda:1", "cpu")]) == ("cuda", "its weights are on cuda and cuda:1 and cpu")
+    assert anchor([On("meta", "cpu", "cuda:1")]) == ("cpu", "its weights are on meta and cpu and cuda:1")
+    assert anchor([On("meta")]) is None  # it may get its memory anywhere
+    assert immovable([On("meta")]) == (None, "its weights are on meta")
+    assert (anchor([net(), nn.LSTM(3, 3), nn.LazyLinear(3)]), immovable([net(), nn.LazyLinear(3)])) == (None, None)
+    late = nn.BatchNorm1d(2, affine=False, device="meta")
+    assert immovable([late]) == (None, "its weights are on meta")

@@ -1,11 +1,16 @@
-"""Real step times: what is kept of them, and what reaches the history."""
+"""Real step times: what is kept of them, what reaches the history, and steps that leave their prediction for good."""
+
 from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
 
 import pytest
 
-from placer.decision import history, measured
+from placer.errors import PlacerWarning
 from placer.placement import step_times as module
-from placer.placement.step_times import StepTimes
+from placer.placement.step_times import Drift, StepTimes
+from placer.pricing import Prediction
 
 
 class Clock:
@@ -28,34 +33,12 @@ def test_step_records_real_times_after_warm_up() -> None:
     assert times.seen == 6
 
 
-def test_step_times_reach_the_history_at_a_low_rate() -> None:
-    clock = Clock()
-    times = StepTimes("cpu", predicted_seconds=0.4, clock=clock, record=measured.record)
-    for _ in range(203):
-        with times.step():
-            clock.now += 0.5
-    entries = [entry for entry in history.last(100) if entry["kind"] == "steps"]
-    assert len(entries) == 4  # 100 seconds: after 1 s, then every 30 s
-    assert (entries[0]["step_seconds"], entries[0]["predicted_seconds"]) == (0.5, 0.4)
-
-
 def test_a_step_that_raises_is_not_recorded() -> None:
     times = StepTimes("cpu", clock=Clock())
     for _ in range(5):
         with pytest.raises(RuntimeError, match="mine"), times.step():
             raise RuntimeError("mine")
     assert len(times.recent) == 0
-
-
-def test_an_accelerator_is_waited_for_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[str] = []
-    monkeypatch.setattr(module, "synchronize", waits.append)
-    times = StepTimes("cuda", clock=Clock())
-    for _ in range(2 * module.SYNC_EVERY):
-        with times.step():
-            pass
-    assert len(times.recent) == 2
-    assert len(waits) == 4
 
 
 def test_what_is_recorded_holds_nine_steps_in_ten() -> None:
@@ -69,14 +52,6 @@ def test_what_is_recorded_holds_nine_steps_in_ten() -> None:
         "workload": "key", "device": "cpu", "threads": 2, "step_seconds": 10, "low": 1, "high": 19,
         "predicted_seconds": 0.5, "steps_timed": 21, "steps_seen": 24,
     }  # fmt: skip
-
-
-def test_one_step_is_its_own_interval() -> None:
-    clock, written = Clock(), list[dict[str, object]]()
-    times = StepTimes("cpu", clock=clock, record=written.append)
-    times.add(2.0, clock.now)
-    times._record()
-    assert [written[-1][name] for name in ("step_seconds", "low", "high", "steps_timed")] == [2.0, 2.0, 2.0, 1]
 
 
 def test_writing_begins_after_a_second_and_goes_on_at_intervals() -> None:
@@ -98,3 +73,60 @@ def test_a_step_on_an_accelerator_is_waited_for_before_and_after(monkeypatch: py
             done.append("step")
         assert (done[-1] == "wait for cuda") is (number % module.SYNC_EVERY == 0)
     assert list(times.recent) == [2.0, 2.0]
+
+
+Make = Callable[..., Prediction]
+
+
+def messages(watch: Drift, seconds: list[float], pause: float = 1.0) -> list[str]:
+    """What is said of steps that long, with a pause between them."""
+    now, said = 100.0, []
+    for step in seconds:
+        now += step + pause
+        if text := watch.add(step, now):
+            said.append(text)
+    return said
+
+
+def test_the_device_that_would_have_been_faster_is_named(make_prediction: Make) -> None:
+    predictions = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 2e-3)}
+    (said,) = messages(Drift("cpu", predictions), [3e-3] * 60)
+    assert said.startswith("steps take 3.00 ms on cpu and were predicted to take 833 µs to 1.20 ms: cuda would have")
+    assert "with 2.00 ms by its prediction" in said
+    (said,) = messages(Drift("cpu", {"cpu": predictions["cpu"]}), [3e-3] * 60)
+    assert "the machine has changed since calibration" in said
+    assert said.endswith("run: placer calibrate")
+
+
+def test_windows_are_counted_from_the_last_good_one_on(make_prediction: Make) -> None:
+    predictions = {"cpu": make_prediction("cpu", 1e-3)}
+    slow, good = [3e-3] * module.WINDOW, [1e-3] * module.WINDOW
+    enough = slow * module.WINDOWS
+    assert messages(Drift("cpu", predictions), [*slow, *slow, *good] * 20) == []
+    assert messages(Drift("cpu", predictions), [3e-3] * 1000, pause=0.0) == []  # many steps, but three seconds
+    assert len(messages(Drift("cpu", predictions), [*good, *enough])) == 1
+    assert messages(Drift("cpu", predictions), [*good, *enough[:-1]]) == []
+    assert messages(Drift("cpu", predictions), [*slow, *good, *enough[:-1]]) == []
+    # And for SECONDS from the first slow step to the end of the last one.
+    pause = module.SECONDS / (len(enough) - 1)
+    assert len(messages(Drift("cpu", predictions), [*good, *enough], pause=pause)) == 1
+    assert messages(Drift("cpu", predictions), [*good, *enough], pause=0.99 * pause) == []
+
+
+def test_faster_steps_and_small_excesses_are_fine(make_prediction: Make) -> None:
+    predictions = {"cpu": make_prediction("cpu", 1e-3, low=0.99e-3, high=1.01e-3)}
+    assert messages(Drift("cpu", predictions), [1e-4] * 200) == []
+    assert messages(Drift("cpu", predictions), [1.2e-3] * 200) == []
+
+
+def test_a_run_warns_once(make_prediction: Make) -> None:
+    now = [0.0]
+    predictions = {"cpu": make_prediction("cpu", 1e-3)}
+    times = StepTimes("cpu", 1e-3, lambda: now[0], drift=Drift("cpu", predictions))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(500):
+            with times.step():
+                now[0] += 1.0
+    assert [w.category for w in caught] == [PlacerWarning]
+    assert caught[0].filename == __file__

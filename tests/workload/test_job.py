@@ -1,12 +1,15 @@
-"""Jobs and their parts: what is accepted, and what is refused with a clear word."""
+"""Jobs and their parts: what is accepted, and what a batch takes to load from the user's loader."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 from placer import Job, Loading, Part
 
@@ -18,49 +21,41 @@ def part(name: str = "training", **arguments: Any) -> Part:
 def test_a_part_is_a_workload_that_repeats() -> None:
     found = part(count=938, mode="infer", data="pinned", loading=0.002, loop_calls=7)
     assert (found.count, found.workload.mode, found.workload.data) == (938, "infer", "pinned")
-    assert found.workload.loading == Loading(0.002)
-    assert found.workload.loop_calls == 7
+    assert (found.workload.loading, found.workload.loop_calls) == (Loading(0.002), 7)
+    job = Job([part("a"), part("b", count=2)], repeats=3, apart=True)
+    changed = job.with_part(job.part("b").changed(count=5))
+    assert [[p.count for p in each.parts] for each in (job, changed)] == [[1, 2], [1, 5]]
+    assert (changed.repeats, changed.apart) == (3, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"count": 0}, ValueError, "count must be above 0"),
-        ({"count": float("inf")}, ValueError, "count must be above 0 and finite"),
-        ({"count": "3"}, TypeError, "count must be a number above 0, not '3'"),
-        ({"loading": -1.0}, ValueError, "seconds of a loading must be 0 or more"),
-        ({"loading": [1]}, TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
-        ({"loop_calls": -1}, ValueError, "loop_calls must be a whole number"),
-        ({"mode": "eval"}, ValueError, "mode must be"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ({"count": 0}, ValueError, "count must be above 0"),
+    ({"count": float("inf")}, ValueError, "count must be above 0 and finite"),
+    ({"count": "3"}, TypeError, "count must be a number above 0, not '3'"),
+    ({"loading": -1.0}, ValueError, "seconds of a loading must be 0 or more"),
+    ({"loading": [1]}, TypeError, r"placer.Loading.of\(loader\) measures a DataLoader"),
+    ({"loop_calls": -1}, ValueError, "loop_calls must be a whole number"),
+    ({"mode": "eval"}, ValueError, "mode must be"),
+])  # fmt: skip
 def test_wrong_parts_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         part(**arguments)
 
 
-def test_wrong_jobs_are_refused() -> None:
-    for parts, error, message in (
-        ([], ValueError, "at least one part"),
-        ([part(), part()], ValueError, "two parts of a job are called 'training'"),
-        ([nn.Linear(2, 2)], TypeError, "placer.Part objects, not Linear"),
-    ):
-        with pytest.raises(error, match=message):
-            Job(parts)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="repeats must be at least 1"):
-        Job([part()], repeats=0)
-    with pytest.raises(TypeError, match="apart must be True or False"):
-        Job([part()], apart=1)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("parts", "arguments", "error", "message"), [
+    ([], {}, ValueError, "at least one part"),
+    ([part(), part()], {}, ValueError, "two parts of a job are called 'training'"),
+    ([nn.Linear(2, 2)], {}, TypeError, "placer.Part objects, not Linear"),
+    ([part()], {"repeats": 0}, ValueError, "repeats must be at least 1"),
+    ([part()], {"apart": 1}, TypeError, "apart must be True or False"),
+])  # fmt: skip
+def test_wrong_jobs_are_refused(
+    parts: list[Any], arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Job(parts, **arguments)
     with pytest.raises(ValueError, match="no part 'rollout'; it has: training"):
         Job([part()]).part("rollout")
-
-
-def test_a_changed_part_takes_the_place_of_its_name() -> None:
-    job = Job([part("a"), part("b", count=2)], repeats=3, apart=True)
-    changed = job.with_part(job.part("b").changed(count=5))
-    assert [p.count for p in changed.parts] == [1, 5]
-    assert (changed.repeats, changed.apart) == (3, True)
-    assert [p.count for p in job.parts] == [1, 2]
 
 
 def test_modules_and_optimizers_are_named_once() -> None:
@@ -70,5 +65,78 @@ def test_modules_and_optimizers_are_named_once() -> None:
         Part("training", net, (8, 4), optimizer=adam), Part("evaluation", net, (8, 4), mode="infer", optimizer=adam),
         Part("critic", other, (8, 4), optimizer="sgd"),
     ])  # fmt: skip
-    assert job.modules == (net, other)
-    assert job.optimizers == (adam,)
+    assert (job.modules, job.optimizers) == ((net, other), (adam,))
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+class Slow(Dataset[Any]):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.zeros(2)
+
+
+class Epoch:
+    def __init__(self, begin: Callable[[], Iterator[int]]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[int]:
+        return self.begin()
+
+
+@pytest.mark.parametrize(("lengths", "limit", "mean", "count"), [
+    ((9.0, 5.0, 1.0, 2.0, 3.0), 99.0, 2.0, 5), ((3.0,) * 50, 10.0, 3.0, 4)
+])  # fmt: skip
+def test_the_mean_of_the_batches_counts_without_the_first_ones_until_the_time_is_over(
+    lengths: tuple[float, ...], limit: float, mean: float, count: int
+) -> None:
+    now, taken = 0.0, 0
+
+    def batches() -> Iterator[int]:
+        nonlocal now, taken
+        for seconds in lengths:
+            now, taken = now + seconds, taken + 1
+            yield 0
+
+    assert Loading.of(Epoch(batches), limit_seconds=limit, clock=lambda: now).seconds == pytest.approx(mean)
+    assert taken == count
+
+
+def test_a_slow_loader_is_seen_and_one_with_workers_overlaps() -> None:
+    found = Loading.of(DataLoader(Slow(0.002), batch_size=4), batches=4)
+    assert found.seconds >= 0.008
+    assert not found.overlapped
+    assert Loading.of(DataLoader(Slow(0.0), batch_size=4, num_workers=1), batches=2).overlapped
+
+
+def test_random_numbers_and_workers_that_stay_are_as_without_it() -> None:
+    def order(measure: bool) -> list[float]:
+        torch.manual_seed(3)
+        data = TensorDataset(torch.arange(32.0))
+        sampler = RandomSampler(data, generator=torch.Generator().manual_seed(5))
+        loaders = [
+            DataLoader(data, sampler=sampler), DataLoader(data, shuffle=True, num_workers=1, persistent_workers=True),
+            DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(5)),
+        ]  # fmt: skip
+        if measure:
+            for loader in loaders:
+                Loading.of(loader, batches=3)
+        return [*(float(batch[0]) for loader in loaders for batch in loader), float(torch.rand(()))]
+
+    assert order(measure=True) == order(measure=False)
+
+
+def test_what_cannot_be_measured_is_an_error_and_no_iterator_is_consumed() -> None:
+    batches = iter([1, 2, 3])
+    with pytest.raises(TypeError, match="no iterator"):
+        Loading.of(batches)
+    assert next(batches) == 1
+    with pytest.raises(ValueError, match="the loader gave no batch"):
+        Loading.of([])

@@ -1,8 +1,11 @@
+"""What is run: checked arguments, the loss that a step differentiates, and what is around the model."""
+
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,34 +13,25 @@ import pytest
 import torch
 from torch import nn
 
-from placer.workload import make_workload, optimizer_classes
+from placer.workload import compiled_inside, compiled_mode, loss_of, make_workload, optimizer_classes
+
+MODEL = nn.Linear(8, 2)
 
 
-@pytest.fixture
-def model() -> nn.Module:
-    return nn.Linear(8, 2)
-
-
-def test_one_shape_is_one_float32_meta_tensor(model: nn.Module) -> None:
+@pytest.mark.parametrize(("given", "shapes"), [
+    ((32, 8), [(32, 8)]), ([(4, 3), (4, 2)], [(4, 3), (4, 2)]), (((4, 3), [4, 2]), [(4, 3), (4, 2)]),
+    ([torch.Size([4, 3]), (4, 2)], [(4, 3), (4, 2)]), ((0, 8), [(0, 8)]), ([(), (4, 3)], [(), (4, 3)]),
+])  # fmt: skip
+def test_shapes_are_float32_meta_tensors(given: Any, shapes: list[tuple[int, ...]]) -> None:
     torch.set_default_dtype(torch.float64)  # the contract says float32, whatever the default is
-    workload = make_workload(model, (32, 8))
-    (x,) = workload.args
-    assert (x.shape, x.dtype, x.device.type) == ((32, 8), torch.float32, "meta")
-    assert workload.modules == (model,)
-    assert not workload.is_step_function
+    workload = make_workload(MODEL, given)
+    assert [(tuple(x.shape), x.dtype, x.device.type) for x in workload.args] == [
+        (shape, torch.float32, "meta") for shape in shapes
+    ]
+    assert (workload.modules, workload.is_step_function) == ((MODEL,), False)
 
 
-@pytest.mark.parametrize("shapes", [[(4, 3), (4, 2)], ((4, 3), [4, 2]), [torch.Size([4, 3]), (4, 2)]])
-def test_a_sequence_of_shapes_is_several_inputs(model: nn.Module, shapes: Any) -> None:
-    assert [tuple(x.shape) for x in make_workload(model, shapes).args] == [(4, 3), (4, 2)]
-
-
-def test_empty_batches_and_scalars_are_allowed(model: nn.Module) -> None:
-    assert make_workload(model, (0, 8)).args[0].shape == (0, 8)
-    assert [tuple(x.shape) for x in make_workload(model, [(), (4, 3)]).args] == [(), (4, 3)]
-
-
-def test_example_forms(model: nn.Module) -> None:
+def test_example_forms() -> None:
     t = torch.ones(2, 8)
     Named = namedtuple("Named", ["x"])
 
@@ -46,35 +40,27 @@ def test_example_forms(model: nn.Module) -> None:
         x: torch.Tensor
 
     item, named = Item(t), Named(t)
-    assert make_workload(model, example=t).args == (t,)
-    assert make_workload(model, example=(t, 3)).args == (t, 3)
-    assert make_workload(model, example={"input": t}).kwargs == {"input": t}
-    assert make_workload(model, example={"x": t}).args == ({"x": t},)  # no parameter has that name
-    assert make_workload(model, example=[t]).args == ([t],)
-    assert make_workload(model, example=item).args == (item,)
-    assert make_workload(model, example=named).args == (named,)
-    assert make_workload(model, example={1: t}).args == ({1: t},)
+    assert make_workload(MODEL, example=t).args == (t,)
+    assert make_workload(MODEL, example=(t, 3)).args == (t, 3)
+    assert make_workload(MODEL, example={"input": t}).kwargs == {"input": t}
+    for whole in ({"x": t}, [t], item, named, {1: t}):  # no parameter is called x
+        assert make_workload(MODEL, example=whole).args == (whole,)
 
 
 @pytest.mark.parametrize(("training", "mode", "expected"), [
     (True, None, "train"), (False, None, "infer"), (True, "infer", "infer"), (False, "train", "train"),
 ])  # fmt: skip
-def test_mode_none_reads_the_model(model: nn.Module, training: bool, mode: str | None, expected: str) -> None:
-    model.train(training)
-    assert make_workload(model, (1, 8), mode=mode).mode == expected
+def test_mode_none_reads_the_model(training: bool, mode: str | None, expected: str) -> None:
+    assert make_workload(nn.Linear(8, 2).train(training), (1, 8), mode=mode).mode == expected
 
 
-def test_optimizer_defaults_to_adam_in_training_and_is_left_out_of_inference(model: nn.Module) -> None:
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert make_workload(model, (1, 8)).optimizer == "adam"
-    assert make_workload(model, (1, 8), optimizer="AdamW").optimizer == "adamw"
-    assert make_workload(model, (1, 8), optimizer=sgd).optimizer is sgd
-    assert make_workload(model, (1, 8), optimizer=sgd).optimizer_name == "sgd"
-    assert make_workload(model, (1, 8), optimizer=sgd, mode="infer").optimizer is None
-    assert make_workload(model, (1, 8), loss=torch.sum, mode="infer").loss is None
-
-
-def test_optimizer_names_are_those_of_torch() -> None:
+def test_optimizer_defaults_to_adam_in_training_and_is_left_out_of_inference() -> None:
+    sgd = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    for given, kept, name in ((None, "adam", "adam"), ("AdamW", "adamw", "adamw"), (sgd, sgd, "sgd")):
+        workload = make_workload(MODEL, (1, 8), optimizer=given)
+        assert (workload.optimizer, workload.optimizer_name) == (kept, name)
+    infer = make_workload(MODEL, (1, 8), optimizer=sgd, loss=torch.sum, mode="infer")
+    assert (infer.optimizer, infer.loss) == (None, None)
     assert {"sgd", "adam", "adamw", "rmsprop", "adagrad"} <= set(optimizer_classes())
     assert not {"optimizer", "lbfgs", "sparseadam"} & set(optimizer_classes())
 
@@ -83,17 +69,17 @@ def test_optimizer_names_are_those_of_torch() -> None:
     (None, None), (False, None), (True, torch.bfloat16), (torch.bfloat16, torch.bfloat16),
     (torch.float16, torch.float16),
 ])  # fmt: skip
-def test_autocast(model: nn.Module, given: Any, kept: Any) -> None:
-    assert make_workload(model, (1, 8), autocast=given).autocast is kept
+def test_autocast(given: Any, kept: Any) -> None:
+    assert make_workload(MODEL, (1, 8), autocast=given).autocast is kept
 
 
-def test_step_functions(model: nn.Module) -> None:
+def test_step_functions() -> None:
     def step() -> None: ...
 
-    workload = make_workload(step, modules=model)
-    assert (workload.mode, workload.args, workload.modules, workload.optimizer) == ("train", (), (model,), None)
+    workload = make_workload(step, modules=MODEL)
+    assert (workload.mode, workload.args, workload.modules, workload.optimizer) == ("train", (), (MODEL,), None)
     assert workload.is_step_function
-    assert make_workload(step, modules=iter([model])).modules == (model,)
+    assert make_workload(step, modules=iter([MODEL])).modules == (MODEL,)
 
     class Trainer(nn.Module):
         def training_step(self) -> None: ...
@@ -104,64 +90,91 @@ def test_step_functions(model: nn.Module) -> None:
 
 # A wrong argument raises at once, saying what was given and what is accepted.
 
-
-@pytest.mark.parametrize(("shape", "error", "says"), [
-    (32, TypeError, "shape like (32, 84)"),
-    ("32,8", TypeError, "'32,8'"),
-    ((), ValueError, "batch_shape is empty"),
-    ([], ValueError, "batch_shape is empty"),
-    ((32, -1), ValueError, "not -1"),
-    ((32, 8.0), TypeError, "not 8.0"),
-    ((True, 8), TypeError, "not True"),
-    ((32, None), TypeError, "not None"),
-    ([(32, 8), 4], TypeError, "mixes sizes and shapes"),
-    ([(32, "8")], TypeError, "'8'"),
-    (torch.ones(2), TypeError, "batch_shape must be a shape"),
-])  # fmt: skip
-def test_wrong_shapes(model: nn.Module, shape: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=re.escape(says)):
-        make_workload(model, shape)
-
-
-@pytest.mark.parametrize(("arguments", "error", "says"), [
-    ({"mode": "training"}, ValueError, "'train', 'infer' or None"),
-    ({"mode": 1}, ValueError, "not 1"),
-    ({"steps": 0}, ValueError, "at least 1"),
-    ({"steps": -5}, ValueError, "not -5"),
-    ({"steps": 1.5}, TypeError, "not 1.5"),
-    ({"steps": True}, TypeError, "not True"),
-    ({"data": "gpu"}, ValueError, "'host', 'pinned' or 'device', not 'gpu'"),
+SHAPES: list[tuple[Any, type[Exception], str]] = [
+    (32, TypeError, "shape like (32, 84)"), ("32,8", TypeError, "'32,8'"), ((), ValueError, "batch_shape is empty"),
+    ((32, -1), ValueError, "not -1"), ((32, 8.0), TypeError, "not 8.0"), ((True, 8), TypeError, "not True"),
+    ((32, None), TypeError, "not None"), ([(32, 8), 4], TypeError, "mixes sizes and shapes"),
+    ([(32, "8")], TypeError, "'8'"), (torch.ones(2), TypeError, "batch_shape must be a shape"),
+    ((2**40, 2**40), ValueError, "larger than any tensor"), (None, ValueError, "input is missing"),
+]  # fmt: skip
+ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"mode": "training"}, ValueError, "'train' or 'infer', not 'training'"), ({"mode": 1}, ValueError, "not 1"),
+    ({"mode": []}, ValueError, "not []"), ({"steps": 0}, ValueError, "at least 1"),
+    ({"steps": -5}, ValueError, "not -5"), ({"steps": 1.0}, TypeError, "not 1.0"),
+    ({"steps": True}, TypeError, "not True"), ({"steps": 2**54}, ValueError, "at most"),
+    ({"data": "gpu"}, ValueError, "'host' or 'pinned' or 'device', not 'gpu'"), ({"data": {}}, ValueError, "not {}"),
     ({"autocast": torch.float32}, ValueError, "torch.bfloat16 or torch.float16"),
-    ({"autocast": "bf16"}, TypeError, "not 'bf16'"),
+    ({"autocast": "bf16"}, TypeError, "not 'bf16'"), ({"autocast": 0}, TypeError, "not 0"),
     ({"optimizer": "adamn"}, ValueError, "unknown optimizer 'adamn'"),
-    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"),
-    ({"optimizer": 3}, TypeError, "not int"),
-    ({"loss": "mse"}, TypeError, "not str"),
-    ({"modules": nn.Linear(1, 1)}, ValueError, "is for a step function"),
+    ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"), ({"optimizer": 3}, TypeError, "not int"),
+    ({"loss": "mse"}, TypeError, "not str"), ({"modules": nn.Linear(1, 1)}, ValueError, "is for a step function"),
     ({"example": torch.ones(1, 8)}, ValueError, "not both"),
+]
+MODELS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    (nn.Linear, {}, TypeError, "not the class Linear"), (3, {}, TypeError, "not int"),
+    (MODEL, {"example": np.ones((2, 8))}, TypeError, "no tensor was found in numpy.ndarray"),
+    (print, {"modules": "model"}, TypeError, "not str"), (print, {"modules": [3]}, TypeError, "not int"),
+    (print, {"modules": MODEL, "optimizer": "adam"}, ValueError, "its own optimizer"),
+    (print, {"modules": MODEL, "loss": torch.sum}, ValueError, "its own loss"),
+]
+
+
+@pytest.mark.parametrize(("model", "arguments", "error", "says"), [
+    *((MODEL, {"batch_shape": shape}, error, says) for shape, error, says in SHAPES),
+    *((MODEL, {"batch_shape": (1, 8), **arguments}, error, says) for arguments, error, says in ARGUMENTS), *MODELS,
 ])  # fmt: skip
-def test_wrong_arguments(model: nn.Module, arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_wrong_arguments(model: Any, arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
-        make_workload(model, (1, 8), **arguments)
+        make_workload(model, **arguments)
 
 
-def test_wrong_models(model: nn.Module) -> None:
-    with pytest.raises(TypeError, match="not the class Linear"):
-        make_workload(nn.Linear, (1, 8))
-    with pytest.raises(TypeError, match="not int"):
-        make_workload(3, (1, 8))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="input is missing"):
-        make_workload(model)
-    with pytest.raises(TypeError, match=r"no tensor was found in numpy\.ndarray"):
-        make_workload(model, example=np.ones((2, 8)))
+# --- the loss: what is given, what the model calls its loss, or all that it returns -----------------------------------
 
 
-def test_wrong_step_function_arguments(model: nn.Module) -> None:
-    with pytest.raises(TypeError, match="not str"):
-        make_workload(lambda: None, modules="model")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="not int"):
-        make_workload(lambda: None, modules=[3])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="its own optimizer"):
-        make_workload(lambda: None, modules=model, optimizer="adam")
-    with pytest.raises(ValueError, match="its own loss"):
-        make_workload(lambda: None, modules=model, loss=torch.sum)
+def learnt(*values: complex, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+
+def test_a_given_loss_comes_first_then_the_models_own() -> None:
+    output = SimpleNamespace(loss=learnt(1.0).sum(), logits=learnt(2.0))
+    found = loss_of(output, lambda out: 2.0 * out.logits.sum())
+    assert found is not None
+    assert found.item() == 4.0
+    assert loss_of(output, lambda out: out.logits.detach().sum()) is None
+    assert loss_of(output, lambda out: None) is None
+    for make in (OrderedDict, dict, SimpleNamespace):
+        assert loss_of(make(vars(output)) if make is not SimpleNamespace else output, None) is output.loss
+
+
+def test_else_all_floating_outputs_are_summed_each_once_and_the_real_part_of_complex_ones() -> None:
+    x, z = learnt(1.0, 2.0), learnt(3.0 + 4.0j, dtype=torch.complex64)
+    found = loss_of({"x": [x, (x,)], "z": z, "row": torch.arange(3), "fixed": torch.ones(2), "loss": learnt(5.0)}, None)
+    assert found is not None
+    assert (found.item(), found.is_complex()) == (11.0, False)
+    found.backward()
+    assert z.grad is not None
+    assert loss_of([torch.ones(2), 3, None], None) is None
+
+
+# --- torch.compile is told without compiling anything -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_the_mode_of_a_module_a_compiled_call_and_a_function(mode: str) -> None:
+    in_place = nn.Linear(2, 2)
+    in_place.compile(mode=mode)
+    compiled = (torch.compile(nn.Linear(2, 2), mode=mode), in_place, torch.compile(lambda x: x + 1, mode=mode))
+    assert [compiled_mode(each) for each in compiled] == [mode] * 3
+
+
+def test_what_else_compiling_can_mean() -> None:
+    model = nn.Linear(2, 2)
+    assert compiled_mode(torch.compile(model)) == "default"
+    for eager in (model, model.forward, torch.relu, lambda x: x, torch.compile(model, disable=True)):
+        assert compiled_mode(eager) is None
+    for backend, name in (("eager", "backend eager"), ("aot_eager", "backend aot_eager"), (lambda g, _: g, "backend ")):
+        assert str(compiled_mode(torch.compile(model, backend=backend))).startswith(name)
+    assert compiled_mode(torch.compile(model, options={"triton.cudagraphs": True})) == "reduce-overhead"
+    nested = nn.Sequential(nn.Linear(2, 2), torch.compile(nn.Linear(2, 2)), nn.Linear(2, 2))
+    nested[2].compile()
+    assert (compiled_inside(nested), compiled_inside(nn.Sequential(model))) == (["1", "2"], [])

@@ -1,0 +1,125 @@
+"""Which profile this machine is priced with: its calibration while it holds, else an estimate."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import placer
+from placer import decision as deciding
+from placer import machine, profile
+from placer.profile import Profile
+
+
+@pytest.fixture(autouse=True)
+def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a CPU: each test begins in an empty folder, and would measure for half a second."""
+    monkeypatch.setattr(machine, "measure_speeds", lambda: machine.MeasuredSpeeds(1e-4, 2e11, 3e10))
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def test_a_calibration_takes_the_place_of_the_estimate(handmade_profile: Profile) -> None:
+    found = deciding.current_profile()
+    assert found.estimated
+    assert deciding.current_profile() is found
+    profile.save(handmade_profile)
+    assert not deciding.current_profile().estimated
+    assert deciding.current_profile().created == handmade_profile.created
+
+
+@pytest.mark.parametrize(("change", "told"), [({"torch": "1.0"}, "torch: 1.0 -> "), ({"cpu": "Z80"}, "CPU: Z80 -> ")])
+def test_one_that_does_not_hold_any_more_is_replaced_and_named(
+    change: dict[str, str], told: str, handmade_profile: Profile
+) -> None:
+    profile.save(replace(handmade_profile, fingerprint={**handmade_profile.fingerprint, **change}))
+    found = deciding.current_profile()
+    assert found.estimated
+    assert told in found.warnings[0]
+    assert "run: placer calibrate" in found.warnings[0]
+
+
+@pytest.mark.parametrize(("quiet", "notices"), [("0", 1), ("", 1), ("1", 0)])
+def test_the_notice_comes_once_and_can_be_silenced(
+    quiet: str, notices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACER_QUIET", quiet)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        placements = [placer.choose(net(), (rows, 8)) for rows in (4, 400)]
+        placer.explain(net(), (4, 8))
+    assert [w.category for w in seen] == [placer.PlacerWarning] * notices
+    assert {placement.provenance for placement in placements} == {"published"}
+
+
+# --- every question is asked anew: what its answer depends on is looked at each time ----------------------------------
+
+
+def choose(model: nn.Module, shape: Any = (4, 8), **options: Any) -> placer.Placement:
+    return placer.choose(model, shape, **{"devices": "cpu", **options})
+
+
+def ops(placement: placer.Placement) -> int:
+    return len(placement.predictions["cpu"].priced.trace.calls)
+
+
+def test_another_price_is_another_answer(calibrated: Profile) -> None:
+    model = net()
+    answers = [choose(model, objective="cost", price={"cpu": price}) for price in (0.1, 0.2, 0.1)]
+    assert [answer.explain().devices["cpu"].dollars_per_hour for answer in answers] == [0.1, 0.2, 0.1]
+    assert choose(model).decision.objective == "time"
+    with pytest.raises(ValueError, match="no price is given for cpu"):
+        choose(model, objective="cost", price={"cuda": 1.0})
+
+
+def test_a_profile_that_changed_or_is_gone_is_seen(calibrated: Profile, handmade_profile: Profile) -> None:
+    model = net()
+    before = choose(model)
+    fits = tuple(replace(fit, interval={"base": 2.0}) for fit in handmade_profile.fits)
+    profile.save(replace(handmade_profile, fits=fits))
+    assert choose(model).predictions["cpu"].high > before.predictions["cpu"].high
+    profile.default_path().unlink()
+    with pytest.warns(placer.PlacerWarning, match="not calibrated"):
+        assert choose(model).provenance == "published"
+
+
+def test_whatever_changes_of_a_model_or_its_loss_is_seen(calibrated: Profile) -> None:
+    layer, rounds = nn.Linear(8, 8), 1
+    once, often = nn.Sequential(layer), nn.Sequential(*[layer] * 20)  # one module, called more than once
+    assert ops(choose(often)) > 10 * ops(choose(once))
+
+    def loss(output: Tensor) -> Tensor:
+        for _ in range(rounds):
+            output = output.square()
+        return output.mean()
+
+    model = net()
+    plain = ops(choose(model, loss=loss))
+    rounds = 5
+    assert ops(choose(model, loss=loss)) > plain
+    model[1]._forward = model[1].forward
+    model[1].forward = lambda x: model[1]._forward(x).sin().cos()
+    plain, more = ops(choose(net())), ops(choose(model))
+    model.eval()
+    assert ops(choose(model)) < plain < more
+
+
+def test_optimizer_state_is_moved_every_time(calibrated: Profile) -> None:
+    class Elsewhere:
+        def to(self, device: torch.device) -> str:
+            return f"moved to {device}"
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    choose(model, optimizer=optimizer)
+    weight = next(model.parameters())
+    optimizer.state[weight] = {"exp_avg": Elsewhere()}
+    choose(model, optimizer=optimizer)
+    assert optimizer.state[weight]["exp_avg"] == "moved to cpu"
