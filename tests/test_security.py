@@ -45,8 +45,7 @@ IMPORTERS = {
     "calibration/__init__.py", "calibration/published/networks/timm_models.py",
     "calibration/published/networks/torchvision_models.py", "calibration/published/networks/transformers_models.py",
     "placer/__init__.py", "placer/api.py", "placer/cli/group.py",
-    "placer/explanation/__init__.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py",
-    "placer/workload/target.py",
+    "placer/pricing/__init__.py", "placer/tracing/isolation.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

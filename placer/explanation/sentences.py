@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, is_cpu
-from placer.explanation.data import ExplanationData, PartRow
+from placer.explanation.data import ExplanationData
 from placer.pricing import COMPUTE_PARTS, Cost
 from placer.units import format_bytes, format_ratio, format_seconds
 
@@ -46,11 +46,6 @@ def legend(devices: Mapping[str, Cost]) -> list[str]:
     """One line for each mark that stands somewhere."""
     found = {kind(name, row.provenance) for name, row in devices.items()}
     return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
-
-
-def all_calibrated(devices: Mapping[str, Cost]) -> bool:
-    """Whether placer measured every device."""
-    return all(row.provenance == "calibrated" for row in devices.values())
 
 
 #: What the parts of a step are called.
@@ -233,26 +228,12 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
     return lines
 
 
-def share(explanation: ExplanationData, part: PartRow, device: str) -> float:
-    """The part's share of the job on a device."""
-    whole = explanation.devices[device].step_seconds
-    return part.seconds(device) / whole if whole else 0.0
-
-
-def fastest(part: PartRow) -> str:
-    """The device with the shortest step, and what bounds it there."""
-    name = min(part.devices, key=lambda device: part.devices[device].step_seconds)
-    bound = part.devices[name].bounded_by
-    return f"{name} ({bound})" if bound else name
-
-
 def apart_line(explanation: ExplanationData) -> str | None:
     """How the parts would run on several devices, and what that takes; None where it would not pay."""
     apart = explanation.apart
     if apart is None:
-        return None if len(explanation.devices) < 2 or len(explanation.parts) < 2 else (
-            "No part would be better off on a device of its own."
-        )
+        compared = len(explanation.devices) > 1 and len(explanation.parts) > 1
+        return "No part would be better off on a device of its own." if compared else None
     shares = ", ".join(f"{name} on {device}" for name, device in apart.devices.items())
     best = min(row.step_seconds for row in explanation.devices.values())
     line = f"Apart ({shares}), the job takes {format_seconds(apart.step_seconds)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import Result
+from explained import explained
 from torch import nn
 
 import placer
@@ -15,8 +16,7 @@ from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.cli.explain import speed_warning as warning
 from placer.cli.options import Range, parse_batch, parse_sweep
-from placer.decision import decide, history, measured
-from placer.explanation import build
+from placer.decision import history, measured
 from placer.placement.step_times import StepTimes
 from placer.pricing import Prediction
 from placer.profile.profile import Profile
@@ -218,7 +218,7 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
 def test_a_tie_in_the_history_is_called_one(run: Run, make_prediction: Callable[..., Prediction]) -> None:
     for seconds in (1.05e-3, 3e-3):
         found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", seconds)}
-        kept = build(found, decide(found, None), {"target": "Net", "mode": "train"}, {}).to_dict()
+        kept = explained(found, {"target": "Net", "mode": "train"}).to_dict()
         history.record({"kind": "decision", "explanation": kept})
     table = run("explain").stdout.partition("Last decisions on this machine")[2]
     clear, tie = (line for line in table.splitlines() if "Net" in line)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from explained import explained
 
 import placer.cli
 from placer import profile
 from placer.cli import main, output
-from placer.decision import decide, history
-from placer.explanation import build
+from placer.decision import history
 from placer.pricing import Prediction
 from placer.profile import Profile
 
@@ -84,7 +84,7 @@ def test_profiles(printed: Callable[..., str], handmade_profile: Profile, tmp_pa
 
 def test_the_history(printed: Callable[..., str], make_prediction: Callable[..., Prediction]) -> None:
     found = {name: make_prediction(name, 1e-3) for name in ("cpu", HOSTILE)}
-    kept = build(found, decide(found, None), {"target": HOSTILE, "mode": HOSTILE, "inputs": [HOSTILE]}, {}).to_dict()
+    kept = explained(found, {"target": HOSTILE, "mode": HOSTILE, "inputs": [HOSTILE]}).to_dict()
     history.record({"time": HOSTILE, "kind": "decision", "explanation": {**kept, "choice": HOSTILE}})
     assert "owned" in printed("explain")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.explanation.data import LayerRow
+from placer.explanation import LayerRow
 from placer.explanation.layers import gathered, lines, tree
 
 
@@ -80,13 +80,6 @@ def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
     assert after.seconds == before.seconds
     below = [child.seconds["cpu"] for child in after.children["layer"].children.values()]
     assert sum(below) == pytest.approx(after.seconds["cpu"])
-
-
-def test_guesses_are_counted_where_the_time_is() -> None:
-    parts = [LayerRow("a.x", "forward", {"cpu": 2.0}, {"cpu": 0.5}), LayerRow("a", "forward", {"cpu": 1.0})]
-    root = tree(parts, None)
-    assert (root.guessed["cpu"], root.children["a"].children["x"].guessed["cpu"]) == (0.5, 0.5)
-    assert root.children["a"].own_guessed.get("cpu", 0.0) == 0.0
 
 
 def test_nothing_at_all() -> None:
