@@ -56,7 +56,7 @@ class Section:
     """A part of a text or a page: words, plots (a heading and an SVG each), a table, a list, and words below them.
 
     Only a page has words above and plots. ``strong`` rows of the table are bold. ``taken`` is about how many characters
-    of a line the table needs beside its bars. ``wordy``: the last column is words, and not numbers.
+    of a line the table needs beside its bars. Words stand in the columns ``left``, and in a ``wordy`` table's last.
     """
 
     title: str
@@ -66,6 +66,7 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
     strong: Sequence[int] = ()
     wordy: bool = False
+    left: Sequence[int] = ()
     items: Sequence[str] = ()
     after: Sequence[str] = ()
     taken: int = 0

@@ -121,6 +121,10 @@ class Sweep:
         share = -gaps[0] / (gaps[1] - gaps[0])
         return float(values[index - 1] * (value / values[index - 1]) ** share)
 
+    def to_text(self, *, width: int = 100, color: bool = False) -> str:
+        """Text at most ``width`` columns wide."""
+        return render_sweep(self, width=width, color=color)
+
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
         rows: list[dict[str, Any]] = []

@@ -108,7 +108,7 @@ def drawn(section: Section, width: int) -> Iterator[Any]:
         yield Text(section.title, style="bold")
     yield from (f"- {line}" for line in section.items)
     yield from section.after
-    if section.items or section.after:
+    if section.items or section.after or (section.rows and not section.heads):
         yield ""
 
 
@@ -127,8 +127,8 @@ def _table(section: Section, width: int) -> Table:
     if not section.heads:
         table.box, table.show_header, table.padding = None, False, (0, 2, 0, 0)
         table.columns[1].justify = "right"
-    if section.wordy:
-        table.columns[-1].justify = "left"
+    for number in (*section.left, *([-1] if section.wordy else [])):
+        table.columns[number].justify = "left"
     for number, row in enumerate(section.rows):
         cells: list[str | Text] = []
         for cell, with_bar in zip(row, barred, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -55,8 +54,6 @@ def test_json(run: Run, nets: str, asked: str, called: str) -> None:
     assert list(devices) == ["cpu", f"cuda@{called}"]
     assert [row["provenance"] for row in devices.values()] == ["calibrated", device_model(asked).provenance]
     gpu = devices[f"cuda@{called}"]
-    assert 0.0 < gpu["low"] < gpu["step_seconds"] < gpu["high"]
-    assert sum(gpu["components"].values()) == pytest.approx(gpu["step_seconds"])
     assert gpu["fits"]
     assert gpu["one_time_seconds"] > 0.0
 
@@ -77,25 +74,6 @@ def test_a_sweep_shows_where_the_gpu_is_ahead(run: Run, nets: str) -> None:
     assert {row["devices"]["cuda@Tesla T4"]["provenance"] for row in values["rows"]} == {provenance}
     assert f"cuda@Tesla T4 {MARKS[provenance]}" in text
     assert f"\n{MARKS[provenance]} from " in text
-
-
-def test_a_sweep_over_steps_counts_the_start(run: Run, nets: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "512,84", *OWN, "--what-if", "T4", "--sweep",
-               "steps=1:65536").stdout  # fmt: skip
-    assert re.search(r"cpu first; (about the same .*; )?cuda@Tesla T4 from [\d,]+ steps on\.$", text.rstrip())
-
-
-def test_the_page_marks_the_gpu(run: Run, nets: str, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("vl_convert")
-    file = tmp_path / "page.html"
-    run("explain", f"{nets}:medium", "--batch", "32,84", *OWN, "--what-if", "T4", "--format", "html", "--output",
-        str(file))  # fmt: skip
-    page = file.read_text(encoding="utf-8")
-    provenance = device_model("T4").provenance
-    assert f'<th scope="col">cuda@Tesla T4 {MARKS[provenance]}</th>' in page
-    assert f"<td>{provenance}</td>" in page
-    assert f"{MARKS[provenance]} from " in page
 
 
 def test_what_does_not_fit_in_its_memory_is_told(run: Run, nets: str) -> None:
@@ -121,10 +99,7 @@ def test_this_machines_calibration_is_named(run: Run, nets: str, handmade_profil
     assert "host speed from this machine's calibration" in text.replace("\n  ", " ")
 
 
-@pytest.mark.parametrize(("name", "close"), [("RTX 4099", "RTX 4090"), ("T4x", "Tesla T4"), ("nonsense", "")])
-def test_an_unknown_name(run: Run, nets: str, name: str, close: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--what-if", name, code=1)
-    assert f"no GPU is called {name!r}" in result.stderr
-    assert close in result.stderr
-    assert "placer profile list" in result.stderr
-    assert "placer gpus" in result.stderr
+def test_an_unknown_name(run: Run, nets: str) -> None:
+    error = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--what-if", "RTX 4099", code=1).stderr
+    says = ("no GPU is called 'RTX 4099'", "RTX 4090", "placer profile list", "placer gpus")
+    assert all(part in error for part in says)
