@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -52,7 +52,12 @@ def explain_table(
         bounds={name: _bounds(table, name) for name in table.costs if all(_fit(p, name) for p in table.parts)},
         advice=advice,
         timeline=_schedule(longest) if with_timeline and not of_job else {},
-        parts=tuple(_part_row(table, part) for part in table.parts) if of_job else (),
+        parts=tuple(
+            PartRow(
+                part.name, part.count, {n: table.objective.told(p) for n, p in part.predictions.items()},
+                dict(part.facts),
+            ) for part in table.parts
+        ) if of_job else (),
         apart=better,
     )
 
@@ -73,11 +78,6 @@ def _inside(part: PricedPart, layer: str) -> str:
 
 def _fit(part: PricedPart, device: str) -> DeviceFit | None:
     return part.predictions[device].priced.fit
-
-
-def _part_row(table: Table, part: PricedPart) -> PartRow:
-    devices = {name: table.objective.told(part.predictions[name]) for name in table.costs}
-    return PartRow(part.name, part.count, devices, dict(part.facts))
 
 
 class _Call(NamedTuple):
@@ -125,31 +125,29 @@ class _Sum:
             self.guessed[call.device] = self.guessed.get(call.device, 0.0) + call.seconds
 
 
+def _sums(table: Table, key: Callable[[_Call], tuple[str, str]]) -> dict[tuple[str, str], _Sum]:
+    """The calls added up by a key, in the order they first run."""
+    sums: dict[tuple[str, str], _Sum] = {}
+    for call in _calls(table):
+        if key(call) not in sums:
+            sums[key(call)] = _Sum(dict.fromkeys(table.costs, 0.0))
+        sums[key(call)].add(call)
+    return sums
+
+
 def _layer_rows(table: Table) -> tuple[LayerRow, ...]:
     """By layer and phase, in the order the layers first run; the phases of one layer stand together."""
-    sums: dict[tuple[str, str], _Sum] = {}
-    order: dict[str, int] = {}
-    for call in _calls(table):
-        order.setdefault(call.layer, len(order))
-        key = call.layer, call.phase
-        if key not in sums:
-            sums[key] = _Sum(dict.fromkeys(table.costs, 0.0))
-        sums[key].add(call)
+    sums = _sums(table, lambda call: (call.layer, call.phase))
+    order = {layer: number for number, layer in enumerate(dict.fromkeys(layer for layer, _ in sums))}
     keys = sorted(sums, key=lambda key: (order[key[0]], PHASES.index(key[1])))
     return tuple(LayerRow(*key, sums[key].devices, sums[key].guessed) for key in keys)
 
 
 def _op_rows(table: Table) -> tuple[OpRow, ...]:
     """By op and family, the most expensive first."""
-    sums: dict[tuple[str, str], _Sum] = {}
-    for call in _calls(table):
-        key = call.op, call.family
-        if key not in sums:
-            sums[key] = _Sum(dict.fromkeys(table.costs, 0.0))
-        sums[key].add(call)
     rows = [
         OpRow(*key, round(max(found.counts.values())), found.devices, SOURCES[found.weakest], found.guessed)
-        for key, found in sums.items()
+        for key, found in _sums(table, lambda call: (call.op, call.family)).items()
     ]
     return tuple(sorted(rows, key=lambda row: -max(row.devices.values())))
 
