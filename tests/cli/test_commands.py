@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 from placer import __version__
 from placer.cli import main
 from placer.cli.group import _COMMANDS
-from placer.cli.validate import parse_counts
 
 Run = Callable[..., Result]
 
@@ -73,10 +72,6 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert set(group.commands) == {"show", "list", "path", "export", "import"}
 
 
-def test_version(run: Run) -> None:
-    assert run("--version").stdout == f"placer, version {__version__}\n"
-
-
 def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     from placer import profile
 
@@ -99,10 +94,6 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     assert "run the same command again" in run("calibrate", code=1).stderr
 
 
-def test_validate_without_a_profile(run: Run) -> None:
-    assert "placer calibrate" in run("validate", code=1).stderr
-
-
 @pytest.mark.parametrize(("arguments", "says"), [
     (("calibrate", "--budget", "0"), "--budget"),
     (("calibrate", "--budget", "soon"), "--budget"),
@@ -123,11 +114,8 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in " ".join(run(*arguments, code=2).stderr.split())
 
 
-def test_thread_counts_are_read_once_each() -> None:
-    assert parse_counts("1, 2,2") == (1, 2)
-
-
 def test_what_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    assert "placer calibrate" in run("validate", code=1).stderr
     error = run("validate", "--published", str(tmp_path), code=1).stderr
     assert f"no published steps in {tmp_path}" in error
     assert "steps.csv.gz and e2e_neusight.csv" in error
@@ -158,6 +146,7 @@ def test_published_steps_are_priced_as_asked(
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:
+    assert process("--version").stdout == f"placer, version {__version__}\n"
     path = process("profile", "path", PLACER_HOME=str(tmp_path))
     assert (path.returncode, path.stderr) == (0, "")
     assert path.stdout.startswith(str(tmp_path))

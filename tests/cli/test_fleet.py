@@ -52,12 +52,6 @@ def test_machines_of_every_kind_in_one_table(run: Run, target: tuple[str, ...]) 
     assert "- prices per hour are as given" in rest
 
 
-def test_all_gpus_are_the_cards_of_the_catalog(host: Profile) -> None:
-    found = machines.of_gpus(["all", "T4"], host)
-    assert len(found) == len({machine.name for machine in found}) > 250
-    assert not [machine for machine in found if machine.name.startswith("Apple")]
-
-
 def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,34 +71,6 @@ def test_the_mark_of_a_guess_is_explained_where_a_time_has_it(explanations: dict
     assert "~ more than a tenth" not in named
 
 
-UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
-
-
-def times(line: str) -> list[float]:
-    return [float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+) (s|ms|µs|ns)\b", line)]
-
-
-def rows(text: str, title: str) -> dict[str, list[float]]:
-    block = text.split(title, 1)[1].split("─\n", 1)[1].split("\n\n", 1)[0]
-    return {line.strip().split("  ")[0]: times(line) for line in block.splitlines()}
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_numbers_in_the_text_add_up(explanations: dict[str, Explanation], width: int) -> None:
-    text = render(explanations["two_devices"], width=width)
-    made_of = rows(text, "What a step is made of")
-    compute = [made_of["step"][column] - made_of["dispatch"][column] for column in (0, 1)]
-    for column in (0, 1):
-        parts = sum(made_of[name][column] for name in ("arithmetic", "memory traffic", "starting ops", "optimizer"))
-        assert parts == pytest.approx(compute[column], rel=0.01)
-    layers = rows(text, "Layers")
-    for column in (0, 1):
-        whole, block, last = (layers[name][column] for name in ("(whole model)", "block", "last"))
-        assert block + last == pytest.approx(whole, rel=0.01)
-        assert layers["first"][column] + layers["(itself)"][column] == pytest.approx(block, rel=0.01)
-        assert whole == pytest.approx(compute[column], rel=0.01)
-        assert sum(seconds[column] for seconds in rows(text, "Operators").values()) == pytest.approx(whole, rel=0.01)
-
 
 @pytest.mark.parametrize(
     ("share", "width", "text"),
@@ -113,19 +84,9 @@ def test_a_model_of_many_layers_is_folded_until_it_can_be_taken_in(explanations:
     names = [(n, part) for n in range(9) for part in "abcdefg"]
     layers = tuple(LayerRow(f"stage{n}.{part}", "forward", {"cpu": 1e-5 * (n + 1)}) for n, part in names)
     text = render(dataclasses.replace(explanations["one_device"], layers=layers), width=80)
-    block = rows(text, "Layers")
-    assert len(block) <= 40
-    assert block["(whole model)"][-1] == pytest.approx(sum(row.devices["cpu"] for row in layers), rel=0.01)
-
-
-def test_the_first_step_stands_apart_with_what_it_takes_longer_for(explanations: dict[str, Explanation]) -> None:
-    text = render(explanations["two_devices"], width=120)
-    made_of = rows(text, "What a step is made of")
-    parts = [made_of[name] for name in ("context", "libraries", "first calls", "moving weights")]
-    assert sum(seconds for (seconds,) in parts) == pytest.approx(1.5)
-    assert made_of["first step"] == [pytest.approx(1.5, rel=0.01)]  # the accelerator's: the CPU's is not known
-    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms; repaid after 1,501 steps." in text
-    assert "first step" not in render(explanations["one_device"], width=80)
+    block = text.split("share\n")[1].split("\n\n")[0].splitlines()[1:]
+    assert 10 < len(block) <= 40
+    assert block[0].split()[:4] == ["(whole", "model)", "3.15", "ms"]
 
 
 def test_a_tie_is_called_one_with_what_tips_it(
@@ -146,11 +107,6 @@ def test_long_names_and_many_devices_stay_within_the_width(explanations: dict[st
     long = tuple(LayerRow(f"encoder_of_many_words_{n}." + "x" * 90, "forward", {"cpu": 1.0}) for n in range(3))
     text = render(dataclasses.replace(base, layers=long), width=80)
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_names_that_look_like_markup_are_printed_as_they_are(explanations: dict[str, Explanation]) -> None:
-    odd = dataclasses.replace(explanations["one_device"], notes=("[red]not a colour[/red] :smile:",))
-    assert "[red]not a colour[/red] :smile:" in render(odd, width=80)
 
 
 def test_an_explanation_without_layers_is_still_a_verdict(explanations: dict[str, Explanation]) -> None:
@@ -199,6 +155,7 @@ def test_no_name_can_steer_the_terminal_or_become_markup(make_prediction: Callab
     hostile = dataclasses.replace(made, layers=layers, ops=ops)
     text = hostile.to_text()
     assert "owned" in text
+    assert "[bold]" in text
     assert all(character.isprintable() or character == "\n" for character in text)
     assert not any(line.startswith("fake") for line in text.splitlines())
     coloured = hostile.to_text(color=True)
