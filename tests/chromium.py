@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -17,18 +16,10 @@ from typing import Any
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--remote-debugging-pipe",
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
     "--host-resolver-rules=MAP * ~NOTFOUND",
-)
+)  # fmt: skip
 #: Becomes Chromium, with the two pipes where it looks for them: as descriptors 3 and 4.
 _LAUNCH = """
 import os, sys
@@ -76,10 +67,6 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
-    def screenshot(self, path: Path) -> None:
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
-
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
@@ -109,12 +96,8 @@ class Page:
     def _note(self, method: str, facts: dict[str, Any]) -> None:
         if method == "Page.loadEventFired":
             self.loaded = True
-        elif method == "Runtime.exceptionThrown":
-            self.problems.append(str(facts["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and facts["type"] in ("error", "assert"):
-            self.problems.append(str(facts["args"]))
-        elif method == "Log.entryAdded" and facts["entry"]["level"] == "error":
-            self.problems.append(facts["entry"]["text"])
+        elif method in ("Runtime.exceptionThrown", "Log.entryAdded") or facts.get("type") in ("error", "assert"):
+            self.problems.append(str(facts))
         elif method == "Network.requestWillBeSent":
             url = facts["request"]["url"]
             if not url.startswith(("file:", "data:", "about:")):
@@ -130,11 +113,8 @@ def browser(profile: Path) -> Iterator[Page]:
 
     process = subprocess.Popen(
         [sys.executable, "-c", _LAUNCH, str(to_browser), str(to_here), PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
-        pass_fds=(to_browser, to_here),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+        pass_fds=(to_browser, to_here), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     os.close(to_browser)
     os.close(to_here)
     try:

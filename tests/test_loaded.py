@@ -15,9 +15,7 @@ from placer import machine, profile
 #: Packages, or modules, that are not loaded up to and including a step of ``loaded.py``.
 ABSENT = {
     "import": {"torch", "numpy", "sklearn", "rich", "transformers", "click", "joblib", "platformdirs"},
-    "explanation": {
-        "rich", *(f"placer.explanation.{name}" for name in ("text", "tables", "html", "charts", "sweep_text")),
-    },
+    "explanation": {"rich", "jinja2", "vl_convert"},
     "names": {
         "sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert", "ray", "sky",
     },

@@ -43,8 +43,7 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: and packages of networks that are optional.
 IMPORTERS = {
     "calibration/__init__.py", "calibration/published/networks.py", "placer/__init__.py", "placer/api.py",
-    "placer/cli/group.py", "placer/explanation/__init__.py", "placer/pricing/__init__.py",
-    "placer/tracing/isolation.py", "placer/workload/target.py",
+    "placer/cli/group.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}
 IMPORTING_CALLS = {"importlib.import_module", "import_module", "__import__", "loader.exec_module"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, history
 from placer.errors import PlacerError
-from placer.explanation import Explanation, new_table, plain
+from placer.explanation import Explanation, Section, render_sections
 from placer.units import format_seconds
 
 #: The newest entries of the history that are read: decisions, and the step times between them.
@@ -18,96 +18,81 @@ _HISTORY = 500
 SHOWN = 10
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A past decision: seconds of a step as predicted, and the median of those measured (None: none were)."""
+class LastDecisions:
+    """The decisions in the history: ``rows`` of plain values, newest first, and the newest ``explanation`` in full.
 
-    time: str
-    explanation: Mapping[str, Any]
-    device: str
-    predicted: float | None
-    seen: float | None = None
+    Raises PlacerError if there is none.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        workload = self.explanation.get("workload")
-        facts = workload if isinstance(workload, dict) else {}
-        return {
-            "time": self.time,
-            "target": str(facts.get("target", "model")),
-            "inputs": [str(item) for item in facts.get("inputs") or ()],
-            "mode": facts.get("mode"),
-            "device": self.device,
-            "verdict": self.explanation.get("verdict", self.device),
-            "predicted_seconds": self.predicted,
-            "seen_seconds": self.seen,
-        }
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        newest: Mapping[str, Any] = {}
+        for entry in history.last(_HISTORY):
+            if entry.get("kind") == "decision" and isinstance(entry.get("explanation"), dict):
+                newest = entry["explanation"]
+                self.rows.insert(0, _row(entry))
+            elif entry.get("kind") == "steps" and isinstance(entry.get("step_seconds"), (int, float)):
+                self._note_steps(entry)
+        if not self.rows:
+            raise PlacerError(
+                "no decision was taken on this machine yet; name a model: placer explain file.py:attribute "
+                "--batch 32,84"
+            )
+        first, explanation = self.rows[0], Explanation.from_dict(newest)
+        notes = [f"decided {first['time']}"]
+        if first["seen_seconds"] is not None:
+            seen = format_seconds(first["seen_seconds"])
+            notes.append(f"steps seen since took {seen} on {first['device']} (median)")
+        self.explanation = replace(explanation, notes=(*notes, *explanation.notes))
 
+    def _note_steps(self, entry: Mapping[str, Any]) -> None:
+        """Give step times to the newest decision for their device whose prediction they were compared with."""
+        predicted = entry.get("predicted_seconds")
+        for row in self.rows:
+            if row["device"] == entry.get("device") and (predicted is None or predicted == row["predicted_seconds"]):
+                row["seen_seconds"] = float(entry["step_seconds"])
+                return
 
-def last_decisions() -> list[Seen]:
-    """The decisions in the history, newest first. Raises PlacerError if there is none."""
-    found: list[Seen] = []
-    for entry in history.last(_HISTORY):
-        if entry.get("kind") == "decision" and isinstance(entry.get("explanation"), dict):
-            found.append(_decision(entry))
-        elif entry.get("kind") == "steps" and isinstance(entry.get("step_seconds"), (int, float)):
-            _note_steps(found, entry)
-    if not found:
-        raise PlacerError(
-            "no decision was taken on this machine yet; name a model: placer explain file.py:attribute --batch 32,84"
-        )
-    return found[::-1]
+    def to_html(self) -> str:
+        return self.explanation.to_html()
 
+    def to_json(self) -> str:
+        """The newest explanation, with all decisions under ``decisions``."""
+        values = {**self.explanation.to_dict(), "decisions": self.rows[:SHOWN]}
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
-def newest(found: Sequence[Seen]) -> Explanation:
-    """The newest decision in full. Its notes say when it was taken and what its steps have taken."""
-    first = found[0]
-    explanation = Explanation.from_dict(first.explanation)
-    notes = [f"decided {first.time}"]
-    if first.seen is not None:
-        notes.append(f"steps seen since took {format_seconds(first.seen)} on {first.device} (median)")
-    return replace(explanation, notes=(*notes, *explanation.notes))
-
-
-def to_json(found: Sequence[Seen]) -> str:
-    """The newest explanation, with all decisions under ``decisions``."""
-    values = {**newest(found).to_dict(), "decisions": [row.to_dict() for row in found[:SHOWN]]}
-    return json.dumps(values, indent=2, allow_nan=False) + "\n"
-
-
-def to_text(found: Sequence[Seen], *, width: int = 100, color: bool = False) -> str:
-    """The newest decision in full, then a table of the last ones."""
-    table = new_table(
-        "Last decisions on this machine", ["decided (UTC)", "model", "device", "predicted", "seen", "off"]
-    )
-    table.columns[1].justify = table.columns[2].justify = "left"
-    for row in found[:SHOWN]:
-        facts = row.to_dict()
-        model = " ".join([facts["target"], ", ".join(facts["inputs"]), str(facts["mode"] or "")]).strip()
-        off = "-" if not (row.seen and row.predicted) else f"{row.predicted / row.seen - 1.0:+.0%}"
-        cells = ["-" if value is None else format_seconds(value) for value in (row.predicted, row.seen)]
-        device = f"{row.device}, {ABOUT_THE_SAME}" if facts["verdict"] == ABOUT_THE_SAME else row.device
-        table.add_row(row.time[:19].replace("T", " "), model, device, *cells, off)
-    return newest(found).to_text(width, color=color) + "\n" + plain([table], width=width, color=color)
+    def to_text(self, *, width: int, color: bool) -> str:
+        """The newest decision in full, then a table of the last ones."""
+        rows = []
+        for row in self.rows[:SHOWN]:
+            model = " ".join([row["target"], ", ".join(row["inputs"]), str(row["mode"] or "")]).strip()
+            predicted, seen = row["predicted_seconds"], row["seen_seconds"]
+            same = f", {ABOUT_THE_SAME}" if row["verdict"] == ABOUT_THE_SAME else ""
+            rows.append([
+                row["time"][:19].replace("T", " "), model, row["device"] + same,
+                *("-" if value is None else format_seconds(value) for value in (predicted, seen)),
+                f"{predicted / seen - 1.0:+.0%}" if seen and predicted else "-",
+            ])  # fmt: skip
+        heads = ["decided (UTC)", "model", "device", "predicted", "seen", "off"]
+        table = Section("Last decisions on this machine", heads=heads, rows=rows, left=(1, 2))
+        return self.explanation.to_text(width, color=color) + "\n" + render_sections([table], width=width, color=color)
 
 
-def _decision(entry: Mapping[str, Any]) -> Seen:
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as plain values; an entry may lack anything."""
     explanation = entry["explanation"]
+    workload, devices = explanation.get("workload"), explanation.get("devices")
+    facts = workload if isinstance(workload, dict) else {}
     device = str(explanation.get("choice"))
-    devices = explanation.get("devices")
     row = devices.get(device) if isinstance(devices, dict) else None
     predicted = row.get("step_seconds") if isinstance(row, dict) else None
-    return Seen(
-        str(entry.get("time", "at an unknown time")), explanation, device,
-        float(predicted) if isinstance(predicted, (int, float)) else None,
-    )  # fmt: skip
-
-
-def _note_steps(found: list[Seen], entry: Mapping[str, Any]) -> None:
-    """Give step times to the newest decision for their device whose prediction they were compared with."""
-    predicted = entry.get("predicted_seconds")
-    for index in reversed(range(len(found))):
-        row = found[index]
-        if row.device == entry.get("device") and (predicted is None or predicted == row.predicted):
-            found[index] = replace(row, seen=float(entry["step_seconds"]))
-            return
+    return {
+        "time": str(entry.get("time", "at an unknown time")),
+        "target": str(facts.get("target", "model")),
+        "inputs": [str(item) for item in facts.get("inputs") or ()],
+        "mode": facts.get("mode"),
+        "device": device,
+        "verdict": explanation.get("verdict", device),
+        "predicted_seconds": float(predicted) if isinstance(predicted, (int, float)) else None,
+        "seen_seconds": None,
+    }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import statistics
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from placer.cli.options import (
     OF_A_STEP,
-    amounts_option,
     checked,
     device_option,
+    objective_option,
     parse_amounts,
     parse_batch,
     parse_sweep,
@@ -21,7 +21,7 @@ from placer.cli.options import (
     step_options,
     work,
 )
-from placer.cli.output import rendered, rendered_decisions, rendered_sweep, say, write_result
+from placer.cli.output import result_options, say, write, write_result
 
 if TYPE_CHECKING:
     from placer.profile import Profile
@@ -45,35 +45,19 @@ NOTABLE = 1.25
 @click.option("--what-if", "what_if", metavar="GPU|NAME",
               help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
                    "accelerator of another profile.")  # fmt: skip
-@click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
-              help="What the choice makes small.")  # fmt: skip
-@amounts_option("price", "DOLLARS", "Dollars per hour of the machine while the work runs on DEVICE.")
-@amounts_option("watts", "WATTS", "Power while the work runs on DEVICE, instead of an estimate from data sheets.")
-@click.option(
-    "--sweep",
-    metavar="batch=1:4096",
-    help="One row per batch size, or number of steps (steps=1:4096), and where it turns.",
-)
-@click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout.")
+@objective_option("What the choice makes small.")
+@click.option("--price", multiple=True, metavar="DEVICE=DOLLARS",
+              help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.")
+@click.option("--watts", multiple=True, metavar="DEVICE=WATTS",
+              help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.")
+@click.option("--sweep", metavar="batch=1:4096",
+              help="One row per batch size, or number of steps (steps=1:4096), and where it turns.")  # fmt: skip
+@result_options("text", "json", "html")
 def command(
-    target: str | None,
-    batches: tuple[str, ...],
-    mode: str | None,
-    optimizer: str | None,
-    steps: int | None,
-    data: str,
-    threads: str,
-    devices: tuple[str, ...],
-    profiles: tuple[str, ...],
-    what_if: str | None,
-    objective: str,
-    price: tuple[str, ...],
-    watts: tuple[str, ...],
-    sweep: str | None,
-    form: str,
-    output: str | None,
-) -> None:
+    target: str | None, threads: str, devices: tuple[str, ...], profiles: tuple[str, ...], what_if: str | None,
+    objective: str, price: tuple[str, ...], watts: tuple[str, ...], sweep: str | None, form: str, output: str | None,
+    **of_a_step: Any,
+) -> None:  # fmt: skip
     """Say where a model runs faster, and why.
 
     Without TARGET, show the last decisions taken on this machine.
@@ -86,14 +70,16 @@ def command(
     context = click.get_current_context()
     if target is None:
         refuse(context, (*OF_A_STEP, "threads", *_OF_A_CHOICE), "needs a TARGET")
-        write_result(rendered_decisions(form, output), output)
+        from placer.cli.decisions import LastDecisions
+
+        write(LastDecisions(), form, output)
         return
     from placer.api import explain_workload
     from placer.cli import sweep as sweeps
     from placer.decision import objective_of
     from placer.workload import Job, check_available, check_devices
 
-    shapes = [checked(parse_batch, text) for text in batches]
+    shapes = [checked(parse_batch, text) for text in of_a_step["batches"]]
     wanted = None if sweep is None else checked(parse_sweep, sweep)
     prices, powers = checked(parse_amounts, "price", price), checked(parse_amounts, "watts", watts)
     aim = checked(objective_of, objective, prices, powers)
@@ -103,7 +89,7 @@ def command(
     if wanted is not None and wanted.over == "batch" and not all(shape for shape, _ in shapes):
         raise click.UsageError("--sweep varies the first size of every input, and one is a scalar", context)
 
-    what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    what = work(context, target, **of_a_step)
     if isinstance(what, Job):
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
     if wanted is not None:
@@ -114,12 +100,14 @@ def command(
     priced = partial(explain, advice=False)
     swept = None if wanted is None else sweeps.sweep(wanted, what, priced)
     if swept is not None and form != "html":
-        write_result(rendered_sweep(swept, form, output), output)
+        write(swept, form, output)
+    elif form != "html":
+        write(explain(what), form, output)
     else:
         explanation = explain(what)
-        if form == "html" and swept is None and not isinstance(what, Job):
+        if swept is None and not isinstance(what, Job):
             swept = sweeps.around(what, priced)
-        write_result(rendered(explanation, form, output, swept), output)
+        write_result(explanation.to_html(swept), output)
     if not profiles:  # other profiles' prices hold at the speed their machines had
         _warn_of_speed()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from placer.cli.options import checked, parse_amounts, parse_batch, step_options, work
-from placer.cli.output import terminal, write_result
+from placer.cli.options import checked, objective_option, parse_amounts, parse_batch, step_options, work
+from placer.cli.output import result_options, write
 
 if TYPE_CHECKING:
-    from placer.fleets import Fleet, Machine
+    from placer.fleets import Machine
 
 #: The form that is about the machine it is made on: with none named, only this one is priced.
 _OF_A_NODE = "nfd"
@@ -36,33 +36,17 @@ _OF_A_NODE = "nfd"
 @click.option("--price", multiple=True, metavar="NAME=DOLLARS",
               help="Dollars per hour of a machine, by its name; or of a GPU that this machine's CPU drives. May be "
                    "repeated.")  # fmt: skip
-@click.option("--objective", type=click.Choice(["time", "cost", "energy"]), default="time", show_default=True,
-              help="What stands first.")  # fmt: skip
+@objective_option("What stands first.")
 @click.option("--target", "limit", metavar="50ms|2h",
               help="What reaches it stands first, cheapest at the top. It is meant for all --steps, or all repeats of "
                    "a job; without their number, for one step or job.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["text", "json", "html", "nfd", "slurm"]), default="text",
-              show_default=True, help="nfd: labels for Kubernetes node feature discovery. slurm: #SBATCH lines.")
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout.")
+@result_options("text", "json", "html", "nfd", "slurm",
+                text="nfd: labels for Kubernetes node feature discovery. slurm: #SBATCH lines.")  # fmt: skip
 def command(
-    target: str,
-    batches: tuple[str, ...],
-    mode: str | None,
-    optimizer: str | None,
-    steps: int | None,
-    data: str,
-    machines: tuple[str, ...],
-    gpus: tuple[str, ...],
-    vcpus: tuple[str, ...],
-    files: tuple[str, ...],
-    catalog: str | None,
-    profile: str | None,
-    price: tuple[str, ...],
-    objective: str,
-    limit: str | None,
-    form: str,
-    output: str | None,
-) -> None:
+    target: str, machines: tuple[str, ...], gpus: tuple[str, ...], vcpus: tuple[str, ...], files: tuple[str, ...],
+    catalog: str | None, profile: str | None, price: tuple[str, ...], objective: str, limit: str | None, form: str,
+    output: str | None, **of_a_step: Any,
+) -> None:  # fmt: skip
     """Say on which machine it should run, and for how much.
 
     Without a machine, this one is compared with the GPUs that clouds rent, driven by its CPU. It is called "here".
@@ -76,16 +60,20 @@ def command(
     from placer.fleets import compare
     from placer.units import parse_duration
 
-    shapes = [checked(parse_batch, text) for text in batches]
+    for text in of_a_step["batches"]:
+        checked(parse_batch, text)
     seconds = None if limit is None else checked(parse_duration, limit)
     prices = checked(parse_amounts, "price", price, "machine") or {}
     asked = [checked(known.parse_machine, text) for text in machines]
     clouds = [checked(known.parse_vcpus, text) for text in vcpus]
     here = known.host(profile)
     found = [known.named(each, here) for each in asked] + known.of_gpus(gpus, here.profile)
-    found += [each.machine for each in clouds]
+    found += clouds
     found += [machine for path in files for machine in known.of_file(path, here.profile)]
-    found += [] if catalog is None else known.of_catalog(catalog)
+    if catalog is not None:
+        from placer.integrations import skypilot
+
+        found += skypilot.machines()
     if not (machines or files or catalog):
         rented = [] if gpus or vcpus or form == _OF_A_NODE else known.RENTED
         found = [here, *found, *known.of_gpus(rented, here.profile)]
@@ -93,10 +81,10 @@ def command(
     found = known.priced(found, prices, here)
     if form == _OF_A_NODE and len(found) > 1:
         raise click.UsageError(f"--format nfd labels the node it runs on: name one machine, not {len(found)}", context)
-    what = work(context, target, shapes, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    what = work(context, target, **of_a_step)
     fleet = compare(what, found, objective=objective, target=seconds)
     fleet = replace(fleet, notes=(*_notes(here, found), *fleet.notes))
-    write_result(_rendered(fleet, form, output), output)
+    write(fleet, form, output)
 
 
 def _notes(here: Machine, machines: Sequence[Machine]) -> list[str]:
@@ -113,16 +101,3 @@ def _notes(here: Machine, machines: Sequence[Machine]) -> list[str]:
     if "" in dates:
         found.append("prices per hour are as given")
     return found
-
-
-def _rendered(fleet: Fleet, form: str, output: str | None) -> str:
-    if form == "json":
-        return fleet.to_json()
-    if form == "html":
-        return fleet.to_html()
-    if form == "nfd":
-        return fleet.to_nfd()
-    if form == "slurm":
-        return fleet.to_slurm()
-    width, color = terminal(output)
-    return fleet.to_text(width=width, color=color)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from placer.decision import current_profile, profile_named, without_maker
 from placer.errors import PlacerError, UnknownGPU
@@ -36,34 +35,23 @@ def host(profile: str | None) -> Machine:
     return Machine(name or profile, found)
 
 
-class Instance(NamedTuple):
-    """A machine of which its vCPUs are known, and perhaps a GPU."""
-
-    name: str
-    vcpus: float
-    gpu: str = ""
-
-    @property
-    def machine(self) -> Machine:
-        """Raises UnknownGPU."""
-        return Machine(self.name, cpu_class(self.vcpus), gpu=find_gpu(self.gpu).name if self.gpu else "")
-
-
-def parse_machine(text: str) -> Instance | str:
-    """``NAME=VCPUS`` or ``NAME=VCPUS:GPU``; anything else is a name, or a file. Raises ValueError."""
+def parse_machine(text: str) -> Machine | str:
+    """``NAME=VCPUS`` or ``NAME=VCPUS:GPU``; anything else is a name, or a file. Raises ValueError, UnknownGPU."""
     name, assigned, rest = text.partition("=")
     if not assigned or Path(text).exists():
         return text
     vcpus, _, gpu = rest.partition(":")
     try:
-        return _instance(name, vcpus, gpu)
+        if not name.strip():
+            raise ValueError("it has no name")
+        return _instance(name.strip(), vcpus, gpu.strip())
     except ValueError as error:
         raise ValueError(
             f"--machine {text!r} is not a name with vCPUs, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
         ) from None
 
 
-def parse_vcpus(text: str) -> Instance:
+def parse_vcpus(text: str) -> Machine:
     """A cloud CPU of which only the number of vCPUs is known. Raises ValueError."""
     try:
         return _instance(f"{float(text):g} vCPUs", text)
@@ -71,10 +59,14 @@ def parse_vcpus(text: str) -> Instance:
         raise ValueError(f"--vcpus {text!r}: {error}") from None
 
 
-def named(asked: Instance | str, here: Machine) -> Machine:
+def _instance(name: str, vcpus: str, gpu: str = "") -> Machine:
+    return Machine(name, cpu_class(float(vcpus)), gpu=find_gpu(gpu).name if gpu else "")
+
+
+def named(asked: Machine | str, here: Machine) -> Machine:
     """What was asked for; by a name: ``here``, or a machine by its profile or its GPU. Raises ProfileError."""
-    if isinstance(asked, Instance):
-        return asked.machine
+    if isinstance(asked, Machine):
+        return asked
     return here if asked == SHORT else machine_named(asked, here.profile)
 
 
@@ -109,15 +101,6 @@ def of_file(path: str, cpu: Profile) -> list[Machine]:
     return found
 
 
-def of_catalog(name: str) -> list[Machine]:
-    """The instance types of a catalog of clouds: SkyPilot's is the one that is known. Raises PlacerError."""
-    if name != "skypilot":
-        raise ValueError(f"--catalog {name!r} is not known; skypilot is")
-    from placer.integrations import skypilot
-
-    return skypilot.machines()
-
-
 def check_prices(machines: Sequence[Machine], prices: Iterable[str], here: Machine) -> None:
     """Raise ValueError for the price of a name that no machine has."""
     for name in prices:
@@ -143,15 +126,6 @@ def _is_called(machine: Machine, name: str, here: Machine) -> bool:
         return bool(machine.gpu) and find_gpu(name).name == machine.name
     except UnknownGPU:
         return False
-
-
-def _instance(name: str, vcpus: str, gpu: str = "") -> Instance:
-    number = float(vcpus)
-    if not name.strip():
-        raise ValueError("it has no name")
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"vcpus must be a number above 0, not {number!r}")
-    return Instance(name.strip(), number, gpu.strip())
 
 
 def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) -> Machine:

@@ -25,29 +25,36 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 Shape = tuple[tuple[int, ...], str]
 #: Names of the options that say what a single step is.
 OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data")
-_OPTIONS = (
-    click.option("--batch", "batches", multiple=True, metavar="32,84",
-                 help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
-                      "Repeat it for a model of several inputs."),
-    click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
-    click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
-    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
-    click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
-                 help="Where the batches live."),
-)  # fmt: skip
+
+
+def step_options(command: F) -> F:
+    """``--batch``, ``--mode``, ``--optimizer``, ``--steps`` and ``--data``."""
+    for option in (
+        click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
+                     help="Where the batches live."),
+        click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
+        click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
+        click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
+        click.option("--batch", "batches", multiple=True, metavar="32,84",
+                     help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
+                          "Repeat it for a model of several inputs."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 def device_option(text: str) -> Callable[[F], F]:
-    """``--device``, repeatable."""
+    """``--device``, which may be repeated."""
     return click.option("--device", "devices", multiple=True, metavar="D", help=f"{text} May be repeated.")
 
 
-def amounts_option(name: str, unit: str, text: str) -> Callable[[F], F]:
-    """``--price cpu=0.10`` and ``--watts cpu=65``, repeatable."""
-    return click.option(f"--{name}", multiple=True, metavar=f"DEVICE={unit}", help=f"{text} May be repeated.")
+def objective_option(text: str) -> Callable[[F], F]:
+    """``--objective``."""
+    choice = click.Choice(["time", "cost", "energy"])
+    return click.option("--objective", type=choice, default="time", show_default=True, help=text)
 
 
-def parse_amounts(name: str, given: Sequence[str], what: str = "device") -> dict[str, float] | None:
+def parse_amounts(option: str, given: Sequence[str], what: str = "device") -> dict[str, float] | None:
     """``("cpu=0.10", "cuda=2.50")`` -> ``{"cpu": 0.1, "cuda": 2.5}``; None of none. A wrong text raises ValueError.
 
     ``what`` is what the names are of.
@@ -55,13 +62,15 @@ def parse_amounts(name: str, given: Sequence[str], what: str = "device") -> dict
     found: dict[str, float] = {}
     example = "cpu" if what == "device" else "T4"
     for text in given:
-        device, _, number = text.rpartition("=")
+        name, _, number = text.rpartition("=")
         try:
-            found[device.strip()] = float(number)
+            amount = float(number)
         except ValueError:
-            found = {"": 0.0}
-        if not device.strip() or not 0.0 < found.get(device.strip(), 0.0) < math.inf:
-            raise ValueError(f"--{name} {text!r} is not a {what} and a positive number, like --{name} {example}=0.10")
+            amount = 0.0
+        if not name.strip() or not 0.0 < amount < math.inf:
+            like = f"--{option} {example}=0.10"
+            raise ValueError(f"--{option} {text!r} is not a {what} and a positive number, like {like}")
+        found[name.strip()] = amount
     return found or None
 
 
@@ -84,13 +93,6 @@ def loaded(source: str | None, *, samples: bool = True) -> Profile:
     return profile.load(source, samples=samples)
 
 
-def step_options(command: F) -> F:
-    """``--batch``, ``--mode``, ``--optimizer``, ``--steps`` and ``--data``."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
     """Refuse options that would have no effect. Raises click.UsageError."""
     for name in names:
@@ -100,29 +102,32 @@ def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
 
 
 def work(
-    context: click.Context, target: str, shapes: list[Shape], *, mode: str | None, optimizer: str | None,
+    context: click.Context, target: str, *, batches: Sequence[str], mode: str | None, optimizer: str | None,
     steps: int | None, data: str,
 ) -> Workload | Job:  # fmt: skip
     """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
 
     Raises click.UsageError for options that do not go together, TargetError where there is no such target.
     """
+    import torch
+
     from placer.workload import Job, load_exported, load_target, make_workload
 
-    inputs = example(shapes) if shapes else None
+    inputs: Any = tuple(
+        torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in map(parse_batch, batches)
+    )
     model: Any
     draw: Callable[[], None] | None = None
-    exported = target.endswith(".pt2")
-    if exported:
+    if target.endswith(".pt2"):
         model, own = load_exported(target, train=mode == "train")
-        inputs = own if inputs is None else inputs
+        inputs = inputs or own
     else:
         model, draw = load_target(target)
     if isinstance(model, Job):
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
         parts = [part.changed(workload=replace(part.workload, draw=draw)) for part in model.parts]
         return Job(parts, repeats=model.repeats, apart=model.apart)
-    if not shapes and not exported:
+    if not inputs and not target.endswith(".pt2"):
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
     made = checked(make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
     return replace(made, draw=draw)
@@ -169,10 +174,3 @@ def parse_sweep(text: str) -> Range:
     powers = [2**n for n in range(low.bit_length(), high.bit_length())]
     values = tuple(sorted({low, high, *(n for n in powers if low <= n <= high)}))
     return Range(match[1] or match[3], values, match[2] or "")
-
-
-def example(shapes: list[Shape]) -> tuple[Any, ...]:
-    """Meta tensors of these shapes, as positional inputs."""
-    import torch
-
-    return tuple(torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in shapes)

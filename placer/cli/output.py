@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 import click
 
 from placer.printable import printable, printable_text
 
-if TYPE_CHECKING:
-    from placer.explanation import Explanation, Sweep
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Columns of a text that goes to a file or a pipe.
 PIPED_WIDTH = 100
@@ -34,6 +34,13 @@ def say(line: str) -> None:
     show_text(printable(f"placer: {line}"), err=True)
 
 
+def terminal(output: str | None = None) -> tuple[int, bool]:
+    """Width of the text, and whether it may be coloured: only on a terminal, and not against ``NO_COLOR``."""
+    if output is None and sys.stdout.isatty():
+        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns, not os.environ.get("NO_COLOR")
+    return PIPED_WIDTH, False
+
+
 def write_result(text: str, output: str | None) -> None:
     """To the file ``output``, or to stdout (None or ``-``)."""
     if output is None or output == "-":
@@ -43,41 +50,23 @@ def write_result(text: str, output: str | None) -> None:
         say(f"written to {output}")
 
 
-def terminal(output: str | None = None) -> tuple[int, bool]:
-    """Width of the text, and whether it may be coloured: only on a terminal, and not against ``NO_COLOR``."""
-    if output is None and sys.stdout.isatty():
-        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns, not os.environ.get("NO_COLOR")
-    return PIPED_WIDTH, False
-
-
-def rendered(explanation: Explanation, form: str, output: str | None, sweep: Sweep | None = None) -> str:
-    """An explanation as ``form`` (text, json or html) for ``output``; ``sweep`` adds its plot to the page."""
-    if form == "json":
-        return explanation.to_json()
-    if form == "html":
-        return explanation.to_html(sweep)
+def write(result: Any, form: str, output: str | None) -> None:
+    """What ``to_text``, ``to_json`` or another method for ``form`` makes of a result, to ``output``."""
     width, color = terminal(output)
-    return explanation.to_text(width, color=color)
+    text = result.to_text(width=width, color=color) if form == "text" else getattr(result, f"to_{form}")()
+    write_result(text, output)
 
 
-def rendered_sweep(sweep: Sweep, form: str, output: str | None) -> str:
-    """A sweep as ``form`` (text or json) for ``output``."""
-    from placer.explanation import render_sweep
+def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
+    """``--format``, one of ``forms``, and ``--output``."""
 
-    if form == "json":
-        return sweep.to_json()
-    width, color = terminal(output)
-    return render_sweep(sweep, width=width, color=color)
+    def add(command: F) -> F:
+        for option in (
+            click.option("--output", type=click.Path(dir_okay=False), metavar="FILE",
+                         help="Write to FILE instead of stdout."),
+            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True, help=text),
+        ):  # fmt: skip
+            command = option(command)
+        return command
 
-
-def rendered_decisions(form: str, output: str | None) -> str:
-    """The last decisions on this machine as ``form`` (text, json or html) for ``output``."""
-    from placer.cli import decisions
-
-    found = decisions.last_decisions()
-    if form == "json":
-        return decisions.to_json(found)
-    if form == "html":
-        return decisions.newest(found).to_html()
-    width, color = terminal(output)
-    return decisions.to_text(found, width=width, color=color)
+    return add

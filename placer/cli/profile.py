@@ -45,18 +45,17 @@ def show(sources: tuple[str, ...], everything: bool) -> None:
     """The data sheet of this machine, or of SOURCE (a file or a name); of several, side by side."""
     from placer import machine, profile
     from placer.calibration import render_summary
+    from placer.explanation import machine_parts
 
     if len(sources) > 1:
         if everything:
             raise click.UsageError("--all takes one SOURCE", click.get_current_context())
-        several = [loaded(name, samples=False) for name in sources]
-        width, color = terminal()
-        show_text(_side_by_side(several, width=width, color=color), colored=color)
+        show_text(_side_by_side([loaded(name, samples=False) for name in sources]), colored=terminal()[1])
         return
     source = sources[0] if sources else None
     found = loaded(source)
     show_line(f"profile: {found.name}")
-    show_line(f"machine: {_machine(found.fingerprint)}")
+    show_line(f"machine: {', '.join(machine_parts(found.fingerprint))}")
     show_line(f"created: {found.created}")
     show_text(render_summary(found, everything=everything))
     if source is None:
@@ -116,33 +115,26 @@ def import_profile(file: str, name: str | None, force: bool) -> None:
     show_line(target.stem)
 
 
-def _machine(fingerprint: object) -> str:
-    from placer.explanation import machine_parts
-
-    return ", ".join(machine_parts(fingerprint)) if isinstance(fingerprint, dict) else "unknown"
-
-
-def _side_by_side(found: Sequence[Profile], *, width: int = 100, color: bool = False) -> str:
+def _side_by_side(found: Sequence[Profile]) -> str:
     """The profiles beside each other, one table per device; a dash where nothing was measured."""
-    from placer.explanation import new_table, plain
+    from placer.explanation import Section, render_sections
 
-    names = [Path(profile.name).stem or profile.name for profile in found]
-    parts: list[object] = []
+    heads = ["", *(Path(profile.name).stem or profile.name for profile in found)]
+    tables = []
     for device in dict.fromkeys(name for profile in found for name in profile.devices()):
         fits = [profile.fit(device) if device in profile.devices() else None for profile in found]
-        table = new_table(device, ["", *names])
-        for words, rate, unit in _ROWS:
-            cells = [_cell(fit, rate, unit) for fit in fits]
-            if any(cell != "-" for cell in cells):
-                table.add_row(words, *cells)
+        rows = [[words, *(_cell(fit, rate, unit) for fit in fits)] for words, rate, unit in _ROWS]
+        rows = [row for row in rows if set(row[1:]) != {"-"}]
         if device == "cpu":
-            table.add_row("threads", *("-" if fit is None else f"{fit.threads}" for fit in fits))
-        parts.append(table)
-    noise = new_table("noise of repeated steps", ["", *names])
-    for words, key in (("median", "median_spread"), ("90th percentile", "p90_spread")):
-        noise.add_row(words, *(f"{p.noise[key]:.1%}" if key in p.noise else "-" for p in found))
-    parts.append(noise)
-    return plain(parts, width=width, color=color)
+            rows.append(["threads", *("-" if fit is None else f"{fit.threads}" for fit in fits)])
+        tables.append(Section(device, heads=heads, rows=rows))
+    noise = [
+        [words, *(f"{profile.noise[key]:.1%}" if key in profile.noise else "-" for profile in found)]
+        for words, key in (("median", "median_spread"), ("90th percentile", "p90_spread"))
+    ]
+    width, color = terminal()
+    tables.append(Section("noise of repeated steps", heads=heads, rows=noise))
+    return render_sections(tables, width=width, color=color)
 
 
 def _cell(fit: DeviceFit | None, rate: str, unit: str) -> str:

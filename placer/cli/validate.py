@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from placer.cli.options import checked, loaded
 from placer.cli.output import show_text
+
+if TYPE_CHECKING:
+    from placer.profile import Profile
 
 #: No machine has more; torch would start this many.
 MOST_THREADS = 4096
@@ -52,56 +56,38 @@ def command(
         "--what-if": what_if or None,
     }  # fmt: skip
     given = [name for name, value in of_a_suite.items() if value is not None]
-    if jobs:
-        if given or any(value is not None for value in (accounts, published, steps)):
-            raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
-        raise click.exceptions.Exit(_jobs(profile, output))
-    if accounts is not None:
-        if given or any(value is not None for value in (profile, published, steps)):
-            raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
-        raise click.exceptions.Exit(_against_accounts(accounts, output))
-    if published is not None:
-        if given:
-            raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
-        raise click.exceptions.Exit(_against_published(profile, steps, output, compiled=compiled))
-    if compiled:
-        raise click.UsageError("--compiled compares published steps: say --published")
-    if steps is not None:
-        raise click.UsageError("--steps counts published steps: say --published")
-    from placer.calibration import check_what_if, validate_suite
+    if jobs and (given or any(value is not None for value in (accounts, published, steps))):
+        raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
+    if accounts is not None and (given or any(value is not None for value in (profile, published, steps))):
+        raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
+    if published is not None and given:
+        raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
+    for name, value in (("--compiled compares", compiled or None), ("--steps counts", steps)):
+        if published is None and value is not None:
+            raise click.UsageError(f"{name} published steps: say --published")
+    from placer import calibration
 
-    checked(check_what_if, what_if or None, suite, against)
-    counts = None if threads is None else checked(parse_counts, threads)
-    raise click.exceptions.Exit(validate_suite(
-        suite=suite, threads=counts, output=output, against=against, estimate=bool(estimate),
-        profile=profile if against is not None or profile is None else loaded(profile),
-        what_if=[name for name in what_if if name] if what_if else None,
-    ))  # fmt: skip
-
-
-def _against_published(profile: str | None, steps: int | None, output: str | None, *, compiled: bool) -> int:
-    from placer.calibration import validate_compiled, validate_published
-
-    host = None if profile is None else loaded(profile)
     written = None if output is None else Path(output)
     say = partial(show_text, err=True)
-    validate = validate_compiled if compiled else validate_published
-    return validate(profile=host, steps=steps, output=written, say=say)
+    if accounts is not None:
+        code = calibration.validate_accounts(accounts, output=written, say=say)
+    elif jobs:
+        code = calibration.validate_jobs(profile=_loaded(profile), output=written, say=say)
+    elif published is not None:
+        validate = calibration.validate_compiled if compiled else calibration.validate_published
+        code = validate(profile=_loaded(profile), steps=steps, output=written, say=say)
+    else:
+        checked(calibration.check_what_if, what_if or None, suite, against)
+        code = calibration.validate_suite(
+            suite=suite, threads=None if threads is None else checked(parse_counts, threads), output=output,
+            against=against, estimate=bool(estimate), profile=profile if against is not None else _loaded(profile),
+            what_if=[name for name in what_if if name] if what_if else None,
+        )  # fmt: skip
+    raise click.exceptions.Exit(code)
 
 
-def _jobs(profile: str | None, output: str | None) -> int:
-    from placer.calibration import validate_jobs
-
-    given = None if profile is None else loaded(profile)
-    written = None if output is None else Path(output)
-    return validate_jobs(profile=given, output=written, say=partial(show_text, err=True))
-
-
-def _against_accounts(collection: str, output: str | None) -> int:
-    from placer.calibration import validate_accounts
-
-    written = None if output is None else Path(output)
-    return validate_accounts(collection, output=written, say=partial(show_text, err=True))
+def _loaded(profile: str | None) -> Profile | None:
+    return None if profile is None else loaded(profile)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from placer.explanation.data import ExplanationData
-
-if TYPE_CHECKING:
-    from placer.explanation.sweep import Sweep
+from placer.explanation.page import render
+from placer.explanation.sweep import Sweep
+from placer.explanation.text import render_text
 
 
 class Explanation(ExplanationData):
@@ -16,15 +14,11 @@ class Explanation(ExplanationData):
     ``str()`` gives the plain text of ``placer explain``, ``to_json()`` its JSON.
     """
 
-    # Renderers are imported on use: their modules would make the first ``choose`` several milliseconds slower.
-
     def __str__(self) -> str:
         return self.to_text()
 
     def to_text(self, width: int = 100, *, color: bool = False) -> str:
         """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-        from placer.explanation.text import render_text
-
         return render_text(self, width=width, color=color)
 
     def to_html(self, sweep: Sweep | None = None) -> str:
@@ -32,6 +26,4 @@ class Explanation(ExplanationData):
 
         Raises PlacerError without what ``pip install torch-placer[report]`` brings.
         """
-        from placer.explanation.page import render
-
         return render(self, sweep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.explanation.data import LayerRow
@@ -14,17 +14,21 @@ FEWEST_ALIKE, ALIKE = 3, 0.25
 
 @dataclass
 class Node:
-    """A layer: ``seconds`` by column include the layers below, ``own`` are those of the ops it issues itself.
+    """A layer: ``seconds`` by column include the layers below, and ``guessed`` is the part of them nobody measured.
 
-    ``guessed`` and ``own_guessed`` are the parts of the two that are not backed by calibration.
+    ``own`` holds those of the ops that it issues itself.
     """
 
     label: str
     seconds: dict[str, float] = field(default_factory=dict)
-    own: dict[str, float] = field(default_factory=dict)
-    children: dict[str, Node] = field(default_factory=dict)
     guessed: dict[str, float] = field(default_factory=dict)
-    own_guessed: dict[str, float] = field(default_factory=dict)
+    children: dict[str, Node] = field(default_factory=dict)
+    own: Node | None = None
+
+    def add(self, seconds: Mapping[str, float], guessed: Mapping[str, float]) -> None:
+        for sums, added in ((self.seconds, seconds), (self.guessed, guessed)):
+            for column, value in added.items():
+                sums[column] = sums.get(column, 0.0) + value
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,9 @@ def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
         for part in row.name.split(".") if row.name else ():
             node = node.children.setdefault(part, Node(part))
             path.append(node)
-        for above in path:
-            _add(above.seconds, added)
-            _add(above.guessed, unsure)
-        _add(node.own, added)
-        _add(node.own_guessed, unsure)
+        node.own = node.own or Node("(itself)")
+        for each in (*path, node.own):
+            each.add(added, unsure)
     return root
 
 
@@ -88,9 +90,10 @@ def _merged(run: Sequence[Node]) -> Node:
     first, last = run[0], run[-1]
     merged = Node(first.label if first.label == last.label else f"{first.label}-{last.label} ({len(run)} alike)")
     for node in run:
-        for name in ("seconds", "own", "guessed", "own_guessed"):
-            _add(getattr(merged, name), getattr(node, name))
+        merged.add(node.seconds, node.guessed)
     merged.children = {name: _merged([node.children[name] for node in run]) for name in first.children}
+    own = [node.own for node in run if node.own]
+    merged.own = _merged(own) if own else None
     return merged
 
 
@@ -108,40 +111,26 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
 
     def walk(node: Node, depth: int) -> Iterator[Line]:
         yield Line(depth, node, share(node))
-        for part in inside(node, lambda child: share(child) < small):
-            yield from walk(joined(part), depth + 1)
+        large = [child for child in node.children.values() if share(child) >= small]
+        if not large:
+            return
+        rest = Node("(other layers)")
+        for child in node.children.values():
+            if share(child) < small:
+                rest.add(child.seconds, child.guessed)
+        own = [node.own] if node.own else []
+        for part in (*large, *(extra for extra in (rest, *own) if any(extra.seconds.values()))):
+            yield from walk(_joined(part), depth + 1)
 
     return walk(root, 0)
 
 
-def inside(node: Node, is_small: Callable[[Node], bool]) -> list[Node]:
-    """What adds up to a layer: its children, one node for the small ones, and one for the ops it issues itself.
-
-    Empty where every child is small.
-    """
-    large = [child for child in node.children.values() if not is_small(child)]
-    if not large:
-        return []
-    rest = Node("(other layers)")
-    for child in node.children.values():
-        if is_small(child):
-            _add(rest.seconds, child.seconds)
-            _add(rest.guessed, child.guessed)
-    own = Node("(itself)", seconds=node.own, guessed=node.own_guessed)
-    return [*large, *(extra for extra in (rest, own) if any(extra.seconds.values()))]
-
-
-def joined(node: Node) -> Node:
+def _joined(node: Node) -> Node:
     """A chain of only children, the upper ones without ops of their own, as its last node under a dotted name."""
-    while len(node.children) == 1 and not any(node.own.values()):
+    while len(node.children) == 1 and not (node.own and any(node.own.seconds.values())):
         child = next(iter(node.children.values()))
         node = replace(child, label=f"{node.label}.{child.label}")
     return node
-
-
-def _add(sums: dict[str, float], added: Mapping[str, float]) -> None:
-    for column, seconds in added.items():
-        sums[column] = sums.get(column, 0.0) + seconds
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, is_cpu
-from placer.explanation.data import ExplanationData, PartRow
+from placer.explanation.data import ExplanationData
 from placer.pricing import COMPUTE_PARTS, Cost
 from placer.units import format_bytes, format_ratio, format_seconds
 
@@ -26,20 +26,14 @@ def kind(name: str, provenance: str) -> str:
     return _ESTIMATED if is_cpu(name) and provenance != "calibrated" else provenance
 
 
-def marked(name: str, provenance: str) -> str:
-    """The name of a device with the mark of what its numbers rest on."""
-    mark = kind_mark(name, provenance)
-    return f"{name} {mark}" if mark else name
-
-
 def kind_mark(name: str, provenance: str) -> str:
     """The mark of what a device's numbers rest on; "" of a calibrated one."""
     return MARKS.get(kind(name, provenance), "")
 
 
 def headings(devices: Mapping[str, Cost]) -> dict[str, str]:
-    """What each device is called above its numbers."""
-    return {name: marked(name, row.provenance) for name, row in devices.items()}
+    """What each device is called above its numbers: its name, with the mark of what these rest on."""
+    return {name: f"{name} {kind_mark(name, row.provenance)}".rstrip() for name, row in devices.items()}
 
 
 def legend(devices: Mapping[str, Cost]) -> list[str]:
@@ -48,29 +42,10 @@ def legend(devices: Mapping[str, Cost]) -> list[str]:
     return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
 
 
-def all_calibrated(devices: Mapping[str, Cost]) -> bool:
-    """Whether placer measured every device."""
-    return all(row.provenance == "calibrated" for row in devices.values())
-
-
-#: What the parts of a step are called.
-PARTS = {
-    "compute": "compute",
-    "arithmetic": "arithmetic",
-    "memory": "memory traffic",
-    "overhead": "starting ops",
-    "optimizer": "optimizer",
-    "dispatch": "dispatch",
-    "launch": "launch",
-    "copy": "copies",
-    "sync": "sync",
-    "loading": "loading",
-}
-#: What the parts of a first step are called that a later one does not have.
-ONE_TIME = {
-    "context": "context", "libraries": "libraries", "first_calls": "first calls", "weights": "moving weights",
-    "compiler": "loading the compiler", "compilation": "compilation",
-}  # fmt: skip
+#: What parts of a step are called, where not by their own name.
+PARTS = {"memory": "memory traffic", "overhead": "starting ops", "copy": "copies"}
+#: The same of the parts of a first step that a later one does not have.
+ONE_TIME = {"first_calls": "first calls", "weights": "moving weights", "compiler": "loading the compiler"}
 #: What a step is bounded by, in words.
 BOUNDED = {
     "launches": "starting operations takes longer than running them",
@@ -89,9 +64,8 @@ def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
     """
     components = dict(explanation.devices[device].components)
     known = explanation.bounds.get(device) or {}
-    if not known:
-        return components
-    components.pop("compute", None)
+    if known:
+        components.pop("compute", None)
     return {**{name: known.get(name, 0.0) for name in COMPUTE_PARTS if any(known.values())}, **components}
 
 
@@ -132,7 +106,9 @@ def verdict(explanation: ExplanationData) -> list[str]:
     if chosen is not None:
         low, high = format_seconds(chosen.low), format_seconds(chosen.high)
         lines.append(f"With 90% probability {explanation.one} takes between {low} and {high}.")
-    return [*lines, *([] if apart else _first_step(explanation)), *_tips(explanation)]
+    tips = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
+    tipping = [f"What would tip it: {', or '.join(tips)}."] if tips else []
+    return [*lines, *([] if apart else _first_step(explanation)), *tipping]
 
 
 def _first_step(explanation: ExplanationData) -> list[str]:
@@ -147,12 +123,6 @@ def _first_step(explanation: ExplanationData) -> list[str]:
     later = format_seconds(rows[name].step_seconds)
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
     return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}, later ones {later}{ends}"]
-
-
-def _tips(explanation: ExplanationData) -> list[str]:
-    """The changes that were priced and would make one device the faster one."""
-    found = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
-    return [f"What would tip it: {', or '.join(found)}."] if found else []
 
 
 def bounds_lines(explanation: ExplanationData) -> list[str]:
@@ -233,26 +203,12 @@ def advice_lines(explanation: ExplanationData) -> list[str]:
     return lines
 
 
-def share(explanation: ExplanationData, part: PartRow, device: str) -> float:
-    """The part's share of the job on a device."""
-    whole = explanation.devices[device].step_seconds
-    return part.seconds(device) / whole if whole else 0.0
-
-
-def fastest(part: PartRow) -> str:
-    """The device with the shortest step, and what bounds it there."""
-    name = min(part.devices, key=lambda device: part.devices[device].step_seconds)
-    bound = part.devices[name].bounded_by
-    return f"{name} ({bound})" if bound else name
-
-
 def apart_line(explanation: ExplanationData) -> str | None:
     """How the parts would run on several devices, and what that takes; None where it would not pay."""
     apart = explanation.apart
     if apart is None:
-        return None if len(explanation.devices) < 2 or len(explanation.parts) < 2 else (
-            "No part would be better off on a device of its own."
-        )
+        compared = len(explanation.devices) > 1 and len(explanation.parts) > 1
+        return "No part would be better off on a device of its own." if compared else None
     shares = ", ".join(f"{name} on {device}" for name, device in apart.devices.items())
     best = min(row.step_seconds for row in explanation.devices.values())
     line = f"Apart ({shares}), the job takes {format_seconds(apart.step_seconds)}"

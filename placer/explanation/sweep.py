@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
 
 from placer.decision import Apart
-from placer.explanation.console import curves, new_table, plain, sparkline
 from placer.explanation.data import ExplanationData
+from placer.explanation.sections import Section
 from placer.explanation.sentences import headings, legend, sureness
+from placer.explanation.text import drawn, plain
 from placer.pricing import Cost
 from placer.units import format_seconds
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 #: What the parts of a job on several devices are called among the devices.
 APART = "apart"
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
+#: What the chosen device is, by what was made small.
+_BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
 
 @dataclass(frozen=True)
@@ -52,57 +54,49 @@ class Sweep:
         """What the choices make small: time, cost or energy."""
         return next((row.decision.objective for row in self.rows.values()), "time")
 
-    @property
-    def title(self) -> str:
-        """What its times are, and what they depend on."""
-        unit = "of the job" if self.part else "of a step"
-        return f"Seconds {'in all' if self.in_all else unit} by {self.axis}"
-
     def named(self, value: float) -> str:
         """A value in words: ``batch 64``, ``64 steps``."""
         what = f"batch {value:,.0f}" if self.over == "batch" else f"{value:,.0f} {_COUNTED[self.over]}"
         return f"{what} of {self.part}" if self.part else what
 
     @property
-    def devices(self) -> list[str]:
-        """All that is compared: devices, and the parts of a job apart where that was chosen."""
-        apart = [APART] * any(chosen(row) == APART for row in self.rows.values())
-        return [*self._any_rows, *apart]
+    def costs(self) -> dict[str, Cost]:
+        """A cost of each device, for what holds at all values."""
+        return {name: row for found in self.rows.values() for name, row in found.devices.items()}
 
     @property
     def headings(self) -> dict[str, str]:
-        """What each device is called above its numbers."""
-        marked = headings(self._any_rows)
-        return {name: marked.get(name, name) for name in self.devices}
-
-    @property
-    def legend(self) -> list[str]:
-        """One line for each mark in ``headings``."""
-        return legend(self._any_rows)
-
-    @property
-    def _any_rows(self) -> dict[str, Cost]:
-        """A row of each device."""
-        return {name: row for found in self.rows.values() for name, row in found.devices.items()}
+        """All that is compared, and its name above its numbers: devices, and a job's parts apart where chosen."""
+        apart = {APART: APART} if any(chosen(row) == APART for row in self.rows.values()) else {}
+        return {**headings(self.costs), **apart}
 
     def times(self, device: str) -> list[tuple[float, float, float] | None]:
         """Seconds, low and high at each value: of the whole run over numbers of steps or repeats, else of one."""
-        return [self._time(value, _row(row, device)) for value, row in self.rows.items()]
+        found: list[tuple[float, float, float] | None] = []
+        for value, explanation in self.rows.items():
+            row: Cost | Apart | None = explanation.devices.get(device)
+            if device == APART and chosen(explanation) == APART:
+                row = explanation.apart
+            if row is None:
+                found.append(None)
+                continue
+            once, times = (row.one_time_seconds, value) if self.in_all else (0.0, 1)
+            found.append((once + times * row.step_seconds, once + times * row.low, once + times * row.high))
+        return found
 
     def crossovers(self) -> list[tuple[int, str]]:
         """(value, device) of the first value, and of each where the choice differs from the value before."""
-        found: list[tuple[int, str]] = []
-        for value, row in self.rows.items():
-            if not found or found[-1][1] != chosen(row):
-                found.append((value, chosen(row)))
-        return found
+        return self._changes(chosen)
 
     def verdicts(self) -> list[tuple[int, str]]:
         """(value, verdict) of the first value, and of each where the verdict differs from the one before."""
+        return self._changes(answer)
+
+    def _changes(self, said: Callable[[ExplanationData], str]) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
         for value, row in self.rows.items():
-            if not found or found[-1][1] != answer(row):
-                found.append((value, answer(row)))
+            if not found or found[-1][1] != said(row):
+                found.append((value, said(row)))
         return found
 
     def turn(self, value: int) -> float | None:
@@ -127,31 +121,28 @@ class Sweep:
         share = -gaps[0] / (gaps[1] - gaps[0])
         return float(values[index - 1] * (value / values[index - 1]) ** share)
 
-    def _time(self, value: int, row: Cost | Apart | None) -> tuple[float, float, float] | None:
-        if row is None:
-            return None
-        if not self.in_all:
-            return row.step_seconds, row.low, row.high
-        once = row.one_time_seconds
-        return once + value * row.step_seconds, once + value * row.low, once + value * row.high
+    def to_text(self, *, width: int = 100, color: bool = False) -> str:
+        """Text at most ``width`` columns wide."""
+        return render_sweep(self, width=width, color=color)
 
     def to_json(self) -> str:
         """Indented JSON, ending in a newline."""
+        rows: list[dict[str, Any]] = []
+        for value, row in self.rows.items():
+            rows.append({
+                self.over: value,
+                "choice": chosen(row),
+                "verdict": answer(row),
+                "confidence": row.decision.confidence,
+                "devices": {name: asdict(device) for name, device in row.devices.items()},
+            })  # fmt: skip
+            if row.apart is not None:
+                rows[-1]["apart"] = asdict(row.apart)
         values = {
             "schema": 1,
             "sweep": self.over,
             **({"part": self.part} if self.part else {}),
-            "rows": [
-                {
-                    self.over: value,
-                    "choice": chosen(row),
-                    "verdict": answer(row),
-                    "confidence": row.decision.confidence,
-                    "devices": {name: asdict(device) for name, device in row.devices.items()},
-                    **({"apart": asdict(row.apart)} if row.apart is not None else {}),
-                }
-                for value, row in self.rows.items()
-            ],
+            "rows": rows,
             "failed": {str(value): reason for value, reason in self.failed.items()},
             "crossovers": [{self.over: value, "choice": device} for value, device in self.crossovers()],
         }
@@ -168,31 +159,6 @@ def answer(row: ExplanationData) -> str:
     return row.decision.verdict if row.decision.tie else chosen(row)
 
 
-def _row(row: ExplanationData, device: str) -> Cost | Apart | None:
-    if device != APART:
-        return row.devices.get(device)
-    return row.apart if chosen(row) == APART else None
-
-
-#: Size of the plot in characters, and the marks of the devices in it.
-PLOT_WIDTH, PLOT_HEIGHT = 60, 12
-MARKS = "ox+#"
-#: What the chosen device is, by what was made small.
-_BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
-
-
-def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
-    """Text at most ``width`` columns wide."""
-    parts = [_table(sweep), *_lines(sweep), "", *_plot(sweep, width)]
-    parts += [
-        *sweep.legend,
-        *_meetings(sweep),
-        turns(sweep),
-        *(f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()),
-    ]
-    return plain(parts, width=width, color=color)
-
-
 def turns(sweep: Sweep) -> str:
     """One sentence on which device is chosen where."""
     (_, first), *later = sweep.verdicts()
@@ -201,63 +167,31 @@ def turns(sweep: Sweep) -> str:
     return f"{first} first; " + "; ".join(f"{device} from {sweep.named(value)} on" for value, device in later) + "."
 
 
-def _meetings(sweep: Sweep) -> list[str]:
-    """About where the curves meet: between two of the values that were priced."""
-    found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    return [f"The two are level at about {sweep.named(where)}." for where in found if where is not None]
-
-
-def _table(sweep: Sweep) -> Table:
+def table(sweep: Sweep) -> Section:
+    """One row per value, with an arrow where the verdict changes."""
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
     columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
-    table = new_table(sweep.title, [sweep.over, *columns, *([_BETTER[sweep.objective], "sure"] if compared else [])])
-    known = {name: sweep.times(name) for name in sweep.devices}
+    known = {name: sweep.times(name) for name in sweep.headings}
     turning = {value for value, _ in sweep.verdicts()[1:]}
+    rows = []
     for index, (value, row) in enumerate(sweep.rows.items()):
-        cells: list[str] = []
-        for name in sweep.devices:
-            time = known[name][index]
+        cells = [f"{value:,}"]
+        for times in known.values():
+            time = times[index]
             cells += ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
-        said = f"{'→ ' if value in turning else ''}{answer(row)}"
-        cells += [said, _sureness(row)] if compared else []
-        table.add_row(f"{value:,}", *cells, style="bold" if value in turning else None)
-    return table
-
-
-def _lines(sweep: Sweep) -> list[str]:
-    """A sparkline per device, each on its own scale."""
-    if len(sweep.rows) < 2:
-        return []
-    longest = max(map(len, sweep.devices))
-    lines = []
-    for name in sweep.devices:
-        values = [time[0] if time else 0.0 for time in sweep.times(name)]
-        shown = [value for value in values if value]
-        ends = f"{format_seconds(shown[0])} to {format_seconds(shown[-1])}" if shown else ""
-        lines.append(f"{name:<{longest}}  {sparkline(values)}  {ends}")
-    return lines
-
-
-def _plot(sweep: Sweep, width: int) -> list[str]:
-    """The curves on log scales, and a mark on the axis where the choice turns."""
-    devices = sweep.devices
-    if len(devices) < 2 or len(devices) > len(MARKS) or len(sweep.rows) < 2:
-        return []
-    room = min(PLOT_WIDTH, width - 12)
-    series = {name: [time[0] if time else None for time in sweep.times(name)] for name in devices}
-    known = [value for values in series.values() for value in values if value]
-    labels = {0: format_seconds(max(known)), PLOT_HEIGHT - 1: format_seconds(min(known))}
-    drawn = curves(series, MARKS[: len(devices)], width=room, height=PLOT_HEIGHT)
-    lines = [f"{labels.get(row, ''):>9} │{line}" for row, line in enumerate(drawn)]
-    values = list(sweep.rows)
-    axis = ["─"] * room
-    for value, _ in sweep.crossovers()[1:]:
-        axis[round(values.index(value) * (room - 1) / (len(values) - 1))] = "┴"
-    first, last = f"{values[0]:,}", f"{values[-1]:,}"
-    lines += [" " * 10 + "└" + "".join(axis), " " * 11 + first + last.rjust(room - len(first))]
-    legend = ", ".join(f"{mark} {name}" for mark, name in zip(MARKS, devices, strict=False))
-    return [*lines, f"{'':11}{legend}, * both; ┴ the choice turns", ""]
+        if compared:
+            decision = row.decision
+            unsure = decision.confidence is None or decision.speedup is None
+            cells.append(f"{'→ ' if value in turning else ''}{answer(row)}")
+            cells.append("-" if unsure else sureness(decision.confidence or 0.0))
+        rows.append(cells)
+    unit = "in all" if sweep.in_all else "of the job" if sweep.part else "of a step"
+    return Section(
+        f"Seconds {unit} by {sweep.axis}", rows=rows,
+        heads=[sweep.over, *columns, *([_BETTER[sweep.objective], "sure"] if compared else [])],
+        strong=[number for number, value in enumerate(sweep.rows) if value in turning],
+    )  # fmt: skip
 
 
 def _between(low: float, high: float) -> str:
@@ -266,6 +200,78 @@ def _between(low: float, high: float) -> str:
     return f"{a}–{b} {other}" if unit == other else f"{a} {unit}–{b} {other}"
 
 
-def _sureness(row: ExplanationData) -> str:
-    decision = row.decision
-    return "-" if decision.confidence is None or decision.speedup is None else sureness(decision.confidence)
+def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
+    """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
+    found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
+    meetings = [f"The two are level at about {sweep.named(where)}." for where in found if where is not None]
+    failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
+    parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
+    return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)
+
+
+#: Size of the plot in characters, and the marks of the devices in it.
+PLOT_WIDTH, PLOT_HEIGHT = 60, 12
+MARKS = "ox+#"
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def _sparklines(sweep: Sweep) -> list[str]:
+    """A sparkline per device, each on its own scale."""
+    if len(sweep.rows) < 2:
+        return []
+    longest = max(map(len, sweep.headings))
+    lines = []
+    for name in sweep.headings:
+        values = [time[0] if time else 0.0 for time in sweep.times(name)]
+        shown = [value for value in values if value]
+        ends = f"{format_seconds(shown[0])} to {format_seconds(shown[-1])}" if shown else ""
+        lines.append(f"{name:<{longest}}  {sparkline(values)}  {ends}")
+    return lines
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One character per value, its height on a log scale between the smallest and the largest; a blank for 0."""
+    logs = [math.log(value) for value in values if value > 0.0]
+    if not logs:
+        return " " * len(values)
+    low, span = min(logs), max(logs) - min(logs)
+    top = len(_LEVELS) - 1
+    return "".join(
+        " " if value <= 0.0 else _LEVELS[round((math.log(value) - low) / span * top) if span else 0] for value in values
+    )
+
+
+def _plot(sweep: Sweep, width: int) -> list[str]:
+    """The curves on log scales, and a mark on the axis where the choice turns."""
+    series = {name: [time[0] if time else None for time in sweep.times(name)] for name in sweep.headings}
+    if not 2 <= len(series) <= len(MARKS) or len(sweep.rows) < 2:
+        return []
+    room = min(PLOT_WIDTH, width - 12)
+    known = [value for values in series.values() for value in values if value]
+    labels = {0: format_seconds(max(known)), PLOT_HEIGHT - 1: format_seconds(min(known))}
+    lines = [f"{labels.get(n, ''):>9} │{line}" for n, line in enumerate(curves(series, width=room, height=PLOT_HEIGHT))]
+    values = list(sweep.rows)
+    axis = ["─"] * room
+    for value, _ in sweep.crossovers()[1:]:
+        axis[round(values.index(value) * (room - 1) / (len(values) - 1))] = "┴"
+    first, last = f"{values[0]:,}", f"{values[-1]:,}"
+    lines += [" " * 10 + "└" + "".join(axis), " " * 11 + first + last.rjust(room - len(first))]
+    marks = ", ".join(f"{mark} {name}" for mark, name in zip(MARKS, series, strict=False))
+    return [*lines, f"{'':11}{marks}, * both; ┴ the choice turns", ""]
+
+
+def curves(series: Mapping[str, Sequence[float | None]], *, width: int, height: int) -> list[str]:
+    """Lines of a plot: one of ``MARKS`` per series over evenly spaced columns, the value on a log scale.
+
+    Where two meet, ``*`` stands. The first line is the largest value. No series is empty.
+    """
+    known = [math.log(value) for values in series.values() for value in values if value]
+    low, high = min(known), max(known)
+    grid = [[" "] * width for _ in range(height)]
+    for values, mark in zip(series.values(), MARKS, strict=False):
+        points = {i * (width - 1) / (len(values) - 1): math.log(v) for i, v in enumerate(values) if v}
+        for x, y in enumerate(np.interp(range(width), [*points], [*points.values()], left=np.nan, right=np.nan)):
+            if not np.isnan(y):
+                row = round((high - float(y)) / (high - low) * (height - 1)) if high > low else height // 2
+                grid[row][x] = mark if grid[row][x] in (" ", mark) else "*"
+    return ["".join(row).rstrip() for row in grid]

@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 from placer import __version__
 from placer.cli import main
 from placer.cli.group import _COMMANDS
-from placer.cli.validate import parse_counts
 
 Run = Callable[..., Result]
 
@@ -73,14 +72,6 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert set(group.commands) == {"show", "list", "path", "export", "import"}
 
 
-def test_version(run: Run) -> None:
-    assert run("--version").stdout == f"placer, version {__version__}\n"
-
-
-def test_unknown_commands_are_wrong_usage(run: Run) -> None:
-    assert "predict" in run("predict", code=2).stderr
-
-
 def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     from placer import profile
 
@@ -93,15 +84,6 @@ def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.Mo
     assert isinstance(CliRunner().invoke(main, ["profile", "path"]).exception, KeyError)
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (("--budget", "0"), "--budget"),
-    (("--budget", "soon"), "--budget"),
-    (("--device", "cuda:66"), "'cuda:66' is not on this machine"),
-])  # fmt: skip
-def test_calibrate_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    assert says in run("calibrate", *arguments, code=2).stderr
-
-
 def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from placer.calibration import runner
 
@@ -112,85 +94,60 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     assert "run the same command again" in run("calibrate", code=1).stderr
 
 
-def test_validate_wrong_usage(run: Run) -> None:
-    assert "--suite" in run("validate", "--suite", "huge", code=2).stderr
-
-
-@pytest.mark.parametrize("text", ["", "0", "two", "1,,2", "-1", "1.5", "99999"])
-def test_validate_refuses_wrong_thread_counts(run: Run, text: str) -> None:
-    assert "--threads takes numbers of at least 1" in run("validate", "--threads", text, code=2).stderr
-
-
-def test_thread_counts_are_read_once_each() -> None:
-    assert parse_counts("1, 2,2") == (1, 2)
-
-
-def test_validate_without_a_profile(run: Run) -> None:
-    assert "placer calibrate" in run("validate", code=1).stderr
-
-
 @pytest.mark.parametrize(("arguments", "says"), [
-    (("--published", "--suite", "quick"), "leave out --suite"),
-    (("--published", "--against", "record.json"), "leave out --against"),
-    (("--published", "--threads", "1", "--suite", "full"), "leave out --suite and --threads"),
-    (("--published", "--steps", "0"), "--steps"),
-    (("--steps", "10"), "say --published"),
-    (("--accounts", "there", "--suite", "quick"), "leave out all but --output"),
-    (("--accounts", "there", "--what-if"), "leave out all but --output"),
-    (("--published", "--what-if", "K40"), "leave out --what-if"),
+    (("calibrate", "--budget", "0"), "--budget"),
+    (("calibrate", "--budget", "soon"), "--budget"),
+    (("calibrate", "--device", "cuda:66"), "'cuda:66' is not on this machine"),
+    (("predict",), "predict"),
+    (("validate", "--suite", "huge"), "--suite"),
+    *((("validate", "--threads", text), "--threads takes numbers of at least 1") for text in ("0", "1,,2", "99999")),
+    (("validate", "--published", "--suite", "quick"), "leave out --suite"),
+    (("validate", "--published", "--threads", "1", "--against", "full"), "leave out --against and --threads"),
+    (("validate", "--published", "--what-if", "K40"), "leave out --what-if"),
+    (("validate", "--published", "--steps", "0"), "--steps"),
+    (("validate", "--steps", "10"), "say --published"),
+    (("validate", "--compiled"), "say --published"),
+    (("validate", "--accounts", "there", "--what-if"), "leave out all but --output"),
+    (("validate", "--jobs", "--suite", "quick"), "leave out all but --profile and --output"),
 ])  # fmt: skip
-def test_published_steps_go_with_no_suite_and_no_record(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    assert says in run("validate", *arguments, code=2).stderr
+def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    assert says in " ".join(run(*arguments, code=2).stderr.split())
 
 
-def test_a_package_without_the_published_steps_says_where_they_are(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_not_there_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from placer.calibration.published import table
 
+    assert "placer calibrate" in run("validate", code=1).stderr
     monkeypatch.setattr(table, "DATA", tmp_path)
     assert "they are in the repository, not in the package" in run("validate", "--published", code=1).stderr
+    assert "give the file accounts.jsonl" in run("validate", "--accounts", str(tmp_path / "no.jsonl"), code=1).stderr
+    assert "nowhere" in run("validate", "--published", "--profile", "nowhere", code=1).stderr
 
 
-def test_a_missing_collection_of_accounts_is_named(run: Run, tmp_path: Path) -> None:
-    error = run("validate", "--accounts", str(tmp_path / "nowhere.jsonl"), code=1).stderr
-    assert "give the file accounts.jsonl" in error
-
-
-def test_published_steps_are_priced_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from placer.calibration.validation import published_steps
+@pytest.mark.parametrize("compiled", [False, True])
+def test_published_steps_are_priced_as_asked(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiled: bool
+) -> None:
+    from placer import calibration
 
     asked: list[tuple[object, ...]] = []
 
-    def validate_published(*, steps: int | None, **rest: Any) -> int:
+    def validate(*, steps: int | None, **rest: Any) -> int:
         asked.append((steps, rest["profile"], rest["output"]))
         rest["say"]("50 of 50 steps")
         return 0
 
-    monkeypatch.setattr(published_steps, "validate_published", validate_published)
-    result = run("validate", "--published")
+    name = "validate_compiled" if compiled else "validate_published"
+    monkeypatch.setattr(calibration, name, validate, raising=False)
+    more = ["--compiled"] if compiled else []
+    result = run("validate", "--published", *more)
     assert (result.stdout, result.stderr) == ("", "50 of 50 steps\n")
-    run("validate", "--published", "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
+    run("validate", "--published", *more, "--steps", "7", "--output", str(tmp_path / "steps.jsonl"))
     assert asked == [(None, None, None), (7, None, tmp_path / "steps.jsonl")]
-    assert "nowhere" in run("validate", "--published", "--profile", "nowhere", code=1).stderr
-
-
-def test_compiled_steps_are_compared_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from placer.calibration.validation import compiled_speed_ups
-
-    asked: list[tuple[object, ...]] = []
-
-    def validate_compiled(*, steps: int | None, **rest: Any) -> int:
-        asked.append((steps, rest["profile"], rest["output"]))
-        return 0
-
-    monkeypatch.setattr(compiled_speed_ups, "validate_compiled", validate_compiled)
-    run("validate", "--published", "--compiled", "--steps", "7")
-    assert asked == [(7, None, None)]
-    assert "say --published" in run("validate", "--compiled", code=2).stderr
 
 
 def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) -> None:
+    assert process("--version").stdout == f"placer, version {__version__}\n"
     path = process("profile", "path", PLACER_HOME=str(tmp_path))
     assert (path.returncode, path.stderr) == (0, "")
     assert path.stdout.startswith(str(tmp_path))

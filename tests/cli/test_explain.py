@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import Result
+from explained import explained
 from torch import nn
 
 import placer
@@ -15,8 +16,7 @@ from placer import profile
 from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.cli.explain import speed_warning as warning
 from placer.cli.options import Range, parse_batch, parse_sweep
-from placer.decision import decide, history, measured
-from placer.explanation import build
+from placer.decision import history, measured
 from placer.placement.step_times import StepTimes
 from placer.pricing import Prediction
 from placer.profile.profile import Profile
@@ -41,6 +41,8 @@ def test_text(run: Run, nets: str, server: str) -> None:
     result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
     assert result.stdout.splitlines()[0].startswith("cuda: ")
     assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
+    assert "What would make it faster" in result.stdout
+    assert "a batch of 128 instead of 32" in result.stdout
     assert "\x1b" not in result.output
     assert result.stderr == ""
 
@@ -53,21 +55,13 @@ def with_reading(found: Profile, seconds: float) -> Profile:
     return dataclasses.replace(found, fits=tuple(fits))
 
 
-@pytest.mark.parametrize(
-    ("slower", "said"), [(1.0, None), (1.1, None), (1.6, "slows this machine down"), (0.5, "is faster just now")]
-)
-def test_a_changed_speed_is_said(own: Profile, slower: float, said: str | None) -> None:
-    found = warning(with_reading(own, 1e-4), reading=slower * 1e-4)
-    if said is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert said in found
-        assert f"{slower:.1f} times as long" in found
-
-
-def test_without_a_calibrated_reading_nothing_is_said_of_the_speed(own: Profile) -> None:
-    assert warning(own, reading=1.0) is None
+@pytest.mark.parametrize(("slower", "said"), [(1.6, "slows this machine down"), (0.5, "is faster just now")])
+def test_a_changed_speed_is_said(own: Profile, slower: float, said: str) -> None:
+    found = warning(with_reading(own, 1e-4), reading=slower * 1e-4) or ""
+    assert said in found
+    assert f"{slower:.1f} times as long" in found
+    assert warning(with_reading(own, 1e-4), reading=1.1e-4) is None
+    assert warning(own, reading=1.0) is None  # a profile without a reading
 
 
 def test_the_speed_is_probed_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:
@@ -83,11 +77,7 @@ def test_json_adds_up(run: Run, nets: str, server: str) -> None:
                  "--mode", "infer", "--data", "device")  # fmt: skip
     values = json.loads(result.stdout)
     assert (values["schema"], values["choice"]) == (1, "cpu")
-    assert (values["workload"]["mode"], values["workload"]["steps"], values["workload"]["data"]) == (
-        "infer",
-        9,
-        "device",
-    )
+    assert [values["workload"][key] for key in ("mode", "steps", "data")] == ["infer", 9, "device"]
     for name, device in values["devices"].items():
         assert sum(device["components"].values()) == pytest.approx(device["step_seconds"])
         assert sum(row["devices"][name] for row in values["layers"]) == pytest.approx(device["components"]["compute"])
@@ -95,35 +85,12 @@ def test_json_adds_up(run: Run, nets: str, server: str) -> None:
         assert device["total_seconds"] == pytest.approx(device["one_time_seconds"] + 9 * device["step_seconds"])
 
 
-def test_html(run: Run, nets: str, server: str, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    page = tmp_path / "page.html"
-    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", server, "--format", "html",
-                 "--output", str(page))  # fmt: skip
-    assert result.stdout == ""
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-def test_devices_optimizer_and_the_models_own_mode(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", server, "--device", "cuda",
-                 "--optimizer", "SGD", "--format", "json")  # fmt: skip
-    values = json.loads(result.stdout)
+def test_options_say_what_is_priced(run: Run, nets: str, server: str) -> None:
+    asked = ("--batch", "4,16:int64", "--batch", "8", "--device", "cuda", "--optimizer", "SGD")
+    values = json.loads(run("explain", f"{nets}:Tokens", *asked, "--profile", server, "--format", "json").stdout)
     assert list(values["devices"]) == ["cuda"]
-    assert (values["workload"]["optimizer"], values["workload"]["mode"]) == ("sgd", "train")
-
-
-def test_several_inputs_with_dtypes(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:Tokens", "--batch", "4,16:int64", "--batch", "8", "--profile", server,
-                 "--format", "json")  # fmt: skip
-    assert json.loads(result.stdout)["workload"]["inputs"] == ["4×16 int64", "8 float32"]
-
-
-@pytest.mark.usefixtures("own")
-def test_what_if(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "4096,84", "--profile", str(profile.default_path()),
-                 "--what-if", server)  # fmt: skip
-    assert result.stdout.startswith("cuda@server: ")
-    assert "cuda@server is not on this machine" in result.stdout.replace("\n  ", " ")
+    assert [values["workload"][key] for key in ("optimizer", "mode")] == ["sgd", "train"]  # as the model is
+    assert values["workload"]["inputs"] == ["4×16 int64", "8 float32"]
 
 
 def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) -> None:
@@ -136,11 +103,10 @@ def test_sweep_finds_where_the_choice_turns(run: Run, nets: str, server: str) ->
     for row in values["rows"]:
         times = {name: device["step_seconds"] for name, device in row["devices"].items()}
         assert row["choice"] == min(times, key=lambda name: times[name])
-    text = run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "batch=1:2048", "--mode",
-               "infer").stdout  # fmt: skip
-    clear = next(row["batch"] for row in values["rows"] if row["verdict"] == "cuda")
-    assert text.rstrip().endswith(f"cuda from batch {clear:,} on.")
-    assert text.splitlines()[-1].startswith("cpu first; ")
+    swept = json.loads(run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:4096",
+                           "--format", "json").stdout)  # fmt: skip
+    assert (swept["sweep"], swept["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
+    assert swept["crossovers"][1]["choice"] == "cuda"  # the start counts
 
 
 def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, server: str) -> None:
@@ -148,27 +114,6 @@ def test_a_size_that_cannot_be_traced_does_not_end_a_sweep(run: Run, nets: str, 
     assert "batch 1: " in result.stdout  # batch norm cannot train on one row
     rows = [line for line in result.stdout.splitlines() if line.strip()[:1].isdigit() and "cuda" in line]
     assert [line.split()[0] for line in rows] == ["2", "4"]
-
-
-def test_sweep_over_steps_prices_once_and_counts_the_start(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:4096",
-                 "--format", "json")  # fmt: skip
-    values = json.loads(result.stdout)
-    assert (values["sweep"], values["crossovers"][0]) == ("steps", {"steps": 1, "choice": "cpu"})
-    assert values["crossovers"][1]["choice"] == "cuda"
-    for row in values["rows"]:
-        totals = {name: device["total_seconds"] for name, device in row["devices"].items()}
-        assert row["choice"] == min(totals, key=lambda name: totals[name])
-    assert "batch" not in result.stderr
-
-
-def test_a_sweep_as_a_page_holds_its_plot(run: Run, nets: str, server: str, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("vl_convert")
-    page = tmp_path / "page.html"
-    run("explain", f"{nets}:medium", "--batch", "8,84", "--profile", server, "--sweep", "steps=1:64", "--format",
-        "html", "--output", str(page))  # fmt: skip
-    assert "By number of steps" in page.read_text(encoding="utf-8")
 
 
 def test_two_profiles_stand_side_by_side(
@@ -183,12 +128,6 @@ def test_two_profiles_stand_side_by_side(
     assert values["choice"] == "cuda@server"
     assert values["devices"]["cpu"]["step_seconds"] == pytest.approx(values["devices"]["cpu@server"]["step_seconds"])
     assert "cpu@server is not on this machine: its numbers were measured elsewhere" in values["notes"]
-
-
-def test_advice_is_priced(run: Run, nets: str, server: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "8,84", "--profile", server).stdout
-    assert "What would make it faster" in text
-    assert "a batch of 32 instead of 8" in text
 
 
 # Without a target: the last decisions.
@@ -213,12 +152,13 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
     assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
     assert [row["inputs"] for row in decisions] == [["3×5 float32"], ["3×4 float32"]]
+    assert "- decided 2" in result.stdout
 
 
 def test_a_tie_in_the_history_is_called_one(run: Run, make_prediction: Callable[..., Prediction]) -> None:
     for seconds in (1.05e-3, 3e-3):
         found = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", seconds)}
-        kept = build(found, decide(found, None), {"target": "Net", "mode": "train"}, {}).to_dict()
+        kept = explained(found, {"target": "Net", "mode": "train"}).to_dict()
         history.record({"kind": "decision", "explanation": kept})
     table = run("explain").stdout.partition("Last decisions on this machine")[2]
     clear, tie = (line for line in table.splitlines() if "Net" in line)
@@ -242,37 +182,7 @@ def test_step_times_belong_to_the_decision_that_predicted_them(run: Run) -> None
     assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
 
 
-@pytest.mark.usefixtures("own")
-def test_the_newest_decision_in_full(run: Run) -> None:
-    placer.choose(nn.Linear(4, 2), (3, 4), devices=["cpu"])
-    times = StepTimes("cpu", clock=iter(range(1000)).__next__, record=measured.record)
-    for _ in range(6):
-        with times.step():
-            pass
-    result = run("explain")
-    assert "Workload: Linear on 3×4 float32" in result.stdout
-    assert "- decided 2" in result.stdout
-    assert "- steps seen since took 1.00 s on cpu (median)" in result.stdout
-    values = json.loads(run("explain", "--format", "json").stdout)
-    total = sum(row["devices"]["cpu"] for row in values["layers"])
-    assert total == pytest.approx(values["devices"]["cpu"]["components"]["compute"])
-
-
-def test_without_a_target_or_a_decision(run: Run) -> None:
-    assert "no decision was taken" in run("explain", code=1).stderr
-
-
-def test_a_torn_history_is_one_line(run: Run, placer_home: Path) -> None:
-    (placer_home / "history.jsonl").write_text('{"kind": "decision", "explanation": {"schema": 1}}\n')
-    assert "not a complete explanation" in run("explain", code=1).stderr
-
-
 # What can go wrong: one clear line.
-
-
-def test_options_without_a_target_are_wrong_usage(run: Run) -> None:
-    assert "--batch needs a TARGET" in run("explain", "--batch", "3,4", code=2).stderr
-    assert "--sweep needs a TARGET" in run("explain", "--sweep", "batch=1:2", code=2).stderr
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
@@ -292,63 +202,50 @@ def test_options_without_a_target_are_wrong_usage(run: Run) -> None:
 @pytest.mark.usefixtures("own")
 def test_wrong_usage(run: Run, nets: str, arguments: tuple[str, ...], says: str) -> None:
     assert says in run("explain", f"{nets}:net", *arguments, code=2).stderr
+    if arguments:
+        assert f"{arguments[0]} needs a TARGET" in run("explain", *arguments[:1], "1", code=2).stderr
 
 
-def test_no_profile(run: Run, nets: str) -> None:
+@pytest.mark.usefixtures("own")
+def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path, tmp_path: Path) -> None:
+    shape = ("--batch", "2,84")
+    torn = tmp_path / "torn.json"
+    nowhere = str(tmp_path / "no" / "folder.txt")
+    for content in ("", "{}", "[1, 2", "\x00\xff", '{"format": "placer machine profile", "schema": 99}'):
+        torn.write_text(content, encoding="latin-1")
+        assert "torn.json" in run("explain", f"{nets}:net", *shape, "--profile", str(torn), code=1).stderr
+    for arguments, says in (
+        ((f"{nets}:net", *shape, "--profile", "nowhere.json"), "nowhere.json"),
+        ((f"{nets}:net", *shape, "--profile", "nobody-has-this"), "placer profile list"),
+        (("nowhere.py:net", *shape), "no file"),
+        ((f"{nets}:nest", *shape), "has no attribute 'nest'"),
+        ((f"{nets}:net", "--batch", "2,85"), "mat1 and mat2"),
+        ((f"{nets}:net", *shape, "--profile", str(profile.default_path()), "--output", nowhere), nowhere),
+        ((), "no decision was taken"),
+    ):
+        assert says in run("explain", *arguments, code=1).stderr
+    (placer_home / "history.jsonl").write_text('{"kind": "decision", "explanation": {"schema": 1}}\n')
+    assert "not a complete explanation" in run("explain", code=1).stderr
+
+
+def test_without_a_profile_there_is_an_estimate(run: Run, nets: str) -> None:
     estimate = run("explain", f"{nets}:net", "--batch", "2,84").stdout
     assert "an estimate from published measurements, as this machine is not calibrated" in " ".join(estimate.split())
-    missing = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nowhere.json", code=1)
-    assert "nowhere.json" in missing.stderr
-    named = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", "nobody-has-this", code=1)
-    assert "placer profile list" in named.stderr
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[1, 2", "\x00\xff", '{"format": "placer machine profile", "schema": 99}']
-)
-def test_damaged_profiles(run: Run, nets: str, tmp_path: Path, content: str) -> None:
-    path = tmp_path / "torn.json"
-    path.write_text(content, encoding="latin-1")
-    assert "torn.json" in run("explain", f"{nets}:net", "--batch", "2,84", "--profile", str(path), code=1).stderr
-
-
-@pytest.mark.usefixtures("own")
-def test_targets_that_cannot_be_read_or_traced(run: Run, nets: str) -> None:
-    assert "no file" in run("explain", "nowhere.py:net", "--batch", "2,84", code=1).stderr
-    assert "has no attribute 'nest'" in run("explain", f"{nets}:nest", "--batch", "2,84", code=1).stderr
-    run("explain", f"{nets}:net", "--batch", "2,85", code=1)  # the shapes do not fit
-
-
-@pytest.mark.usefixtures("own")
-def test_an_output_that_cannot_be_written(run: Run, nets: str, tmp_path: Path) -> None:
-    target = str(tmp_path / "no" / "folder.txt")
-    result = run("explain", f"{nets}:net", "--batch", "2,84", "--profile", str(profile.default_path()), "--output",
-                 target, code=1)  # fmt: skip
-    assert target in result.stderr
 
 
 # The small languages of --batch and --sweep.
 
 
-def test_batches() -> None:
+def test_batches_and_sweeps() -> None:
     assert parse_batch("32,84") == ((32, 84), "float32")
     assert parse_batch(" 4 , 128 :int64") == ((4, 128), "int64")
     assert parse_batch("7") == ((7,), "float32")
     for text in ("", ",", "3,,4", "3;4", "١,٢", "1e3", "9" * 30, "3:"):
         with pytest.raises(ValueError, match="--batch"):
             parse_batch(text)
-
-
-def test_sweeps() -> None:
     assert parse_sweep("batch=1:8") == Range("batch", (1, 2, 4, 8))
     assert parse_sweep("steps=3:20") == Range("steps", (3, 4, 8, 16, 20))
-    assert parse_sweep("batch=5:5").values == (5,)
+    assert parse_sweep("acting.batch=5:5") == Range("batch", (5,), "acting")
     for text in ("batch=0:8", "batch=8:1", "batch=1", "1:8", "batch=1:9999999999"):
         with pytest.raises(ValueError, match="--sweep"):
             parse_sweep(text)
-
-
-def test_dtypes_of_batches_exist() -> None:
-    from placer.cli.options import DTYPES
-
-    assert all(isinstance(getattr(torch, name), torch.dtype) for name in DTYPES)

@@ -8,33 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from explained import explained
 
 import placer.cli
 from placer import profile
 from placer.cli import main, output
-from placer.decision import decide, history
-from placer.explanation import build
+from placer.decision import history
 from placer.pricing import Prediction
 from placer.profile import Profile
 
-Run = Callable[..., Result]
 HOSTILE = "\x1b]0;owned\x07\x9b31m\nfake: line\u202e"
 EPYC = ("--profile", "amd-epyc-2-core")
-
-
-@pytest.fixture
-def printed(runner: CliRunner) -> Callable[..., str]:
-    """All that a command prints. It is on a terminal, whose colours are kept."""
-
-    def invoke(*arguments: str) -> str:
-        result = runner.invoke(main, list(arguments), prog_name="placer", color=True)
-        text = result.stdout + result.stderr
-        assert all(character.isprintable() or character in "\n\t" for character in text), repr(text)
-        assert not any(line.startswith("fake") for line in text.splitlines())
-        return text
-
-    return invoke
 
 
 def test_only_one_module_prints() -> None:
@@ -47,14 +32,9 @@ def test_only_one_module_prints() -> None:
         assert not used & {"click.echo", "click.secho", "print", "sys.stdout", "sys.stderr"}, source.name
 
 
-def test_errors_name_what_was_typed(printed: Callable[..., str]) -> None:
-    assert "owned" in printed("explain", f"{HOSTILE}.py:net", "--batch", "3,4")
-    assert "owned" in printed("explain", f"--{HOSTILE}")
-    assert "owned" in printed(f"x{HOSTILE}")
-    assert "owned" in printed("explain", "net.py:net", "--batch", HOSTILE)
-
-
-def test_errors_name_what_is_in_a_file(printed: Callable[..., str], tmp_path: Path) -> None:
+def test_hostile_names(
+    runner: CliRunner, nets: str, tmp_path: Path, handmade_profile: Profile, make_prediction: Callable[..., Prediction]
+) -> None:
     path = tmp_path / "net.py"
     path.write_text(
         "from torch import nn\n"
@@ -62,31 +42,29 @@ def test_errors_name_what_is_in_a_file(printed: Callable[..., str], tmp_path: Pa
         f"    def forward(self, x): raise RuntimeError({HOSTILE!r})\n"
         f"Net.__name__ = {HOSTILE!r}\n"
     )
-    assert "owned" in printed("explain", f"{path}:Net", "--batch", "3,4", *EPYC)
-
-
-def test_machines_and_files(printed: Callable[..., str], nets: str, tmp_path: Path) -> None:
-    path = tmp_path / "nodes.json"
-    path.write_text(json.dumps([{"name": HOSTILE, "vcpus": 4, "gpu": "T4"}, {"name": "x", "vcpus": 8}]))
-    asked = ("fleet", f"{nets}:net", "--batch", "4,84", *EPYC, "--nodes", str(path))
-    assert "owned" in printed(*asked)
-    assert "owned" in printed(*asked, "--price", "nobody=1")
-    assert "owned" in printed(*asked, "--output", str(tmp_path / f"{HOSTILE}.txt"))
-
-
-def test_profiles(printed: Callable[..., str], handmade_profile: Profile, tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps([{"name": HOSTILE, "vcpus": 4, "gpu": "T4"}, {"name": "x", "vcpus": 8}]))
+    fleet = ("fleet", f"{nets}:net", "--batch", "4,84", *EPYC, "--nodes", str(nodes))
     paths = [str(profile.save(handmade_profile, tmp_path / f"{HOSTILE}{number}.json")) for number in range(2)]
-    assert "owned" in printed("profile", "show", paths[0])
-    assert "owned" in printed("profile", "show", *paths)
     profile.save(handmade_profile, profile.profiles_folder() / f"{HOSTILE}.json")
-    assert "owned" in printed("profile", "list")
-
-
-def test_the_history(printed: Callable[..., str], make_prediction: Callable[..., Prediction]) -> None:
     found = {name: make_prediction(name, 1e-3) for name in ("cpu", HOSTILE)}
-    kept = build(found, decide(found, None), {"target": HOSTILE, "mode": HOSTILE, "inputs": [HOSTILE]}, {}).to_dict()
+    kept = explained(found, {"target": HOSTILE, "mode": HOSTILE, "inputs": [HOSTILE]}).to_dict()
     history.record({"time": HOSTILE, "kind": "decision", "explanation": {**kept, "choice": HOSTILE}})
-    assert "owned" in printed("explain")
+    for arguments in (
+        # what was typed
+        ("explain", f"{HOSTILE}.py:net", "--batch", "3,4"), ("explain", f"--{HOSTILE}"), (f"x{HOSTILE}",),
+        ("explain", "net.py:net", "--batch", HOSTILE),
+        # what is in a file
+        ("explain", f"{path}:Net", "--batch", "3,4", *EPYC), fleet, (*fleet, "--price", "nobody=1"),
+        (*fleet, "--output", str(tmp_path / f"{HOSTILE}.txt")), ("profile", "show", paths[0]),
+        ("profile", "show", *paths), ("profile", "list"), ("explain",),
+    ):  # fmt: skip
+        # It is on a terminal, whose colours are kept.
+        result = runner.invoke(main, list(arguments), prog_name="placer", color=True)
+        text = result.stdout + result.stderr
+        assert "owned" in text, arguments
+        assert all(character.isprintable() or character in "\n\t" for character in text), repr(text)
+        assert not any(line.startswith("fake") for line in text.splitlines())
 
 
 def test_colours_are_kept_on_a_terminal_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

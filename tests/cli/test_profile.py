@@ -13,21 +13,14 @@ from placer.profile.profile import Profile
 Run = Callable[..., Result]
 
 
-def test_path_needs_no_profile(run: Run) -> None:
-    assert run("profile", "path").stdout == f"{profile.default_path()}\n"
-
-
-def test_show_names_the_machine(run: Run, calibrated: Profile) -> None:
-    shown = run("profile", "show").stdout
-    assert calibrated.fingerprint["cpu"] in shown
-    assert calibrated.created in shown
-    assert "stale" not in shown
-
-
 def test_show_is_short_and_all_is_not(run: Run, calibrated: Profile) -> None:
     more = (dataclasses.replace(calibrated.fits[0], threads=calibrated.fits[0].threads + 1), *calibrated.fits)
     profile.save(dataclasses.replace(calibrated, fits=more))
+    assert run("profile", "path").stdout == f"{profile.default_path()}\n"
     short, everything = run("profile", "show").stdout, run("profile", "show", "--all").stdout
+    assert calibrated.fingerprint["cpu"] in short
+    assert calibrated.created in short
+    assert "stale" not in short
     assert short.count("\ncpu, ") == 1
     assert "per forward op" not in short
     assert "placer profile show --all" in short
@@ -50,11 +43,6 @@ def test_two_profiles_are_one_data_sheet(run: Run, calibrated: Profile, tmp_path
     assert "nobody" in run("profile", "show", str(one), "nobody", code=1).stderr
 
 
-def test_show_without_a_profile(run: Run) -> None:
-    assert "run: placer calibrate" in run("profile", "show", code=1).stderr
-    assert "not a profile name" in run("profile", "show", "..", code=2).stderr
-
-
 def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> None:
     file = tmp_path / "lab server.json"
     run("profile", "export", str(file))
@@ -70,13 +58,14 @@ def test_export_and_import(run: Run, calibrated: Profile, tmp_path: Path) -> Non
     assert calibrated.fingerprint["cpu"] in run("profile", "show", "lab").stdout
 
 
-def test_a_file_that_is_no_profile_is_not_imported(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [("export",), ("import",), ("burn",), ("show", "..")])
+def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    run("profile", *arguments, code=2)
+
+
+def test_what_is_no_profile(run: Run, tmp_path: Path) -> None:
+    assert "run: placer calibrate" in run("profile", "show", code=1).stderr
     file = tmp_path / "other.json"
     file.write_text('{"a": 1}')
     assert "other.json" in run("profile", "import", str(file), code=1).stderr
-    assert run("profile", "list").stdout.count("imported") == 0
-
-
-@pytest.mark.parametrize("arguments", [("profile", "export"), ("profile", "import"), ("profile", "burn")])
-def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
-    run(*arguments, code=2)
+    assert "imported" not in run("profile", "list").stdout

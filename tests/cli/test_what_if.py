@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -16,36 +14,8 @@ from placer.profile.profile import Profile
 
 Run = Callable[..., Result]
 OWN = ("--profile", "amd-epyc-2-core")
-#: A time, a share or a bar: what another fit of the published measurements changes.
-FIGURE = re.compile(r"~?[\d.,]+ (?:s|ms|µs|ns)\b|\d+%|[█▏▎▍▌▋▊▉]+")
 MARKS = {"published": "†", "data sheet": "‡"}
-ORIGIN = {
-    "published": "from published measurements (no calibration)",
-    "data sheet": "from its data sheet and measurements of other GPUs (no calibration)",
-}
 GPUS = pytest.mark.parametrize(("asked", "called"), [("T4", "Tesla T4"), ("RTX 4090", "RTX 4090")])
-
-
-def masked(text: str) -> list[str]:
-    """The lines of a text without figures, blanks squeezed."""
-    return [re.sub(r"\s+", " ", FIGURE.sub("", line)).strip() for line in text.splitlines()]
-
-
-@GPUS
-def test_text(run: Run, nets: str, asked: str, called: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--what-if", asked)
-    provenance = device_model(asked).provenance
-    head = f"cuda@{called} {MARKS[provenance]}"
-    lines = masked(result.stdout)
-    assert result.stdout.startswith(f"cuda@{called}: ")
-    for line in (
-        f"layer cpu {head} share", f"family calls cpu {head} guess", f"cpu {head}", f"numbers calibrated {provenance}"
-    ):  # fmt: skip
-        assert line in lines
-    assert sum(line.startswith(f"{MARKS[provenance]} from ") for line in lines) == 1
-    notes = result.stdout.replace("\n  ", " ")
-    assert f"{ORIGIN[provenance]}; host speed from a calibration of AMD EPYC" in notes
-    assert max(map(len, result.stdout.splitlines())) <= 100
 
 
 @GPUS
@@ -55,10 +25,24 @@ def test_json(run: Run, nets: str, asked: str, called: str) -> None:
     assert list(devices) == ["cpu", f"cuda@{called}"]
     assert [row["provenance"] for row in devices.values()] == ["calibrated", device_model(asked).provenance]
     gpu = devices[f"cuda@{called}"]
-    assert 0.0 < gpu["low"] < gpu["step_seconds"] < gpu["high"]
-    assert sum(gpu["components"].values()) == pytest.approx(gpu["step_seconds"])
     assert gpu["fits"]
     assert gpu["one_time_seconds"] > 0.0
+    large = run("explain", f"{nets}:wide", "--batch", "2000000,84", *OWN, "--what-if", "T4", "--format", "json").stdout
+    assert json.loads(large)["devices"]["cuda@Tesla T4"]["fits"] is False
+
+
+def test_which_host_drives_it_is_told(run: Run, nets: str, handmade_profile: Profile) -> None:
+    asked = ("explain", f"{nets}:wide", "--batch", "32,84")
+    usual = run(*asked, "--profile", "T4").stdout.replace("\n  ", " ")
+    assert "host speed as usual in published measurements" in usual
+    save(handmade_profile)
+    for arguments, host in (
+        ((*OWN, "--what-if", "T4"), "host speed from a calibration of AMD EPYC"),
+        (("--device", "cpu", "--what-if", "T4"), "host speed from this machine's calibration"),
+    ):
+        assert host in run(*asked, *arguments).stdout.replace("\n  ", " ")
+    text = run(*asked, *OWN, "--profile", "T4", "--profile", "A100").stdout
+    assert all(name in text for name in ("cpu", "cuda@Tesla T4 †", "cuda@A100-SXM4-40GB †"))
 
 
 def test_a_sweep_shows_where_the_gpu_is_ahead(run: Run, nets: str) -> None:
@@ -79,53 +63,7 @@ def test_a_sweep_shows_where_the_gpu_is_ahead(run: Run, nets: str) -> None:
     assert f"\n{MARKS[provenance]} from " in text
 
 
-def test_a_sweep_over_steps_counts_the_start(run: Run, nets: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "512,84", *OWN, "--what-if", "T4", "--sweep",
-               "steps=1:65536").stdout  # fmt: skip
-    assert re.search(r"cpu first; (about the same .*; )?cuda@Tesla T4 from [\d,]+ steps on\.$", text.rstrip())
-
-
-def test_the_page_marks_the_gpu(run: Run, nets: str, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    pytest.importorskip("vl_convert")
-    file = tmp_path / "page.html"
-    run("explain", f"{nets}:medium", "--batch", "32,84", *OWN, "--what-if", "T4", "--format", "html", "--output",
-        str(file))  # fmt: skip
-    page = file.read_text(encoding="utf-8")
-    provenance = device_model("T4").provenance
-    assert f'<th scope="col">cuda@Tesla T4 {MARKS[provenance]}</th>' in page
-    assert f"<td>{provenance}</td>" in page
-    assert f"{MARKS[provenance]} from " in page
-    assert "backed by measurements" in page
-
-
-def test_what_does_not_fit_in_its_memory_is_told(run: Run, nets: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "2000000,84", *OWN, "--what-if", "T4", "--format", "json").stdout
-    assert json.loads(text)["devices"]["cuda@Tesla T4"]["fits"] is False
-
-
-def test_two_gpus_beside_a_machine(run: Run, nets: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--profile", "T4", "--profile", "A100", "--format",
-               "json").stdout  # fmt: skip
-    assert list(json.loads(text)["devices"]) == ["cpu", "cuda@Tesla T4", "cuda@A100-SXM4-40GB"]
-
-
-def test_a_gpu_alone(run: Run, nets: str) -> None:
-    text = run("explain", f"{nets}:wide", "--batch", "32,84", "--profile", "T4").stdout
-    assert text.startswith("cuda: ")
-    assert "host speed as usual in published measurements" in text.replace("\n  ", " ")
-
-
-def test_this_machines_calibration_is_named(run: Run, nets: str, handmade_profile: Profile) -> None:
-    save(handmade_profile)
-    text = run("explain", f"{nets}:wide", "--batch", "32,84", "--device", "cpu", "--what-if", "T4").stdout
-    assert "host speed from this machine's calibration" in text.replace("\n  ", " ")
-
-
-@pytest.mark.parametrize(("name", "close"), [("RTX 4099", "RTX 4090"), ("T4x", "Tesla T4"), ("nonsense", "")])
-def test_an_unknown_name(run: Run, nets: str, name: str, close: str) -> None:
-    result = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--what-if", name, code=1)
-    assert f"no GPU is called {name!r}" in result.stderr
-    assert close in result.stderr
-    assert "placer profile list" in result.stderr
-    assert "placer gpus" in result.stderr
+def test_an_unknown_name(run: Run, nets: str) -> None:
+    error = run("explain", f"{nets}:wide", "--batch", "32,84", *OWN, "--what-if", "RTX 4099", code=1).stderr
+    says = ("no GPU is called 'RTX 4099'", "RTX 4090", "placer profile list", "placer gpus")
+    assert all(part in error for part in says)

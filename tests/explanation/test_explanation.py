@@ -1,26 +1,29 @@
+"""What an explanation holds, and its JSON."""
+
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from explained import explained
+from torch import nn
 
 import placer
 from placer import explanation
-from placer.decision.decision import decide
 from placer.errors import PlacerError
-from placer.explanation import Explanation, build
+from placer.explanation import Bottleneck, Explanation
+from placer.explanation.build import MOST_SPANS
 from placer.pricing.prediction import Prediction
-
-WORKLOAD = {
-    "target": "Net", "mode": "train", "inputs": ["32×84 float32"], "optimizer": "adam", "loss": None, "steps": None,
-    "data": "host", "autocast": None, "parameters": 1234, "op_calls": 5,
-}  # fmt: skip
-MACHINE = {"cpu": "Some CPU", "cores": 2, "torch": "2.13.0", "calibrated": "2026-01-02"}
+from placer.profile.profile import Profile
+from placer.tracing.trace_data import OpCall, TensorSpec
 
 Make = Callable[..., Prediction]
+SPEC = TensorSpec((4, 4), (4, 1), "float32")
 
 
 @pytest.fixture
@@ -31,23 +34,13 @@ def two(make_prediction: Make) -> Explanation:
             "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, sources=("calibrated",) * 4 + ("floor",), coverage=0.8
         ),
     }
-    return build(predictions, decide(predictions, None), WORKLOAD, MACHINE, ("a note",))
+    return explained(predictions, notes=("a note",))
 
 
-def test_json_is_schema_1(two: Explanation) -> None:
+def test_json_is_schema_1_and_is_read_again(two: Explanation) -> None:
     values = json.loads(two.to_json())
-    documented = [
-        "schema",
-        "workload",
-        "choice",
-        "confidence",
-        "reason",
-        "break_even_steps",
-        "devices",
-        "layers",
-        "ops",
-    ]
-    assert list(values)[: len(documented)] == documented
+    documented = "schema workload choice confidence reason break_even_steps devices layers ops"
+    assert list(values)[:9] == documented.split()
     assert values["schema"] == 1
     assert (values["choice"], values["verdict"], values["break_even_steps"]) == ("cuda", "cuda", 1501)
     assert set(values["devices"]["cuda"]) == {
@@ -57,17 +50,34 @@ def test_json_is_schema_1(two: Explanation) -> None:
     }  # fmt: skip
     assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
     assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])
+    again = Explanation.from_dict(values)
+    assert again == two
+    assert str(again) == str(two)
+
+
+def test_an_entry_of_an_earlier_version_is_read(two: Explanation) -> None:
+    values = two.to_dict()
+    assert values.pop("bottlenecks")
+    assert values.pop("verdict")
+    for row in values["devices"].values():
+        del row["one_time"], row["bounded_by"], row["provenance"]
+    read = Explanation.from_dict(values)
+    assert read.bottlenecks == ()
+    assert {row.provenance for row in read.devices.values()} == {"calibrated"}
+    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms" in str(read)
+
+
+@pytest.mark.parametrize("change", [{"schema": 2}, {"devices": {"cpu": {}}}, {"devices": 3}, {"choice": None}])
+def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dict[str, Any]) -> None:
+    with pytest.raises(PlacerError):
+        Explanation.from_dict({**two.to_dict(), **change})
 
 
 def test_layers_and_ops_add_up_to_the_compute_of_each_device(two: Explanation) -> None:
     for name, device in two.devices.items():
-        compute = device.components["compute"]
-        assert math.fsum(row.devices[name] for row in two.layers) == pytest.approx(compute, rel=1e-12)
-        assert math.fsum(row.devices[name] for row in two.ops) == pytest.approx(compute, rel=1e-12)
-        assert math.fsum(row.devices[name] for row in two.folded(1).layers) == pytest.approx(compute, rel=1e-12)
-
-
-def test_layers_stand_in_the_order_they_run_with_their_phases_together(two: Explanation) -> None:
+        for rows in (two.layers, two.ops, two.folded(1).layers):
+            total = math.fsum(row.devices[name] for row in rows)
+            assert total == pytest.approx(device.components["compute"], rel=1e-12)
     assert [(row.name, row.phase) for row in two.layers] == [
         ("block.first", "forward"),
         ("block.first", "backward"),
@@ -86,56 +96,100 @@ def test_ops_are_counted_once_for_all_devices_and_keep_the_weakest_source(two: E
     assert rows["aten::mm"].source == "calibrated"
 
 
-def test_what_is_not_calibrated_is_noted_by_name(two: Explanation) -> None:
+def test_notes_are_told_once_and_name_what_is_not_calibrated(two: Explanation, make_prediction: Make) -> None:
     assert two.notes == ("a note", "on cuda, 20% of the time is not backed by calibration: optimizer::Adam")
-
-
-def test_notes_of_the_trace_are_told_once(make_prediction: Make) -> None:
-    import dataclasses
-
     found = {name: make_prediction(name) for name in ("cpu", "cuda")}
     for name, p in found.items():
         trace = dataclasses.replace(p.priced.trace, notes=("a guess",))
         found[name] = dataclasses.replace(p, priced=dataclasses.replace(p.priced, trace=trace))
-    assert build(found, decide(found, None), WORKLOAD, MACHINE).notes == ("a guess",)
+    assert explained(found).notes == ("a guess",)
 
 
-def test_round_trip(two: Explanation) -> None:
-    again = Explanation.from_dict(json.loads(two.to_json()))
-    assert again == two
-    assert str(again) == str(two)
+def test_what_others_measured_is_no_guess(make_prediction: Make) -> None:
+    found = explained({
+        "a": make_prediction("a", 1e-3, sources=("published",) * 5, provenance="published"),
+        "b": make_prediction("b", 1e-3, sources=("data sheet",) * 5, provenance="data sheet", coverage=0.0),
+        "c": make_prediction("c", 1e-3, sources=("published",) + ("calibrated",) * 4, coverage=0.6),
+    })  # fmt: skip
+    assert all(set(row.guessed) <= {"b", "c"} for row in (*found.layers, *found.ops))
+    assert {row.source for row in found.ops} == {"data sheet"}  # the weakest of three devices
+    assert found.notes == ("on c, 40% of the time is not backed by calibration: aten::addmm",)
 
 
-def test_an_entry_of_an_earlier_version_is_read(two: Explanation) -> None:
-    values = two.to_dict()
-    assert values.pop("bottlenecks")
-    assert values.pop("verdict")
-    for row in values["devices"].values():
-        del row["one_time"], row["bounded_by"]
-    read = Explanation.from_dict(values)
-    assert read.bottlenecks == ()
-    assert "bounded" not in str(read)
-    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms" in str(read)
+def test_a_job_adds_up_from_its_parts(handmade_profile: Profile) -> None:
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    parts = [placer.Part("act.fast", net, (4, 8), count=7, mode="infer"), placer.Part("learn", net, (64, 8), count=2)]
+    job = placer.explain(placer.Job(parts), profile=handmade_profile)
+    assert {row.name.partition(".")[0] for row in job.layers} == {"act fast", "learn"}
+    for name, device in job.devices.items():
+        assert sum(part.seconds(name) for part in job.parts) == pytest.approx(device.step_seconds)
+        compute = pytest.approx(device.components["compute"])
+        assert sum(row.devices[name] for row in job.layers) == compute
+        assert sum(row.devices[name] for row in job.ops) == compute
+        assert sum(job.bounds[name].values()) == compute
+    assert next(row.count for row in job.ops if row.op.endswith("relu")) == 9
+    assert Explanation.from_dict(job.to_dict()) == job
 
 
-@pytest.mark.parametrize("change", [{"schema": 2}, {"devices": {"cpu": {}}}, {"devices": 3}, {"choice": ...}])
-def test_another_schema_or_a_torn_entry_is_refused(two: Explanation, change: dict[str, Any]) -> None:
-    values = {**two.to_dict(), **change}
-    if values["choice"] is ...:
-        del values["choice"]
-    with pytest.raises(PlacerError):
-        Explanation.from_dict(values)
-
-
-@pytest.mark.parametrize("name", explanation.__all__)
-def test_the_front_page_has_what_it_names(name: str) -> None:
-    assert getattr(explanation, name) is not None
-
-
-def test_the_front_page_has_nothing_else() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'render'"):
-        _ = explanation.render  # type: ignore[attr-defined]
-
-
-def test_the_public_name_is_this_class() -> None:
+def test_the_public_names() -> None:
     assert placer.Explanation is Explanation
+    assert all(getattr(explanation, name) is not None for name in explanation.__all__)
+
+
+def bottlenecks(make: Make, *parts: tuple[str, str, str, float], devices: tuple[str, ...] = ("cpu",)) -> Any:
+    """Those of op calls given as (op, layer, phase, seconds)."""
+    calls = tuple(OpCall(op, (SPEC,), (SPEC,), phase=phase, layer=layer) for op, layer, phase, _ in parts)  # type: ignore[arg-type]
+    found = {}
+    for device in devices:
+        made = make(device)
+        priced = dataclasses.replace(
+            made.priced, trace=dataclasses.replace(made.priced.trace, calls=calls), seconds=tuple(p[3] for p in parts),
+            families=("matmul",) * len(parts), sources=("calibrated",) * len(parts),
+        )  # fmt: skip
+        found[device] = dataclasses.replace(made, priced=priced)
+    return explained(found).bottlenecks
+
+
+def test_the_op_that_takes_most_of_a_phase_is_found_with_all_its_calls(make_prediction: Make) -> None:
+    parts = [("mm", "a", "backward", 1.0), ("put", "pool", "backward", 3.0), ("mul", "a", "backward", 1.0),
+             ("put", "pool", "backward", 3.0), ("mm", "a", "forward", 1.0)]  # fmt: skip
+    found = bottlenecks(make_prediction, *parts, devices=("cpu", "cuda"))
+    assert found == tuple(Bottleneck(name, "backward", "pool", "put", 6.0, 8.0) for name in ("cpu", "cuda"))
+
+
+@pytest.mark.parametrize("parts", [
+    [("mm", "abcd"[i], "forward", 1.0) for i in range(4)],  # in several layers
+    [("a", "x", "forward", 4.9), ("b", "x", "forward", 2.6), ("c", "x", "forward", 2.5)],  # less than half
+    [("a", "x", "forward", 9.0), ("b", "x", "forward", 1.0), ("view", "x", "forward", 0.0)],  # of two
+    [("a", "x", "loss", 0.9), ("b", "x", "loss", 0.05), ("c", "x", "loss", 0.05), ("d", "x", "backward", 99.0)],
+])  # fmt: skip
+def test_no_bottleneck(make_prediction: Make, parts: list[tuple[str, str, str, float]]) -> None:
+    assert bottlenecks(make_prediction, *parts) == ()
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("data", ["host", "pinned", "device"])
+def test_the_timeline_lasts_as_long_as_was_predicted(handmade_profile: Profile, mode: str, data: str) -> None:
+    cpu, cuda = handmade_profile.fits
+    pinned = {"copy/h2d/pinned/bytes_per_second": 2e10, "copy/h2d/pinned/seconds_per_tensor": 1e-6}
+    both = (cpu, dataclasses.replace(cuda, rates={**cuda.rates, **pinned}))
+    found = placer.explain(
+        nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1)), (512, 84), mode=mode, data=data,
+        profile=dataclasses.replace(handmade_profile, fits=both),
+    )  # fmt: skip
+    for spans in found.timeline.values():
+        assert min(span.start for span in spans) >= 0.0
+        for lane in ("host", "device"):
+            for before, after in itertools.pairwise([span for span in spans if span.lane == lane]):
+                assert after.start >= before.start + before.seconds - 1e-12
+    end = max(span.start + span.seconds for span in found.timeline["cpu"])
+    assert end == pytest.approx(found.devices["cpu"].step_seconds)
+    assert {span.lane for span in found.timeline["cuda"]} == {"host", "device"}
+    kinds = {span.label for span in found.timeline["cuda"] if not span.phase}
+    assert ("copy in" in kinds, "copy out" in kinds) == (data != "device", mode == "infer")
+
+
+def test_spans_stay_few_however_deep_the_model(handmade_profile: Profile) -> None:
+    deep = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(60)])
+    found = placer.explain(deep, (4, 8), profile=handmade_profile).timeline
+    assert all(0 < len(found[name]) <= MOST_SPANS for name in ("cpu", "cuda"))

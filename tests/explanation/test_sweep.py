@@ -5,23 +5,30 @@ import json
 from collections.abc import Callable
 
 import pytest
+from explained import explained
 
-from placer.decision.decision import decide
-from placer.decision.objective import objective_of
-from placer.explanation import build
-from placer.explanation.sweep import Sweep, turns
-from placer.explanation.sweep import render_sweep as render
+from placer.cli.sweep import over_steps
+from placer.decision import TIME, Objective, objective_of
+from placer.explanation import Sweep
+from placer.explanation import render_sweep as render
+from placer.explanation.sweep import curves, sparkline, turns
 from placer.pricing.prediction import Prediction
+
+Make = Callable[..., Prediction]
+
+
+def swept(make: Make, sizes: tuple[int, ...], gpu: float = 1e-3, objective: Objective = TIME) -> Sweep:
+    """The CPU takes time in proportion to the batch, the accelerator always the same."""
+    rows = {}
+    for size in sizes:
+        found = {"cpu": make("cpu", size * 1e-4), "cuda": make("cuda", gpu, provenance="data sheet")}
+        rows[size] = explained(found, objective=objective)
+    return Sweep("batch", rows)
 
 
 @pytest.fixture
-def sweep(make_prediction: Callable[..., Prediction]) -> Sweep:
-    """The CPU takes time in proportion to the batch, the accelerator always the same."""
-    rows = {}
-    for size in (1, 4, 16, 64):
-        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1e-3)}
-        rows[size] = build(found, decide(found, None), {}, {})
-    return Sweep("batch", rows)
+def sweep(make_prediction: Make) -> Sweep:
+    return swept(make_prediction, (1, 4, 16, 64))
 
 
 def test_the_choice_turns_where_the_curves_meet(sweep: Sweep) -> None:
@@ -37,6 +44,8 @@ def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> 
     assert "333–480 µs" in text  # 400 µs, a fifth up and down
     assert "→ cuda" in text
     assert "cpu   ▁▃▆█  100 µs to 6.40 ms" in text
+    assert "cuda ‡" in text
+    assert "\n‡ from" in text
     assert "The two are level at about batch 10." in text
     axis = next(line for line in text.splitlines() if "└" in line)
     assert axis.count("┴") == 1
@@ -46,18 +55,14 @@ def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> 
     assert " steps.\ncpu first; cuda from 16 steps on." in steps
 
 
-def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Callable[..., Prediction]) -> None:
-    rows = {}
-    for size in (8, 10, 16):
-        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1.02e-3)}
-        rows[size] = build(found, decide(found, None), {}, {})
-    sweep = Sweep("batch", rows)
+def test_a_tie_is_told_in_the_table_the_sentence_and_json(make_prediction: Make) -> None:
+    sweep = swept(make_prediction, (8, 10, 16), 1.02e-3)
     assert turns(sweep) == "cpu first; about the same from batch 10 on; cuda from batch 16 on."
     text = render(sweep, width=100)
     assert "→ about the same" in text
     assert "→ cuda" in text
     assert [row["verdict"] for row in json.loads(sweep.to_json())["rows"]] == ["cpu", "about the same", "cuda"]
-    assert turns(Sweep("batch", {10: rows[10]})) == "about the same at every batch size."
+    assert turns(Sweep("batch", {10: sweep.rows[10]})) == "about the same at every batch size."
 
 
 def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) -> None:
@@ -67,37 +72,35 @@ def test_sizes_that_fail_are_named_and_one_device_needs_no_plot(sweep: Sweep) ->
     assert "└" not in text
 
 
-def test_json_names_what_was_varied(sweep: Sweep) -> None:
-    values = json.loads(dataclasses.replace(sweep, over="steps").to_json())
-    assert values["sweep"] == "steps"
-    assert [row["steps"] for row in values["rows"]] == [1, 4, 16, 64]
-    assert values["crossovers"][-1] == {"steps": 16, "choice": "cuda"}
-
-
-def test_over_steps_the_one_time_cost_counts(make_prediction: Callable[..., Prediction]) -> None:
-    from placer.cli.sweep import over_steps
-
+def test_over_steps_the_one_time_cost_counts(make_prediction: Make) -> None:
     found = {"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3, one_time_seconds=1.0)}
-    swept = over_steps(build(found, decide(found, None), {}, {}), (1, 512, 2048))
-    assert [row.decision.device for row in swept.rows.values()] == ["cpu", "cpu", "cuda"]
-    assert swept.times("cuda")[0] == (pytest.approx(1.001), pytest.approx(1 + 1e-3 / 1.2), pytest.approx(1.0012))
-    turn = swept.turn(2048)
-    assert turn is not None
-    assert 512 < turn < 2048
-    assert turns(swept) == "cpu first; cuda from 2,048 steps on."
+    sweep = over_steps(explained(found), (1, 512, 2048))
+    assert [row.decision.device for row in sweep.rows.values()] == ["cpu", "cpu", "cuda"]
+    assert sweep.times("cuda")[0] == (pytest.approx(1.001), pytest.approx(1 + 1e-3 / 1.2), pytest.approx(1.0012))
+    assert 512 < (sweep.turn(2048) or 0.0) < 2048
+    assert turns(sweep) == "cpu first; cuda from 2,048 steps on."
+    values = json.loads(sweep.to_json())
+    assert (values["sweep"], values["crossovers"][-1]) == ("steps", {"steps": 2048, "choice": "cuda"})
+    assert [row["steps"] for row in values["rows"]] == [1, 512, 2048]
 
 
-def test_by_money_the_choice_is_the_cheaper_and_the_curves_of_time_say_nothing_of_it(
-    make_prediction: Callable[..., Prediction],
-) -> None:
-    cost, rows = objective_of("cost", {"cpu": 1.0, "cuda": 2.0}), {}
-    for size in (8, 16, 64):
-        found = {"cpu": make_prediction("cpu", size * 1e-4), "cuda": make_prediction("cuda", 1e-3)}
-        rows[size] = build(found, decide(found, None, cost), {}, {}, objective=cost)
-    sweep = Sweep("batch", rows)
+def test_by_money_the_choice_is_the_cheaper_and_the_curves_of_time_say_nothing_of_it(make_prediction: Make) -> None:
+    sweep = swept(make_prediction, (8, 16, 64), objective=objective_of("cost", {"cpu": 1.0, "cuda": 2.0}))
     assert sweep.crossovers() == [(8, "cpu"), (64, "cuda")]
     assert sweep.turn(64) is None
     text = render(sweep, width=100)
     assert "cheaper" in text
     assert "faster" not in text
     assert "are level" not in text
+
+
+def test_a_sparkline_rises_with_its_values_on_a_log_scale() -> None:
+    assert sparkline([1.0, 10.0, 100.0]) == "▁▅█"  # the middle of seven steps is rounded to the even one
+    assert sparkline([3.0, 3.0]) == "▁▁"
+    assert sparkline([0.0, 1.0, 2.0]) == " ▁█"
+
+
+def test_curves_cross_where_their_values_do_and_bridge_gaps() -> None:
+    drawn = curves({"a": [1.0, 10.0, 100.0], "b": [100.0, 10.0, 1.0]}, width=5, height=3)
+    assert drawn == ["xx oo", "  *", "oo xx"]
+    assert curves({"a": [None, 1.0, None, 1.0, None]}, width=5, height=1) == [" ooo"]

@@ -70,11 +70,4 @@ icicles.forEach((icicle) => {
   });
 });
 addEventListener("resize", mark);
-// On paper nothing unfolds; afterwards the page is as it was.
-let folded = [];
-addEventListener("beforeprint", () => {
-  folded = [...document.querySelectorAll("details:not([open])")];
-  folded.forEach((part) => { part.open = true; });
-});
-addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 if (icicles.length) mark();
