@@ -27,8 +27,7 @@ def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlaceme
     ``options`` are other arguments of ``placer.choose``, as ``devices`` and ``profile``. Where a step of the net cannot
     run on such a copy, it falls back, warns and raises as ``placer.choose`` does.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     _check(net)
     try:

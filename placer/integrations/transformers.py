@@ -41,8 +41,7 @@ def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **wo
     optimizer is the Trainer's. ``workload``: other arguments of ``placer.choose``. Call this before
     ``TrainingArguments``, which fix the device of the process.
 
-    Raises:
-        ValueError, TypeError: a wrong argument.
+    Raises ValueError, TypeError for a wrong argument.
     """
     workload.setdefault("mode", "train")
     return placer.choose(model, example=dict(batch), optimizer=optimizer, move=False, **workload)
