@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,9 @@ def load_magic(shell: Any) -> None:
     session = Session(Question())
     session.watch()
 
-    arguments: Any = importlib.import_module("IPython.core.magic_arguments")
+    from IPython.core import magic_arguments
+
+    arguments: Any = magic_arguments
 
     def placer(line: str, cell: str | None = None) -> None:
         """What the models of all cells so far cost on each device; ``%%placer``: those of this cell."""

@@ -125,7 +125,8 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     _search_first(path.resolve().parent)  # files beside it are importable, as for ``python file.py``
     sys.modules[name] = module  # dataclasses and pickling look their module up there
-    _guarded(partial(spec.loader.exec_module, module), str(path))
+    loader = spec.loader
+    _guarded(lambda: loader.exec_module(module), str(path))
     return module
 
 
@@ -148,7 +149,7 @@ def _import_module(name: str) -> ModuleType:
         found = None
     if found is None:
         raise TargetError(f"there is no module {name!r} on the Python path or in this folder; {_FORM}")
-    module: ModuleType = _guarded(partial(importlib.import_module, name), name)
+    module: ModuleType = _guarded(lambda: importlib.import_module(name), name)
     return module
 
 
