@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer.calibration.benchmarks.probe import Apply, Branch, Limit, WithParameter, log_int
-from placer.nest import tensors
+from placer.workload import loss_of
 
 
 def windows(length: int) -> Callable[[Tensor], Tensor]:
@@ -204,20 +204,6 @@ def _with_parameter(name: str, shape: tuple[int, ...], shown: str, parameter: tu
     return Branch(f"{name} {shown} {parameter}", build, shape, 0.0, 12.0 * math.prod(shape))
 
 
-def default_loss(output: Any) -> Tensor:
-    """What ``loss=None`` stands for in the tracer: the loss an output carries, else the sum of all that can train."""
-    loss = getattr(output, "loss", None)
-    if isinstance(loss, Tensor) and loss.is_floating_point() and loss.dim() == 0:
-        return loss
-    floating = [t for t in tensors(output) if t.is_floating_point() and t.requires_grad]
-    if not floating:
-        raise ValueError("no floating tensor of the output depends on a parameter: give loss=")
-    total = floating[0].sum()
-    for other in floating[1:]:
-        total = total + other.sum()
-    return total
-
-
 def _cross_entropy(x: Tensor) -> Tensor:
     """Of the innermost dimension, as of classes or of the tokens of a vocabulary."""
     scores = x.flatten(0, -2) if x.dim() > 1 else x[None]
@@ -237,7 +223,7 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
 DRAWN_LOSSES = (*("", "mse", "cross_entropy") * 3, "smooth_l1", "bce", "huber", "l1")
 
 
-def loss_named(name: str) -> Callable[[Any], Tensor] | None:
+def loss_named(name: str) -> Callable[[Any], Tensor | None] | None:
     """The loss of this name, of outputs of any kind: what is not one tensor is summed. None for "".
 
     Raises KeyError for an unknown name.
@@ -246,8 +232,8 @@ def loss_named(name: str) -> Callable[[Any], Tensor] | None:
         return None
     function = LOSSES[name]
 
-    def loss(output: Any) -> Tensor:
-        return function(output) if isinstance(output, Tensor) and output.dim() > 0 else default_loss(output)
+    def loss(output: Any) -> Tensor | None:
+        return function(output) if isinstance(output, Tensor) and output.dim() > 0 else loss_of(output, None)
 
     return loss
 

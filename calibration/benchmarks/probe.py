@@ -87,7 +87,7 @@ class Probe:
     example: Callable[[], tuple[Any, ...]]
     mode: Literal["train", "infer"]
     optimizer: str | None = None
-    loss: Callable[[Any], Tensor] | None = None
+    loss: Callable[[Any], Tensor | None] | None = None
     fused: bool = False
 
 

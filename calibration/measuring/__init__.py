@@ -5,8 +5,7 @@ The modules, from the top down:
 - ``bench`` measures one probe, and survives those that fail; ``journal`` keeps what was seen;
 - ``in_place`` times a step and its ops by the event recorder (``recording``, ``events``), or by waiting, for devices
   whose kernels no recorder sees; ``step_timing`` makes an observation of that;
-- ``step`` runs real steps, several in turns; ``timing`` times single functions; ``rates`` measures what a data sheet
-  says;
+- ``step`` runs real steps, several in turns; ``timing`` times single functions, of which ``rates`` makes a data sheet;
 - ``speed_probe`` and ``clocks`` notice that the machine was disturbed, ``faults`` ends what hangs and tells a device
   that no longer works.
 

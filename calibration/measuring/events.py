@@ -7,11 +7,9 @@ work is kernels, copies and fills.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 Kind = Literal["op", "annotation", "runtime", "kernel", "memcpy", "memset"]
@@ -68,8 +66,10 @@ class Assigned:
 
     def step(self, begin: int, end: int, *, without: str = "") -> list[Event]:
         """The host events that start between two moments (nanoseconds), nested; none that is called ``without``."""
-        within = [event for event in self._starting(begin, end) if event.name != without]
-        return nest(within, self._seconds, {number: len(work) for number, work in self.work.items()})
+        within = [event for event in self.host if begin <= event.start_ns < end and event.name != without]
+        own = {event.number: self.work[event.number] for event in within if event.number in self.work}
+        seconds = {number: union(work) for number, work in own.items()}
+        return nest(within, seconds, {number: len(work) for number, work in own.items()})
 
     def launches(self, begin: int, end: int) -> tuple[int, int]:
         """(kernels and copies that were launched between two moments, how many of them the profiler lost).
@@ -77,23 +77,14 @@ class Assigned:
         The runtime's calls are complete where records of the device are not. A graph's kernels cannot be counted so.
         """
         launched = lost = 0
-        for event in self._starting(begin, end):
+        for event in self.host:
+            if not begin <= event.start_ns < end:
+                continue
             count = sum(is_launch(call.name) for call in self.calls.get(event.number, ()))
             seen = sum(work.kind != "memset" for work in self.work.get(event.number, ()))
             launched += count
             lost += max(count - seen, 0)
         return launched, lost
-
-    def _starting(self, begin: int, end: int) -> list[RawEvent]:
-        return self.host[bisect_left(self._starts, begin) : bisect_left(self._starts, end)]
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [event.start_ns for event in self.host]
-
-    @cached_property
-    def _seconds(self) -> dict[int, float]:
-        return {number: union(work) for number, work in self.work.items()}
 
 
 def is_runtime_call(name: str) -> bool:

@@ -205,10 +205,8 @@ def _typical(seen: Sequence[Phases], seconds: float) -> Phases | None:
     """The median phases, scaled to a step of ``seconds``; None where none were seen."""
     if not seen:
         return None
-    forward = statistics.median(phases.forward for phases in seen)
-    backward = statistics.median(phases.backward for phases in seen)
-    update = statistics.median(phases.update for phases in seen)
-    return Phases(forward, backward, update).scaled(seconds / max(forward + backward + update, 1e-9))
+    middle = {name: statistics.median(phases[name] for phases in seen) for name in seen[0]}
+    return {name: value * seconds / max(sum(middle.values()), 1e-9) for name, value in middle.items()}
 
 
 #: Undisturbed steps on either side of the waited ones.

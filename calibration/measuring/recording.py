@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -39,20 +39,11 @@ GIVEN_AWAY = 32
 WARMING, WARMING_ROWS = 0.03, 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Seconds of each phase. Forward includes the loss; the update begins with clearing the old gradients."""
-
-    forward: float
-    backward: float
-    update: float
-
-    def scaled(self, factor: float) -> Phases:
-        return Phases(factor * self.forward, factor * self.backward, factor * self.update)
+#: Seconds of ``forward`` (with the loss), ``backward`` and ``update``, which begins with clearing the old gradients.
+Phases = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(NamedTuple):
     """The clock once the old gradients were cleared, and at the ends of forward and backward (seconds).
 
     A training step that returns these is timed phase by phase.
@@ -249,10 +240,9 @@ class Stopwatch:
         if not isinstance(ends, Ends) or self.synchronize is not None:
             # A host that runs ahead of its device leaves a phase long before the device does.
             return Recorded(end - start)
-        update = ends.cleared - start + end - ends.backward
-        return Recorded(
-            end - start, phases=Phases(ends.forward - ends.cleared, ends.backward - ends.forward, update)
-        )
+        forward, backward = ends.forward - ends.cleared, ends.backward - ends.forward
+        phases = {"forward": forward, "backward": backward, "update": ends.cleared - start + end - ends.backward}
+        return Recorded(end - start, phases=phases)
 
     def in_turns(self, before: int, recorded: int, after: int) -> tuple[Steps, Steps]:
         """(undisturbed steps, recorded steps), each with its reading (seconds).
@@ -311,8 +301,8 @@ def recorder_cost(
 ) -> RecorderCost:  # fmt: skip
     """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
 
-    An error here is taken off the ops and charged to what lies between them, so one disturbed moment must not decide:
-    the cost per event is the median slope over all pairs of chains of all rounds (Sen, 1968).
+    One disturbed moment must not decide: the cost per event is the median slope over all pairs of chains of all rounds
+    (Sen, 1968).
     """
     chains = [Stopwatch(_layers(depth, device), synchronize, clock, speed_probe) for depth in CHAINS]
     for chain in chains:

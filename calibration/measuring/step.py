@@ -7,20 +7,20 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.benchmarks.functions import default_loss
 from placer.calibration.measuring.recording import Ends
 from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, is_alike, watched
 from placer.calibration.measuring.timing import Clock, block_seconds, percentile
 from placer.errors import TimerError
 from placer.nest import map_nest, tensors
 from placer.placement import move
-from placer.workload import Workload, optimizer_classes
+from placer.workload import Workload, loss_of, optimizer_classes
 
 #: So small that thousands of timed steps leave the weights where they are: NaN, infinities and denormals have other
 #: speeds than numbers. The cost of an update does not depend on it.
@@ -56,7 +56,7 @@ class Step:
         self.training = workload.mode == "train"
         self.device = torch.device(device)
         self.optimizer = optimizer
-        self.loss = workload.loss or default_loss
+        self.loss: Callable[[Any], Any] = workload.loss or partial(loss_of, loss=None)
         self.autocast = workload.autocast
         self.clock = clock
         on_cpu = self.device.type == "cpu"

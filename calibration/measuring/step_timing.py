@@ -172,15 +172,15 @@ def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete
     """
     if timing.phases is None:
         return {}
-    phases = timing.phases.scaled(timing.lengthened)
+    phases = {name: timing.lengthened * seconds for name, seconds in timing.phases.items()}
     inside = {"forward": 0.0, "loss": 0.0, "backward": 0.0, "optimizer": 0.0}
     for call, seconds in zip(trace.calls, on_host, strict=True):
         inside[call.phase] += seconds
-    gaps = {"update": phases.update}
+    gaps = {"update": phases["update"]}
     if not incomplete & {"forward", "loss"}:
-        gaps["forward"] = phases.forward - inside["forward"] - inside["loss"]
+        gaps["forward"] = phases["forward"] - inside["forward"] - inside["loss"]
     if "backward" not in incomplete:
-        gaps["backward"] = phases.backward - inside["backward"]
+        gaps["backward"] = phases["backward"] - inside["backward"]
     return gaps
 
 

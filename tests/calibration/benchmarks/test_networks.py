@@ -36,7 +36,7 @@ def test_the_larger_of_networks_that_fit_is_taken() -> None:
     def parameters(fitting: int) -> float:
         with pytest.MonkeyPatch.context() as patch, torch.device("meta"):
             patch.setattr(networks, "FITTING", fitting)
-            built = [propose(Random(seed), LIMIT).build() for seed in range(40)]
+            built = [propose(Random(seed), LIMIT).build() for seed in range(24)]
         return statistics.median(sum(p.numel() for p in one.parameters()) for one in built)
 
     assert parameters(3) > parameters(1)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils import _device
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Accelerator, Branch, Limit, Probe, block
-from placer.calibration.measuring.step import Step, make_optimizer
+from placer.calibration.measuring.step import make_optimizer
 from placer.pricing import describe_step
 from placer.tracing import trace_here
 from placer.workload import Workload
@@ -116,37 +112,3 @@ def test_updates_are_fused_at_times_and_of_hundreds_of_tensors() -> None:
     )  # fmt: skip
     (update, *_) = (call for call in step.calls if call.phase == "optimizer")
     assert ("fused", True) in update.args
-
-
-class OnNoDevice(TorchFunctionMode):
-    """Notes every tensor that is made without being told on which device, single numbers aside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[str] = []
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in _device._device_constructors() and (kwargs or {}).get("device") is None and result.dim() > 0:
-            self.made.append(func.__name__)
-        return result
-
-
-@pytest.mark.parametrize("family", PROPOSERS)
-def test_no_step_makes_a_tensor_on_a_device_that_its_operands_are_not_on(family: str) -> None:
-    torch.set_num_threads(1)
-    for probe in probes(family, Limit(1e6, 1e5), 10 if family == "network" else 25):
-        module, args = probe.build(), probe.example()
-        workload = Workload(
-            module.train(probe.mode == "train"), (module,), args, mode=probe.mode, loss=probe.loss, data="device"
-        )
-        step = Step(workload, "cpu", make_optimizer(module, probe.optimizer) if probe.optimizer else None)
-        with OnNoDevice() as mode:
-            try:
-                step()
-            except RuntimeError as error:  # of some lengths, with the MKL of torch 2.6
-                if "MKL FFT" not in str(error):
-                    raise
-        assert not mode.made, probe.name

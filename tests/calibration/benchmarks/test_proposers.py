@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device
 
 from placer.calibration.benchmarks import PROPOSERS
 from placer.calibration.benchmarks.probe import Limit
@@ -29,8 +33,24 @@ DRAWN = {
 }  # fmt: skip
 
 
+class OnNoDevice(TorchFunctionMode):
+    """Notes every tensor that is made without being told on which device, single numbers aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[str] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _device._device_constructors() and (kwargs or {}).get("device") is None and result.dim() > 0:
+            self.made.append(func.__name__)
+        return result
+
+
 @pytest.mark.parametrize("family", PROPOSERS)
-def test_probes_build_trace_and_run(family: str) -> None:
+def test_probes_build_trace_and_run_on_one_device(family: str) -> None:
     torch.set_num_threads(1)
     random = Random(f"probe {family}")
     too_large = 0
@@ -49,7 +69,9 @@ def test_probes_build_trace_and_run(family: str) -> None:
         too_large += sum(work.flops for work in forward) > 3 * SMALL.flops
         step = Step(workload, "cpu", make_optimizer(module, probe.optimizer) if probe.optimizer else None)
         step()
-        step()
+        with OnNoDevice() as mode:
+            step()
+        assert not mode.made, probe.name
     assert too_large <= PROBES // 5
 
 
