@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,7 +95,7 @@ class Report:
     skipped: Mapping[Text, Text] = field(default_factory=dict)
     schema: int = SCHEMA
 
-    def with_cells(self, new: tuple[Cell, ...]) -> Report:
+    def with_cells(self, new: Iterable[Cell]) -> Report:
         """The same report with cells added, those of the same key replaced."""
         cells = {cell.key: cell for cell in (*self.cells, *new)}
         return replace(self, cells=tuple(cells.values()))

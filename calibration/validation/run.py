@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
 from placer.calibration.validation.held_out import held_out_entries, networks_of
-from placer.calibration.validation.record import Cell, Key, Report
+from placer.calibration.validation.record import Cell, Report
 from placer.calibration.validation.reference import what_if_tables
 from placer.calibration.validation.report import render
 from placer.calibration.validation.scores import group_by
@@ -217,20 +217,67 @@ def validate(
     # Where time is not the machine's own, no speed of it is probed.
     cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
     speed_probes = {count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores}
-    effort = Effort(rounds, time_limit_per_cell, clock, isolated=isolated)
-    run = _Run(networks, profile, places, effort, speed_probes, progress, output, deadline, _resumed(output, profile))
+    report = _resumed(output, profile)
+    of = len(networks)
     try:
         with same_randomness(devices):
-            for visit in range(visits):
-                run.visit(visit)
-            # A machine that never was at its usual speed is not going to be.
-            if visits > 1 and any(any(cell.usual) for cell in run.report.cells):
-                for visit in range(visits, visits + MORE_VISITS):
-                    run.visit(visit, unusual_only=True)
+            for visit in range(visits + MORE_VISITS if visits > 1 else 1):
+                # A machine that never was at its usual speed is not going to be.
+                if visit == visits and not any(any(cell.usual) for cell in report.cells):
+                    break
+                for number, entry in enumerate(networks, 1):
+                    if clock() >= deadline:
+                        progress(f"out of time: {of - number + 1} networks are left for the next run")
+                        break
+                    if missing := entry.missing():
+                        reason = f"not installed: {', '.join(missing)}"
+                        if entry.name not in report.skipped:  # once, not on every visit
+                            progress(f"{number}/{of} {entry.name}: skipped, {reason}")
+                        report = replace(report, skipped={**report.skipped, entry.name: reason})
+                        continue
+                    due = _due(report, cells_of(entry, places), visit, unusual_only=visit >= visits)
+                    if not due:
+                        continue
+                    progress(f"{number}/{of} {entry.name}: {len(due)} cells" + f", visit {visit + 1}" * bool(visit))
+                    if not all(cell.visits for cell in due):
+                        due = predicted_cells(entry, due, profile)
+                    for device, count in places:
+                        probe = speed_probes.get(probed_cores(device, count))
+                        effort = Effort(rounds, time_limit_per_cell, clock, probe, isolated)
+                        here = [cell for cell in due if (cell.device, cell.threads) == (device, count)]
+                        report = report.with_cells(_measured(entry, here, effort, progress))
+                    if output is not None:
+                        record.save(report, output)
     finally:
         torch.set_num_threads(before)
-    run.save()
-    return run.report
+    if output is not None:
+        record.save(report, output)
+    return report
+
+
+def _due(report: Report, cells: Sequence[Cell], visit: int, *, unusual_only: bool) -> list[Cell]:
+    """Those of a network's cells that are to be measured on a visit, counted from 0, with what is known of them.
+
+    ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
+    """
+    known = {cell.key: cell for cell in report.cells}
+    cells = [known.get(cell.key, cell) for cell in cells]
+    # On the first visit, cells that failed in an earlier run are tried again; later ones only add to others.
+    due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
+    return [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY] if unusual_only else due
+
+
+def _measured(entry: Entry, cells: Sequence[Cell], effort: Effort, progress: Progress) -> list[Cell]:
+    """The cells of a network at one place, measured once more."""
+    if not cells:
+        return []
+    torch.set_num_threads(cells[0].threads)
+    found = measured_cells(entry, cells, cells[0].device, effort)
+    for cell in found:
+        foretold = "not predicted" if cell.predicted is None else f"predicted {format_seconds(cell.predicted)}"
+        seen = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
+        progress(f"  {cell.title}: {foretold}, {seen}")
+    return found
 
 
 def _usual_reading(profile: Profile, threads: int) -> float | None:
@@ -259,69 +306,3 @@ def _resumed(output: Path | None, profile: Profile) -> Report:
     # A network may have been skipped for a package that is installed by now.
     found = replace(found, skipped={})
     return found if found.profile == fresh.profile else replay(found, profile)
-
-
-@dataclass
-class _Run:
-    """A validation as it goes. ``speed_probes`` by number of cores."""
-
-    networks: Sequence[Entry]
-    profile: Profile
-    places: Sequence[tuple[str, int]]
-    effort: Effort
-    speed_probes: Mapping[int, SpeedProbe]
-    progress: Progress
-    output: Path | None
-    deadline: float
-    report: Report
-
-    def visit(self, visit: int, *, unusual_only: bool = False) -> None:
-        """Go through all networks once more; ``visit`` counts from 0.
-
-        ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
-        """
-        of = len(self.networks)
-        for number, entry in enumerate(self.networks, 1):
-            if self.effort.clock() >= self.deadline:
-                self.progress(f"out of time: {of - number + 1} networks are left for the next run")
-                break
-            missing = entry.missing()
-            if missing:
-                reason = f"not installed: {', '.join(missing)}"
-                if entry.name not in self.report.skipped:  # once, not on every visit
-                    self.progress(f"{number}/{of} {entry.name}: skipped, {reason}")
-                self.report = replace(self.report, skipped={**self.report.skipped, entry.name: reason})
-                continue
-            known = {cell.key: cell for cell in self.report.cells}
-            cells = [known.get(cell.key, cell) for cell in cells_of(entry, self.places)]
-            # On the first visit, cells that failed in an earlier run are tried again; later ones only add to others.
-            due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
-            if unusual_only:
-                due = [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY]
-            if due:
-                again = f", visit {visit + 1}" if visit else ""
-                self.progress(f"{number}/{of} {entry.name}: {len(due)} cells{again}")
-                self.report = self.report.with_cells(self._network(entry, due))
-                self.save()
-
-    def save(self) -> None:
-        """Write the record, where one is wanted."""
-        if self.output is not None:
-            record.save(self.report, self.output)
-
-    def _network(self, entry: Entry, cells: list[Cell]) -> tuple[Cell, ...]:
-        """The cells of one network, predicted unless they are, and measured once more."""
-        predicted = cells if all(cell.visits for cell in cells) else predicted_cells(entry, cells, self.profile)
-        measured: dict[Key, Cell] = {}
-        for device, threads in self.places:
-            here = [cell for cell in predicted if (cell.device, cell.threads) == (device, threads)]
-            if not here:
-                continue
-            torch.set_num_threads(threads)
-            effort = replace(self.effort, speed_probe=self.speed_probes.get(probed_cores(device, threads)))
-            for cell in measured_cells(entry, here, device, effort):
-                measured[cell.key] = cell
-                foretold = "not predicted" if cell.predicted is None else f"predicted {format_seconds(cell.predicted)}"
-                seen = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
-                self.progress(f"  {cell.title}: {foretold}, {seen}")
-        return tuple(measured[cell.key] for cell in predicted)

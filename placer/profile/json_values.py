@@ -6,7 +6,6 @@ Many numbers, listed or packed, are checked in bulk and come back as numpy array
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -90,21 +89,6 @@ def _finite(items: list[Any], where: str) -> Array:
     if not np.isfinite(array).all():
         raise UnfitError(f"{where}: a number is too large")
     return array
-
-
-def check_tree(value: Any, where: str) -> None:
-    """The fingerprint is open-ended: texts, finite numbers, flags, lists and objects of them."""
-    pending: list[tuple[Any, str]] = [(value, where)]
-    while pending:
-        item, place = pending.pop()
-        if isinstance(item, Mapping):
-            pending += [(child, f"{place}.{text(key, f'a key of {place}')}") for key, child in item.items()]
-        elif isinstance(item, list):
-            pending += [(child, f"{place}[{i}]") for i, child in enumerate(item)]
-        elif isinstance(item, str):
-            text(item, place)
-        elif item is not None and type(item) is not bool:
-            number(item, place)
 
 
 def brief(value: Any) -> str:
