@@ -131,7 +131,7 @@ tree:
 gpu: export PYTHONPATH := $(TREE)
 gpu: export PLACER_HOME := $(CURDIR)/build/gpu-home
 gpu: tree ## on a machine with an accelerator: measure what it alone can tell, in 8.5 minutes, into calibration/records/
-	$(GPU_PYTHON) $(CURDIR)/scripts/measure_gpu.py --folder $(CURDIR)/calibration/records $(GPU_ARGS)
+	$(GPU_PYTHON) $(CURDIR)/calibration/records/measure_gpu.py --folder $(CURDIR)/calibration/records $(GPU_ARGS)
 
 gpu-rehearsal: export PYTHONPATH := $(TREE)
 gpu-rehearsal: tree ## the same on a simulated accelerator, in about three minutes, into build/rehearsal

@@ -1,6 +1,5 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalog of GPUs."""
 
-from placer.profile import json_values
 from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge
 from placer.profile.profile import (
     OLDEST_SCHEMA,
@@ -39,7 +38,7 @@ from placer.profile.store import (
 __all__ = [
     "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample",
     "changed_fields", "check_fresh", "check_source", "data_home", "default_path", "default_threads", "describe",
-    "dissimilarity", "find_gpu", "gpus", "imported", "json_values", "knowledge", "load", "load_cached", "locate",
+    "dissimilarity", "find_gpu", "gpus", "imported", "knowledge", "load", "load_cached", "locate",
     "memory_of", "named_path", "notes", "profiles_folder", "replace_file", "save", "shipped", "shipped_facts",
     "shipped_folder", "stale_fields",
 ]  # fmt: skip

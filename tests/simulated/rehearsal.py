@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulated.entry_point import environment
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_gpu.py"
+SCRIPT = Path(__file__).parents[2] / "calibration" / "records" / "measure_gpu.py"
 #: Enough for every part on a slow machine: starting a process takes some seconds of each.
 SECONDS = 200.0
 #: Small networks: of the reference, of the quick suite, and one in bfloat16.
