@@ -53,9 +53,34 @@ class Entry:
         return tuple(name for name in self.needs if importlib.util.find_spec(name) is None)
 
 
+def of_transformers(model: str, config: str, **sizes: Any) -> nn.Module:
+    """A network of transformers by the names of its class and of its configuration's, with random weights."""
+    import transformers
+
+    return getattr(transformers, model)(getattr(transformers, config)(**sizes))
+
+
 def randn(*shape: int) -> Callable[[int], Tensor]:
     """Examples of shape (batch, *shape)."""
     return lambda n: torch.randn(n, *shape)
+
+
+class Operator(nn.Module):
+    """A function or a network as a step, and what becomes of its output.
+
+    It is brought back to the host (``"output"``); it ``"stays"`` on the device, where an account times the computation
+    alone; or it is ``"waited"`` for, as a benchmark of single calls does: one value is read.
+    """
+
+    def __init__(self, inner: Callable[..., Any], end: str = "output") -> None:
+        super().__init__()
+        self.inner, self.end = inner, end
+
+    def forward(self, *args: Tensor) -> Any:
+        output = self.inner(*args)
+        if self.end == "stays":
+            return None
+        return output.flatten()[:1] if self.end == "waited" else output
 
 
 class Supervised(nn.Module):

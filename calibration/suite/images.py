@@ -17,6 +17,7 @@ from placer.calibration.suite.entry import (
     label_loss,
     mean_squared,
     negative_log_likelihood,
+    of_transformers,
     randn,
 )
 
@@ -91,15 +92,11 @@ def mobilenet() -> nn.Module:
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(channels, 100))
 
 
-def resnet(depths: tuple[int, ...], widths: tuple[int, ...], layer: str, *, early: bool = False) -> nn.Module:
-    """A ResNet classifier of transformers, random weights; ``early``: it halves the image as its paper does."""
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    return ResNetForImageClassification(
-        ResNetConfig(
-            depths=list(depths), hidden_sizes=list(widths), layer_type=layer, num_labels=1000,
-            downsample_in_bottleneck=early,
-        )
+def resnet(depths: list[int], widths: list[int], layer: str, *, early: bool = False) -> nn.Module:
+    """A ResNet classifier of transformers; ``early``: it halves the image as its paper does."""
+    return of_transformers(
+        "ResNetForImageClassification", "ResNetConfig", depths=depths, hidden_sizes=widths, layer_type=layer,
+        num_labels=1000, downsample_in_bottleneck=early,
     )  # fmt: skip
 
 
@@ -245,11 +242,11 @@ CONVOLUTIONAL = (
     Entry("vgg_small", "cnn", vgg_small, randn(3, 32, 32), (2, 16), loss=cross_entropy),
     Entry("mobilenet_like", "cnn", mobilenet, randn(3, 96, 96), (1, 8), optimizer="sgd", loss=cross_entropy),
     Entry(
-        "resnet18", "cnn", lambda: resnet((2, 2, 2, 2), (64, 128, 256, 512), "basic"), pixel_values(64), (1, 8),
+        "resnet18", "cnn", lambda: resnet([2, 2, 2, 2], [64, 128, 256, 512], "basic"), pixel_values(64), (1, 8),
         optimizer="sgd", loss=label_loss, needs=_HF, suites=QUICK,
     ),
     Entry(
-        "resnet50", "cnn", lambda: resnet((3, 4, 6, 3), (256, 512, 1024, 2048), "bottleneck"), pixel_values(96), (1, 4),
+        "resnet50", "cnn", lambda: resnet([3, 4, 6, 3], [256, 512, 1024, 2048], "bottleneck"), pixel_values(96), (1, 4),
         optimizer="sgd", loss=label_loss, needs=_HF,
     ),
     Entry("unet_small", "cnn", UNet, randn(1, 64, 64), (1, 8), loss=binary),

@@ -1,4 +1,4 @@
-"""Jobs of real libraries, each with a function that lets the library run it once, and two jobs for the documentation.
+"""Jobs of real libraries, each with a function that lets the library run it once, and one for the documentation.
 
 The libraries are imported where a job is built. ``placer explain calibration/suite/jobs.py:rollouts`` loads this file.
 """
@@ -33,18 +33,6 @@ def rollouts() -> Job:
         Part("acting", policy, (8, 8), count=2048, mode="infer"),
         Part("learning", policy, (4096, 8), count=40, mode="train"),
     ])  # fmt: skip
-
-
-def images() -> Job:
-    """An epoch on 60,000 images of 32 x 32 pixels, then the evaluation on 5,000."""
-    network = nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 64, 10),
-    )  # fmt: skip
-    return Job([
-        Part("training", network, (64, 3, 32, 32), count=938, mode="train"),
-        Part("evaluation", network, (128, 3, 32, 32), count=40, mode="infer"),
-    ], repeats=10)  # fmt: skip
 
 
 @dataclass(frozen=True)

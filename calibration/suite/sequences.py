@@ -7,7 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.suite.entry import QUICK, Entry, cross_entropy, label_loss, loss_inside, mean_squared, randn
+from placer.calibration.suite.entry import (
+    QUICK,
+    Entry,
+    cross_entropy,
+    label_loss,
+    loss_inside,
+    mean_squared,
+    of_transformers,
+    randn,
+)
 from placer.calibration.suite.images import pixel_values
 
 
@@ -129,65 +138,42 @@ def labelled_tokens(length: int, vocabulary: int, *, mask: bool = True) -> Calla
 
 def bert(layers: int, width: int, heads: int, vocabulary: int) -> nn.Module:
     """A BERT encoder."""
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(
-        BertConfig(
-            num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width,
-            vocab_size=vocabulary,
-        )
+    return of_transformers(
+        "BertModel", "BertConfig", num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads,
+        intermediate_size=4 * width, vocab_size=vocabulary,
     )  # fmt: skip
-    return model
 
 
 def gpt2(layers: int, width: int, heads: int, vocabulary: int) -> nn.Module:
     """A GPT-2 language model; no cache of keys and values, as in training."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(
-        GPT2Config(
-            n_layer=layers, n_embd=width, n_head=heads, vocab_size=vocabulary, n_positions=256, use_cache=False,
-            bos_token_id=0, eos_token_id=0,
-        )
+    return of_transformers(
+        "GPT2LMHeadModel", "GPT2Config", n_layer=layers, n_embd=width, n_head=heads, vocab_size=vocabulary,
+        n_positions=256, use_cache=False, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
-    return model
 
 
-def vit(layers: int, width: int, heads: int, size: int, patch: int) -> nn.Module:
-    """A vision transformer classifier."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    model = ViTForImageClassification(
-        ViTConfig(
-            num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width,
-            image_size=size, patch_size=patch, num_labels=100,
-        )
+def vit() -> nn.Module:
+    """A vision transformer that classifies images of 96 x 96."""
+    return of_transformers(
+        "ViTForImageClassification", "ViTConfig", num_hidden_layers=4, hidden_size=192, num_attention_heads=3,
+        intermediate_size=768, image_size=96, patch_size=16, num_labels=100,
     )  # fmt: skip
-    return model
 
 
 def t5() -> nn.Module:
     """A T5 of two layers."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(
-        num_layers=2, num_decoder_layers=2, d_model=128, d_kv=32, d_ff=512, num_heads=4, vocab_size=2000,
-        use_cache=False, decoder_start_token_id=0,
+    return of_transformers(
+        "T5ForConditionalGeneration", "T5Config", num_layers=2, num_decoder_layers=2, d_model=128, d_kv=32, d_ff=512,
+        num_heads=4, vocab_size=2000, use_cache=False, decoder_start_token_id=0,
     )  # fmt: skip
-    model = T5ForConditionalGeneration(config)
-    return model
 
 
 def llama() -> nn.Module:
     """A Llama of four layers with grouped-query attention."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        num_hidden_layers=4, hidden_size=256, num_attention_heads=8, num_key_value_heads=4, intermediate_size=688,
-        vocab_size=4000, max_position_embeddings=256, use_cache=False,
+    return of_transformers(
+        "LlamaForCausalLM", "LlamaConfig", num_hidden_layers=4, hidden_size=256, num_attention_heads=8,
+        num_key_value_heads=4, intermediate_size=688, vocab_size=4000, max_position_embeddings=256, use_cache=False,
     )  # fmt: skip
-    model = LlamaForCausalLM(config)
-    return model
 
 
 class EncoderClassifier(nn.Module):
@@ -271,8 +257,7 @@ TRANSFORMERS = (
         optimizer="adamw", loss=loss_inside, needs=_HF, suites=QUICK,
     ),
     Entry(
-        "vit_small", "transformer", lambda: vit(4, 192, 3, 96, 16), pixel_values(96), (1, 8), optimizer="adamw",
-        loss=label_loss, needs=_HF,
+        "vit_small", "transformer", vit, pixel_values(96), (1, 8), optimizer="adamw", loss=label_loss, needs=_HF,
     ),
     Entry("t5_tiny", "transformer", t5, labelled_tokens(32, 2000), (1, 8), loss=loss_inside, needs=_HF),
     Entry(

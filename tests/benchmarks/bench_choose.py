@@ -42,7 +42,7 @@ def network(name: str) -> Network:
     from placer.calibration.suite import entry, images, sequences
 
     if name == "resnet50":
-        build: Callable[[], nn.Module] = lambda: images.resnet((3, 4, 6, 3), (256, 512, 1024, 2048), "bottleneck")  # noqa: E731
+        build: Callable[[], nn.Module] = lambda: images.resnet([3, 4, 6, 3], [256, 512, 1024, 2048], "bottleneck")  # noqa: E731
         return Network(build, images.pixel_values(224)(8), entry.label_loss)
     if name == "gpt2":
         example = sequences.labelled_tokens(128, 50257)(2)

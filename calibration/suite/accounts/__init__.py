@@ -15,8 +15,8 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from placer.calibration.suite.accounts.networks import NETWORKS, Reads, Stays, Waited, by_token
-from placer.calibration.suite.entry import Supervised, cross_entropy, mean_squared, own_loss
+from placer.calibration.suite.accounts.networks import NETWORKS, Reads, by_token
+from placer.calibration.suite.entry import Operator, Supervised, cross_entropy, mean_squared, own_loss
 from placer.pricing import COPIED, CpuSpeeds
 from placer.workload import Data, Part
 
@@ -109,7 +109,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"opt
         network = NETWORKS[self.network](**self.options)
         loss = {"classes": cross_entropy, "tokens": by_token, "zeros": mean_squared}.get(self.ends, own_loss)
         if self.ends in ("stays", "waited"):
-            network = Stays(network) if self.ends == "stays" else Waited(network)
+            network = Operator(network, self.ends)
         elif self.ends in ("cross entropy", "mse"):
             assert isinstance(network, nn.Module)
             network = Supervised(network, nn.CrossEntropyLoss() if self.ends == "cross entropy" else nn.MSELoss())

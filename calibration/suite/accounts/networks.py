@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -11,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placer.calibration.suite.accounts.learning import Act, Learn, LearnRainbow, Rainbow
 from placer.calibration.suite.accounts.sequences import (
     CellLoop,
     FFTNet,
@@ -25,32 +25,13 @@ from placer.calibration.suite.accounts.sequences import (
     ScannedLSTM,
     SentenceScorer,
 )
-from placer.calibration.suite.dense import mlp
-from placer.calibration.suite.entry import Supervised, cross_entropy
+from placer.calibration.suite.dense import mlp, nature_features
+from placer.calibration.suite.entry import Operator, Supervised, cross_entropy, of_transformers
 from placer.calibration.suite.images import resnet
 from placer.calibration.suite.sequences import SequenceModel
 
-
-class Stays(nn.Module):
-    """``inner`` whose output is not brought back to the host: the account times the computation alone."""
-
-    def __init__(self, inner: Callable[..., Any]) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *args: Tensor) -> None:
-        self.inner(*args)
-
-
-class Waited(nn.Module):
-    """``inner``, and a wait for the device at its end, as a benchmark of single calls has it: one value is read."""
-
-    def __init__(self, inner: Callable[..., Any]) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *args: Tensor) -> Tensor:
-        return self.inner(*args).flatten()[:1]
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_ACTIONS, _ATOMS = 6, 51
 
 
 class Reads:
@@ -71,17 +52,6 @@ def by_token(logits: Tensor) -> Tensor:
 
 
 # Single operators, and what runs on the host beside a step.
-
-
-class Operator(nn.Module):
-    """A function of torch as a network."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
 
 
 def _add_to_itself(b: Tensor) -> None:
@@ -294,22 +264,20 @@ class Logits(nn.Module):
 
 def residual(depths: list[int], widths: list[int], layer: str, early: bool = False) -> nn.Module:
     """A ResNet of transformers; ``early``: it halves the image before a block's 3 x 3 convolution, as Keras does."""
-    return Logits(resnet(tuple(depths), tuple(widths), layer, early=early))
+    return Logits(resnet(depths, widths, layer, early=early))
 
 
 def mobilenet(version: int) -> nn.Module:
     """MobileNet of 1000 classes, version 1 or 2."""
-    import transformers
-
-    config = getattr(transformers, f"MobileNetV{version}Config")(tf_padding=False, num_labels=1000)
-    return Logits(getattr(transformers, f"MobileNetV{version}ForImageClassification")(config))
+    name = f"MobileNetV{version}"
+    return Logits(of_transformers(
+        f"{name}ForImageClassification", f"{name}Config", tf_padding=False, num_labels=1000
+    ))  # fmt: skip
 
 
 def bert() -> nn.Module:
     """BERT base with a classifier of two classes, its attention in single operators as in 2022."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    return Logits(BertForSequenceClassification(BertConfig(attn_implementation="eager")))
+    return Logits(of_transformers("BertForSequenceClassification", "BertConfig", attn_implementation="eager"))
 
 
 def of_timm(name: str) -> nn.Module:
@@ -317,6 +285,157 @@ def of_timm(name: str) -> nn.Module:
     import timm
 
     return timm.create_model(name)
+
+
+# Reinforcement learning: what a policy computes in a rollout and in an update. The environments are not rebuilt.
+
+
+class ActorCritic(nn.Module):
+    """A Gaussian policy and a value, each on features of their own or, with ``shared``, on common ones.
+
+    ``inputs`` 0 means screens (batch, 4, 84, 84), else rows of so many numbers through two layers of ``width``.
+    """
+
+    def __init__(self, inputs: int, width: int, actions: int, shared: bool) -> None:
+        super().__init__()
+        features = nature_features if inputs == 0 else _tanh_layers(inputs, width)
+        self.policy_features = features()
+        self.value_features = self.policy_features if shared else features()
+        self.mean = nn.Linear(width, actions)
+        self.value = nn.Linear(width, 1)
+        self.log_deviation = nn.Parameter(torch.zeros(actions))
+
+    def think(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and standard deviation of the actions, and the values."""
+        seen = self.policy_features(observations)
+        of_value = seen if self.value_features is self.policy_features else self.value_features(observations)
+        mean = self.mean(seen)
+        return mean, torch.ones_like(mean) * self.log_deviation.exp(), self.value(of_value)
+
+
+def _tanh_layers(inputs: int, width: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
+
+
+def log_probability(actions: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Of actions (batch, n) under normal distributions, summed over n."""
+    variance = deviation**2
+    return (-((actions - mean) ** 2) / (2 * variance) - deviation.log() - _HALF_LOG_2PI).sum(1)
+
+
+class Act(nn.Module):
+    """A step of a rollout of proximal policy optimisation: actions, values and log probabilities."""
+
+    def __init__(self, inputs: int, width: int, actions: int, shared: bool) -> None:
+        super().__init__()
+        self.policy = ActorCritic(inputs, width, actions, shared)
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, deviation, values = self.policy.think(observations)
+        actions = torch.normal(mean, deviation)
+        return actions, values, log_probability(actions, mean, deviation)
+
+
+class Learn(nn.Module):
+    """A minibatch of an update, down to the loss of Stable-Baselines3. ``logged``: how many scalars are read."""
+
+    def __init__(self, inputs: int, width: int, actions: int, shared: bool, logged: int = 0) -> None:
+        super().__init__()
+        self.policy = ActorCritic(inputs, width, actions, shared)
+        self.logged = logged
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, log_probabilities: Tensor, advantages: Tensor, returns: Tensor
+    ) -> Tensor:
+        mean, deviation, values = self.policy.think(observations)
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        ratio = torch.exp(log_probability(actions, mean, deviation) - log_probabilities)
+        clipped = torch.clamp(ratio, 0.8, 1.2)
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+        value_loss = F.mse_loss(returns, values.flatten())
+        entropy = -(0.5 + _HALF_LOG_2PI + deviation.log()).sum(1).mean()
+        for scalar in (policy_loss, value_loss, entropy, ratio.mean())[: self.logged]:
+            scalar.item()
+        return policy_loss + 0.5 * value_loss + 0.01 * entropy
+
+
+class NoisyLinear(nn.Module):
+    """A linear layer whose weights have learnt noise while it trains."""
+
+    weight_noise: Tensor
+    bias_noise: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.weight_deviation = nn.Parameter(torch.full((outputs, inputs), bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.bias_deviation = nn.Parameter(torch.full((outputs,), bound))
+        self.register_buffer("weight_noise", torch.randn(outputs, inputs))
+        self.register_buffer("bias_noise", torch.randn(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight + self.weight_deviation * self.weight_noise
+        return F.linear(x, weight, self.bias + self.bias_deviation * self.bias_noise)
+
+    def draw(self) -> None:
+        """Draw new noise, as the outer product of two vectors."""
+        outputs, inputs = self.weight.shape
+        seen, said = (
+            noise.sign().mul_(noise.abs().sqrt_())
+            for noise in (torch.randn(n, device=self.weight.device) for n in (inputs, outputs))
+        )
+        self.weight_noise.copy_(said.ger(seen))
+        self.bias_noise.copy_(said)
+
+
+class Rainbow(nn.Module):
+    """Screens (batch, 4, 84, 84) to log probabilities of returns (batch, actions, atoms)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nature_features()[:7]
+        self.value = nn.Sequential(NoisyLinear(3136, 512), nn.ReLU(), NoisyLinear(512, _ATOMS))
+        self.advantage = nn.Sequential(NoisyLinear(3136, 512), nn.ReLU(), NoisyLinear(512, _ACTIONS * _ATOMS))
+
+    def forward(self, screens: Tensor) -> Tensor:
+        seen = self.convolutions(screens)
+        value = self.value(seen).view(-1, 1, _ATOMS)
+        advantage = self.advantage(seen).view(-1, _ACTIONS, _ATOMS)
+        return F.log_softmax(value + advantage - advantage.mean(1, keepdim=True), dim=2)
+
+    def draw(self) -> None:
+        """Draw the noise of every layer anew."""
+        for layer in self.modules():
+            if isinstance(layer, NoisyLinear):
+                layer.draw()
+
+
+class LearnRainbow(nn.Module):
+    """Double Q-learning of distributions from a minibatch, down to its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online = Rainbow()
+        self.target = Rainbow().requires_grad_(False)
+
+    def forward(self, screens: Tensor, actions: Tensor, rewards: Tensor, following: Tensor) -> Tensor:
+        self.online.draw()
+        rows = torch.arange(len(screens), device=screens.device)
+        log_probabilities = self.online(screens)[rows, actions]
+        with torch.no_grad():
+            support = torch.linspace(-10.0, 10.0, _ATOMS, device=screens.device)
+            best = (support * self.online(following).exp()).sum(2).argmax(1)
+            self.target.draw()
+            probabilities = self.target(following).exp()[rows, best]
+            moved = (rewards.unsqueeze(1) + 0.99 * support).clamp(-10.0, 10.0)
+            place = (moved + 10.0) / (20.0 / (_ATOMS - 1))
+            lower, upper = place.floor().long(), place.ceil().long()
+            projected = torch.zeros_like(probabilities)
+            projected.scatter_add_(1, lower, probabilities * (upper - place))
+            projected.scatter_add_(1, upper, probabilities * (place - lower))
+        return -(projected * log_probabilities).sum(1).mean()
 
 
 def _on_meta(build: Callable[..., nn.Module], **options: Any) -> nn.Module:
@@ -331,7 +450,7 @@ NETWORKS: dict[str, Callable[..., Callable[..., Any]]] = {
     "draw labelled": lambda: Operator(_draw_labelled), "load rows": lambda: Operator(_load_rows),
     "load images": lambda normalised: Operator(partial(_load_images, normalised)),
     "perceptron": perceptron, "validated linear": _validated_linear,
-     "blocks": Blocks, "two layers by hand": TwoLayersByHand, "heads": Heads, "wide": wide,
+    "blocks": Blocks, "two layers by hand": TwoLayersByHand, "heads": Heads, "wide": wide,
     "flow": Flow, "rows as sequence": lambda: SequenceModel(nn.RNN, 28, 128, 2, out=10),
     "language model": LanguageModel, "iterated": Iterated, "next value": NextValue, "scanned LSTM": ScannedLSTM,
     "cell loop": CellLoop, "LSTM": lambda: nn.LSTM(200, 200), "sentence scorer": SentenceScorer, "liquid": Liquid,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from placer.calibration.suite.conv1d import Conv1dRegressor
 from placer.calibration.suite.dense import mlp, tabnet
-from placer.calibration.suite.entry import Entry, Suite, Supervised, own_loss
+from placer.calibration.suite.entry import Entry, Operator, Suite, Supervised, own_loss
 from placer.calibration.suite.images import MnistNet
 from placer.calibration.suite.reference.datasets import digits, features, lorenz, one_hot_digits, series, surface
 from placer.calibration.suite.reference.from_scratch import by_index, by_mask, large_by_index
@@ -83,26 +83,14 @@ class Reference(Entry):
         return 1 if case.rows is None else math.ceil(case.rows / case.batch)
 
 
-class Product(nn.Module):
-    """``a @ b``. ``brought_back``: the product is the step's output; else the step ends where it lies."""
-
-    def __init__(self, brought_back: bool) -> None:
-        super().__init__()
-        self.brought_back = brought_back
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor | None:
-        product = a @ b
-        return product if self.brought_back else None
-
-
-def product_on_device() -> Product:
+def product_on_device() -> Operator:
     """Operands come from the device and the result stays there (with ``data="device"``)."""
-    return Product(brought_back=False)
+    return Operator(torch.matmul, "stays")
 
 
-def product_with_copies() -> Product:
+def product_with_copies() -> Operator:
     """Operands come from the host and the result goes back (with ``data="host"``)."""
-    return Product(brought_back=True)
+    return Operator(torch.matmul)
 
 
 def lorenz_training() -> Supervised:

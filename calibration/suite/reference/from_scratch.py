@@ -173,53 +173,33 @@ class SoftmaxCrossEntropy(Function):
 
 
 class Layer(nn.Module):
-    """A layer whose two passes are those of an ``Function``, with what follows the input fixed."""
+    """A layer whose two passes are those of a ``Function``, with what follows the inputs fixed."""
 
-    def __init__(self, passes: type[torch.autograd.Function], *fixed: Any) -> None:
+    def __init__(self, passes: type[Function], *fixed: Any) -> None:
         super().__init__()
-        self.passes = passes
-        self.fixed = fixed
+        self.passes, self.fixed = passes, fixed
 
-    def forward(self, x: Tensor) -> Tensor:
-        return _apply(self.passes, x, *self.fixed)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.passes.apply(*inputs, *self.fixed)
 
 
-class Weighted(nn.Module):
+class Dropout(Layer):
+    """Active in training only."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return super().forward(*inputs) if self.training else inputs[0]
+
+
+class Weighted(Layer):
     """A layer with weights of ``shape`` and a bias; ``inputs`` values are summed up for each output."""
 
-    def __init__(
-        self, passes: type[torch.autograd.Function], shape: tuple[int, ...], inputs: int, outputs: int
-    ) -> None:
-        super().__init__()
-        self.passes = passes
+    def __init__(self, passes: type[Function], shape: tuple[int, ...], inputs: int, outputs: int) -> None:
+        super().__init__(passes)
         self.weight = nn.Parameter(torch.randn(shape) * (2.0 / inputs) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(outputs))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return _apply(self.passes, x, self.weight, self.bias)
-
-
-class Loss(nn.Module):
-    """Softmax and cross entropy of logits (n, classes) against one-hot targets (n, classes)."""
-
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return _apply(SoftmaxCrossEntropy, logits, targets)
-
-
-class Dropout(nn.Module):
-    """Active in training only."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _apply(Drop, x, self.share) if self.training else x
-
-
-def _apply(passes: type[torch.autograd.Function], *arguments: Any) -> Tensor:
-    result: Tensor = passes.apply(*arguments)
-    return result
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.passes.apply(*inputs, self.weight, self.bias)
 
 
 def convolution(channels: int, filters: int) -> Weighted:
@@ -232,38 +212,31 @@ def dense(inputs: int, outputs: int) -> Weighted:
     return Weighted(Affine, (inputs, outputs), inputs, outputs)
 
 
-def small_cnn(pooling: type[torch.autograd.Function]) -> nn.Sequential:
-    """Images (n, 1, 28, 28) to logits (n, 10): 10 filters, pooling, 100 units."""
-    return nn.Sequential(
-        OrderedDict(
-            conv=convolution(1, 10), relu1=Layer(Rectifier), pool=Layer(pooling, 2), flatten=nn.Flatten(),
-            dense1=dense(10 * 13 * 13, 100), relu2=Layer(Rectifier), dense2=dense(100, 10),
-        )
-    )  # fmt: skip
+def _supervised(**layers: nn.Module) -> Supervised:
+    return Supervised(nn.Sequential(OrderedDict(layers)), Layer(SoftmaxCrossEntropy))
 
 
-def large_cnn(pooling: type[torch.autograd.Function]) -> nn.Sequential:
-    """The same made of more: 32 and 64 filters, pooling, dropout, 128 units, dropout."""
-    return nn.Sequential(
-        OrderedDict(
-            conv1=convolution(1, 32), relu1=Layer(Rectifier), conv2=convolution(32, 64),
-            relu2=Layer(Rectifier), pool=Layer(pooling, 2), dropout1=Dropout(0.25), flatten=nn.Flatten(),
-            dense1=dense(64 * 12 * 12, 128), relu3=Layer(Rectifier), dropout2=Dropout(0.5),
-            dense2=dense(128, 10),
-        )
+def _small(pooling: type[Function]) -> Supervised:
+    return _supervised(
+        conv=convolution(1, 10), relu1=Layer(Rectifier), pool=Layer(pooling, 2), flatten=nn.Flatten(),
+        dense1=dense(10 * 13 * 13, 100), relu2=Layer(Rectifier), dense2=dense(100, 10),
     )  # fmt: skip
 
 
 def by_index() -> Supervised:
-    """Images (n, 1, 28, 28) and one-hot labels (n, 10) to the small network's loss, pooling by index assignment."""
-    return Supervised(small_cnn(MaxPoolByIndex), Loss())
+    """Images (n, 1, 28, 28) and one-hot labels (n, 10) to the loss; the pooling assigns gradients to indices."""
+    return _small(MaxPoolByIndex)
 
 
 def by_mask() -> Supervised:
     """The same, pooling by a 0/1 mask."""
-    return Supervised(small_cnn(MaxPoolByMask), Loss())
+    return _small(MaxPoolByMask)
 
 
 def large_by_index() -> Supervised:
-    """The large network, pooling by index assignment."""
-    return Supervised(large_cnn(MaxPoolByIndex), Loss())
+    """32 and 64 filters, pooling by index assignment, dropout, 128 units, dropout."""
+    return _supervised(
+        conv1=convolution(1, 32), relu1=Layer(Rectifier), conv2=convolution(32, 64), relu2=Layer(Rectifier),
+        pool=Layer(MaxPoolByIndex, 2), dropout1=Dropout(Drop, 0.25), flatten=nn.Flatten(),
+        dense1=dense(64 * 12 * 12, 128), relu3=Layer(Rectifier), dropout2=Dropout(Drop, 0.5), dense2=dense(128, 10),
+    )  # fmt: skip

@@ -1,3 +1,5 @@
+"""The networks of the suites: what they are, and that they run, train and can be traced."""
+
 from __future__ import annotations
 
 import runpy
@@ -25,26 +27,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def by_name(name: str) -> Entry:
-    return next(entry for entry in FULL if entry.name == name)
-
-
-def test_names_are_unique_and_sizes_as_promised() -> None:
+def test_every_suite_is_a_part_of_the_full_one_whose_names_are_unique() -> None:
     assert max(Counter(entry.name for entry in FULL).values()) == 1
     assert len(FULL) >= 40
     assert 6 <= len(entries("quick")) <= 10
-    for entry in FULL:
-        # An account of one batch size is one cell.
-        assert (1 if isinstance(entry, Reference) else 2) <= len(entry.batches) <= 4, entry.name
-        assert list(entry.batches) == sorted(set(entry.batches)), entry.name
-
-
-def test_every_suite_is_a_part_of_the_full_one() -> None:
-    for suite in SUITES:
-        assert set(entries(suite)) <= set(FULL)
-
-
-def test_an_unknown_suite_says_which_there_are() -> None:
+    assert all(set(entries(suite)) <= set(FULL) for suite in SUITES)
+    assert all(entry.traceable and entry.missing() == () for entry in FULL), "install torch-placer[suite]"
     with pytest.raises(ValueError, match=r"'fast'.*quick, reference, full"):
         entries("fast")  # type: ignore[arg-type]
 
@@ -54,14 +42,8 @@ def test_a_missing_package_is_named() -> None:
     assert entry.missing() == ("no_such_package_here",)
 
 
-def test_every_network_needs_only_declared_packages() -> None:
-    missing = {entry.name: entry.missing() for entry in FULL if entry.missing()}
-    assert missing == {}, "install torch-placer[suite] to run these tests"
-
-
-@pytest.mark.parametrize("name", [entry.name for entry in FULL if entry.name not in HEAVY])
-def test_every_network_infers_and_trains_one_step(name: str) -> None:
-    entry = by_name(name)
+@pytest.mark.parametrize("entry", [e for e in FULL if e.name not in HEAVY], ids=lambda entry: entry.name)
+def test_every_network_infers_and_trains_one_step(entry: Entry) -> None:
     model = entry.build()
     for mode in entry.modes:
         workload = make_workload(
@@ -76,9 +58,8 @@ def test_every_network_infers_and_trains_one_step(name: str) -> None:
     assert all(torch.isfinite(p).all() for p in trained)
 
 
-@pytest.mark.parametrize("name", sorted(HEAVY))
-def test_heavy_networks_trace_without_weights(name: str) -> None:
-    entry = by_name(name)
+@pytest.mark.parametrize("entry", [e for e in FULL if e.name in HEAVY], ids=lambda entry: entry.name)
+def test_heavy_networks_trace_without_weights(entry: Entry) -> None:
     with torch.device("meta"):
         model = entry.build()
     workload = make_workload(model, example=entry.example(1), mode="infer")
@@ -87,6 +68,9 @@ def test_heavy_networks_trace_without_weights(name: str) -> None:
 
 def test_examples_are_real_cpu_tensors_whose_first_batch_is_smaller() -> None:
     for entry in FULL:
+        # An account of one batch size is one cell.
+        assert (1 if isinstance(entry, Reference) else 2) <= len(entry.batches) <= 4, entry.name
+        assert list(entry.batches) == sorted(set(entry.batches)), entry.name
         sizes = []
         for batch in entry.batches[:2]:
             found = list(tensors(entry.example(batch)))
@@ -101,7 +85,3 @@ def test_conv1d_regressor_loads_as_a_file() -> None:
     model = runpy.run_path(str(path))["Conv1dRegressor"]()
     assert model(torch.randn(5, 84)).shape == (5, 1)
     assert sum(p.numel() for p in model.parameters()) == 84 * 16 + 16 + 8 * 3 + 8 + 16 * 8 * 3 + 16 + 16 + 1
-
-
-def test_every_network_can_be_traced() -> None:
-    assert [entry.name for entry in FULL if not entry.traceable] == []

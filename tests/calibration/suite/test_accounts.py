@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from placer.calibration.measuring.step import make_optimizer
 from placer.calibration.suite.accounts import PER_CLOCK, PROFILES, Account, Host, accounts, example, hosts
@@ -16,7 +15,7 @@ from placer.calibration.suite.accounts.networks import NETWORKS
 from placer.profile import find_gpu, load
 from placer.tracing import trace
 
-COLLECTION = Path(__file__).resolve().parents[5] / "shared" / "gpu-data" / "accounts.jsonl"
+COLLECTION = Path(__file__).resolve().parents[4] / "shared" / "gpu-data" / "accounts.jsonl"
 shared = pytest.mark.skipif(not COLLECTION.is_file(), reason="no collection of accounts in ../shared")
 
 POINTS = [(account, point) for account in accounts() for point in account.points]
@@ -29,24 +28,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def test_each_account_is_there_once_and_each_of_its_points() -> None:
+def test_accounts_and_points_are_there_once_with_known_hardware_and_networks() -> None:
     assert len({account.id for account in accounts()}) == len(accounts())
     assert len({(account.id, point.at) for account, point in POINTS}) == len(POINTS)
-
-
-def test_hardware_and_networks_are_known() -> None:
     for account, point in POINTS:
         assert find_gpu(point.gpu or account.gpu).float32_tflops > 0.0
         assert {point.cpu or account.cpu, point.gpu_host or account.cpu} <= set(hosts())
         assert {step.network for step in point.steps} <= set(NETWORKS)
-        assert not account.assumed.endswith(".")
-
-
-def test_both_columns_count_something_on_each_point() -> None:
-    for account, point in POINTS:
+        assert all(step.count > 0.0 for step in point.steps)
         for side in ("cpu", "gpu"):
             assert any(side in step.counted and not step.on_host for step in point.steps), (account.id, point.at)
-        assert all(step.count > 0.0 for step in point.steps)
 
 
 @pytest.mark.parametrize("host", hosts().values(), ids=lambda host: host.name)
@@ -84,7 +75,7 @@ def test_the_first_point_is_traced_and_runs(account: Account) -> None:
         if step.network == "timm":
             continue
         workload = step.part().workload
-        assert trace(workload).calls
+        assert trace(workload, limit_seconds=200.0).calls
         if step.network in HEAVY:
             continue
         if workload.mode == "infer":
@@ -107,39 +98,23 @@ def test_an_input_is_told_by_its_shape_or_as_edges() -> None:
     assert len(matrix.nonzero()) == len(set(zip(*edges.tolist(), strict=True)))
 
 
-#: Trainable parameters: torchvision's for VGG and ResNet, Keras' for MobileNet, the checkpoint's for BERT.
-PARAMETERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
-    "VGG16": ("VGG", {"repeats": [2, 2, 3, 3, 3]}, (2, 3, 224, 224), 138_357_544),
-    "VGG19": ("VGG", {"repeats": [2, 2, 4, 4, 4]}, (2, 3, 224, 224), 143_667_240),
-    "ResNet34": (
-        "ResNet", {"depths": [3, 4, 6, 3], "widths": [64, 128, 256, 512], "layer": "basic"}, (2, 3, 224, 224),
-        21_797_672,
-    ),
-    "ResNet50": (
-        "ResNet", {"depths": [3, 4, 6, 3], "widths": [256, 512, 1024, 2048], "layer": "bottleneck"}, (2, 3, 224, 224),
-        25_557_032,
-    ),
-    "MobileNet": ("MobileNet", {"version": 1}, (2, 3, 224, 224), 4_231_976),
-    "MobileNetV2": ("MobileNet", {"version": 2}, (2, 3, 224, 224), 3_504_872),
-    "LeNet": (
-        "convolutions", {"widths": [1, 6, 16], "kernel": 5, "padding": 0, "hidden": [120, 84], "size": 28},
-        (2, 1, 28, 28), 44_426,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_image_networks_have_the_published_numbers_of_parameters(name: str) -> None:
-    network, options, shape, count = PARAMETERS[name]
+@pytest.mark.parametrize(("network", "options", "shape", "count"), [
+    # Trainable parameters: torchvision's for VGG and ResNet, Keras' for MobileNet, the checkpoint's for BERT.
+    ("VGG", {"repeats": [2, 2, 3, 3, 3]}, (2, 3, 224, 224), 138_357_544),
+    ("ResNet", {"depths": [3, 4, 6, 3], "widths": [64, 128, 256, 512], "layer": "basic"}, (2, 3, 224, 224), 21_797_672),
+    ("ResNet", {"depths": [3, 4, 6, 3], "widths": [256, 512, 1024, 2048], "layer": "bottleneck"}, (2, 3, 224, 224),
+     25_557_032),
+    ("MobileNet", {"version": 1}, (2, 3, 224, 224), 4_231_976),
+    ("MobileNet", {"version": 2}, (2, 3, 224, 224), 3_504_872),
+    ("convolutions", {"widths": [1, 6, 16], "kernel": 5, "padding": 0, "hidden": [120, 84], "size": 28},
+     (2, 1, 28, 28), 44_426),
+    ("BERT", {}, (), 109_482_240 + 2 * 768 + 2),
+])  # fmt: skip
+def test_networks_have_the_published_numbers_of_parameters(
+    network: str, options: dict[str, Any], shape: tuple[int, ...], count: int
+) -> None:
     with torch.device("meta"):
         model: Any = NETWORKS[network](**options)
-        output: Tensor = model(torch.zeros(shape))
-    assert isinstance(model, nn.Module)
-    assert sum(parameter.numel() for parameter in model.parameters()) == count
-    assert output.shape == (2, 10 if network == "convolutions" else 1000)
-
-
-def test_bert_base_has_the_parameters_of_its_checkpoint() -> None:
-    model: Any = NETWORKS["BERT"]()
-    # bert-base-uncased with its pooler, and a linear layer of two classes.
-    assert sum(parameter.numel() for parameter in model.parameters()) == 109_482_240 + 2 * 768 + 2
+        assert sum(parameter.numel() for parameter in model.parameters()) == count
+        if shape:
+            assert model(torch.zeros(shape)).shape == (2, 10 if network == "convolutions" else 1000)

@@ -1,0 +1,136 @@
+"""Networks from scratch: their passes against torch's own, and where their backward pass goes, told before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import placer
+from placer.calibration.suite.entry import Supervised, own_loss
+from placer.calibration.suite.reference import from_scratch
+from placer.calibration.suite.reference.datasets import one_hot_digits
+from placer.explanation import Explanation
+from placer.pricing.describe import feature_names
+from placer.profile.profile import FamilyFit, Profile
+
+#: What the account reported for the index assignment, and the positions it wrote: 8 images, 10 filters, 13 × 13.
+SECONDS, POSITIONS = 9.5e-3, 8 * 10 * 13 * 13
+POOLINGS = (from_scratch.MaxPoolByIndex, from_scratch.MaxPoolByMask)
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def gradients(function: Any, *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The result, and the gradients of a weighted sum of it (so that they differ from place to place)."""
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    out = function(*leaves)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+    return out, torch.autograd.grad((out * weights).sum(), leaves)
+
+
+@pytest.mark.parametrize(("ours", "torchs", "shapes"), [
+    (from_scratch.Convolution.apply, F.conv2d, [(2, 3, 8, 7), (4, 3, 3, 3), (4,)]),
+    (from_scratch.Affine.apply, lambda x, w, b: F.linear(x, w.T, b), [(5, 4), (4, 3), (3,)]),
+    (from_scratch.Rectifier.apply, F.relu, [(3, 9)]),
+    *((lambda x, passes=passes: passes.apply(x, 2), lambda x: F.max_pool2d(x, 2), [(2, 3, 6, 8)])
+      for passes in POOLINGS),
+])  # fmt: skip
+def test_a_pass_has_torchs_values_and_gradients(ours: Any, torchs: Any, shapes: list[tuple[int, ...]]) -> None:
+    inputs = [random(*shape) for shape in shapes]
+    (out, found), (expected, wanted) = gradients(ours, *inputs), gradients(torchs, *inputs)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_softmax_and_cross_entropy() -> None:
+    targets = torch.eye(4, dtype=torch.float64)[torch.tensor([0, 3, 3])]
+    logits = random(3, 4).requires_grad_()
+    ours = from_scratch.SoftmaxCrossEntropy.apply(logits, targets)
+    expected = F.cross_entropy(logits, targets)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)  # the logarithm is kept from 0 by 1e-7
+    torch.testing.assert_close(torch.autograd.grad(ours, logits), torch.autograd.grad(expected, logits))
+
+
+def test_dropout_scales_what_it_keeps_drops_the_same_gradients_and_acts_in_training_only() -> None:
+    x = torch.ones(1000, dtype=torch.float64, requires_grad=True)
+    out = from_scratch.Drop.apply(x, 0.25)
+    assert set(out.tolist()) == {0.0, 1.0 / 0.75}
+    assert 0.6 < (out > 0).float().mean() < 0.9
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), x)[0], out.detach())
+    model, batch = from_scratch.large_by_index().eval(), one_hot_digits(2)
+    assert torch.equal(model(*batch), model(*batch))
+    model.train()
+    assert not torch.equal(model(*batch), model(*batch))
+
+
+def test_both_poolings_train_to_the_same_weights_and_break_ties_alike() -> None:
+    zeros = torch.zeros(2, 3, 4, 4)
+    ties = [gradients(lambda x, passes=passes: passes.apply(x, 2), zeros)[1][0] for passes in POOLINGS]
+    torch.testing.assert_close(*ties, rtol=0, atol=0)
+    assert (ties[0] != 0).sum() == 2 * 3 * 2 * 2
+    trained = []
+    for build in (from_scratch.by_index, from_scratch.by_mask):
+        torch.manual_seed(0)
+        model = build()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(*one_hot_digits(8)).backward()
+            optimizer.step()
+        trained.append([parameter.detach() for parameter in model.parameters()])
+    torch.testing.assert_close(*trained)
+
+
+@pytest.fixture
+def accounts_gpu(handmade_profile: Profile) -> Profile:
+    """The accelerator made by hand, on which an index assignment costs as much per position as in the account."""
+    names = ("flops", "bytes", *feature_names("indexing"))
+    op = "aten::index_put"
+    indexing = FamilyFit(
+        feature_names=names, ops=(op,), x=((0.0,) * len(names),), op_index=(0,), y=(0.0,), point_noise=(0.0,),
+        length_scales=(1.0,) * len(names), op_scale=1.0, mean=0.0, signal=0.01, noise=0.01,
+        parameters={"latency": 5e-6, f"latency@{op}": 5e-6, f"indices@{op}": SECONDS / POSITIONS},
+        measured=1,
+    )  # fmt: skip
+    cpu, cuda = handmade_profile.fits
+    return replace(handmade_profile, fits=(cpu, replace(cuda, families={"indexing": indexing})))
+
+
+def explained(build: Callable[[], Supervised], profile: Profile) -> Explanation:
+    return placer.explain(build(), example=one_hot_digits(8), loss=own_loss, optimizer="sgd", profile=profile)
+
+
+def seconds(explanation: Explanation, layer: str, phase: str, device: str) -> float:
+    return sum(row.devices[device] for row in explanation.layers if (row.name, row.phase) == (f"model.{layer}", phase))
+
+
+def test_the_index_assignment_of_the_pooling_layer_is_named_and_with_a_mask_it_is_gone(accounts_gpu: Profile) -> None:
+    found, mask = (explained(build, accounts_gpu) for build in (from_scratch.by_index, from_scratch.by_mask))
+    (worst,) = [row for row in found.bottlenecks if (row.device, row.phase) == ("cuda", "backward")]
+    assert (worst.layer, worst.op) == ("model.pool", "aten::index_put_")
+    assert worst.seconds / worst.phase_seconds > 0.9
+    assert worst.seconds == pytest.approx(SECONDS, rel=0.1)
+    assert "aten::index_put_ in model.pool takes" in found.to_text()
+    assert all(row.layer != "model.pool" for row in mask.bottlenecks)
+    assert not any("index_put" in row.op for row in mask.ops)
+    assert seconds(mask, "pool", "backward", "cuda") < seconds(found, "pool", "backward", "cuda") / 50
+
+
+def test_the_step_splits_by_layer_into_forward_backward_and_update(accounts_gpu: Profile) -> None:
+    found = explained(from_scratch.by_index, accounts_gpu)
+    for device in ("cpu", "cuda"):
+        for layer in ("conv", "relu1", "pool", "dense1", "relu2", "dense2"):
+            assert seconds(found, layer, "forward", device) > 0.0
+            assert seconds(found, layer, "backward", device) > 0.0
+            updated = layer in ("conv", "dense1", "dense2")
+            assert (seconds(found, layer, "optimizer", device) > 0.0) == updated
+        total = sum(row.devices[device] for row in found.layers)
+        assert total == pytest.approx(found.devices[device].components["compute"])
