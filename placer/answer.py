@@ -95,14 +95,12 @@ class Placement:
     def times(self) -> StepTimes:
         """What ``step`` has seen."""
         predicted = self.predictions.get(self.device)
-        if predicted is None:
-            return StepTimes(self.device, threads=self.threads, record=measured.record)
         return StepTimes(
             self.device,
-            predicted.step_seconds,
+            None if predicted is None else predicted.step_seconds,
             workload=self._workload,
             threads=self.threads,
-            drift=Drift(self.device, self.predictions),
+            drift=None if predicted is None else Drift(self.device, self.predictions),
             record=measured.record,
         )
 

@@ -12,16 +12,16 @@ _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _JOULE_UNITS = ((3.6e6, "kWh"), (3.6e3, "Wh"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 
 
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    """Three digits in the largest of the ``units`` of which there is one, else in the last."""
+    # 0.9995 of a unit already prints as 1.00 of it.
+    scale, unit = next((each for each in units if abs(value) >= 0.9995 * each[0]), units[-1])
+    return f"{three_digits(value / scale)} {unit}"
+
+
 def format_seconds(seconds: float) -> str:
     """Three significant digits: ``1.24 ms``, ``98.0 µs``, ``12.5 s``; ``0 s`` for nothing."""
-    magnitude = abs(seconds)
-    if magnitude < 5e-13:
-        return "0 s"
-    for scale, unit in _TIME_UNITS:
-        # 0.9995 of a unit already prints as 1.00 of it.
-        if magnitude >= 0.9995 * scale:
-            return f"{three_digits(seconds / scale)} {unit}"
-    return f"{three_digits(seconds / 1e-9)} ns"
+    return "0 s" if abs(seconds) < 5e-13 else _scaled(seconds, _TIME_UNITS)
 
 
 def format_duration(seconds: float) -> str:
@@ -50,18 +50,12 @@ def parse_duration(text: str) -> float:
 
 def format_bytes(count: float) -> str:
     """Decimal units, as memory is sold: ``1.24 GB``; whole bytes below 1 kB."""
-    for scale, unit in _BYTE_UNITS:
-        if abs(count) >= 0.9995 * scale:
-            return f"{three_digits(count / scale)} {unit}"
-    return f"{count:.0f} B"
+    return f"{count:.0f} B" if abs(count) < 999.5 else _scaled(count, _BYTE_UNITS)
 
 
 def format_joules(joules: float) -> str:
     """``1.24 kWh``, ``12.5 Wh``, ``980 J``, ``1.20 mJ``."""
-    for scale, unit in _JOULE_UNITS:
-        if joules >= 0.9995 * scale:
-            return f"{three_digits(joules / scale)} {unit}"
-    return f"{three_digits(joules / 1e-6)} µJ"
+    return _scaled(joules, _JOULE_UNITS)
 
 
 def format_dollars(dollars: float) -> str:
