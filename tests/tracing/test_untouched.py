@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,14 +76,3 @@ def test_everything_is_as_before(mode: str, fails: bool, reads: bool) -> None:
     after = picture_of(model)
     assert {k for k in before if not same(before[k], after[k])} == set()
     assert seen == []
-
-
-@pytest.mark.parametrize("outer", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
-def test_the_callers_modes_neither_matter_nor_change(outer: Callable[[], Any]) -> None:
-    model = nn.Linear(3, 3)
-    workload = make_workload(model, (2, 3), mode="train")
-    plain = trace(workload)
-    with outer():
-        grad = torch.is_grad_enabled()
-        assert trace(workload).calls == plain.calls
-        assert torch.is_grad_enabled() == grad
