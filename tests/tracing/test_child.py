@@ -26,7 +26,7 @@ from torch import nn
 import placer
 from placer.errors import TraceError
 from placer.profile.profile import Profile
-from placer.tracing import child, other_threads, trace, trace_here, tracer
+from placer.tracing import child, trace, trace_here, tracer
 from placer.workload import make_workload
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -160,7 +160,7 @@ def test_what_threads_keep_is_held_while_they_start_and_end() -> None:
         for thread in starting:
             thread.start()
         for _ in range(5_000):
-            other_threads.let_go(other_threads.hold())
+            child.let_go(child.hold())
     finally:
         done.set()
         sys.setswitchinterval(interval)
