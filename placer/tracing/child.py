@@ -30,8 +30,7 @@ from placer.errors import TraceError, first_line
 from placer.tracing.isolation import numpy_random
 
 if hasattr(os, "fork"):  # not on Windows
-    from placer.tracing.other_threads import hold, let_go
-    from placer.tracing.unshared import own_files, own_memory
+    from placer.tracing.unshared import hold, let_go, own_files, own_memory
 
 T = TypeVar("T")
 

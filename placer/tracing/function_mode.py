@@ -74,11 +74,6 @@ class Autocast:
         self._checkpoints, self._imported = False, _CHECKPOINTING in sys.modules
 
     @property
-    def on(self) -> bool:
-        """Whether arguments are cast at this point of the step."""
-        return torch.is_autocast_enabled(self.device)
-
-    @property
     def checkpoints(self) -> bool:
         """Whether the step may have checkpointed activations: its backward pass runs parts of forward again."""
         return self._checkpoints or (not self._imported and _CHECKPOINTING in sys.modules)
@@ -86,7 +81,7 @@ class Autocast:
     @contextlib.contextmanager
     def backward(self) -> Iterator[None]:
         """A backward pass, which a step under autocast as a whole runs outside of it."""
-        on = self.on
+        on = torch.is_autocast_enabled(self.device)
         if self.whole is not None:
             torch.set_autocast_enabled(self.device, False)
         try:
@@ -149,7 +144,7 @@ class Autocast:
             device = region.device
             if device in ("cpu", self.kind.name):
                 region.device = self.device
-            if device not in ("cpu", _NOWHERE) and (region._enabled or self.on):
+            if device not in ("cpu", _NOWHERE) and (region._enabled or torch.is_autocast_enabled(self.device)):
                 self.kind.differs(device, _ONLY.format(device))
             result = enter(region)
             if region.device != self.device:
@@ -220,11 +215,12 @@ class FunctionMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.autocast.on:
+        autocast = torch.is_autocast_enabled(self.autocast.device)
+        if autocast:
             args, kwargs = self.autocast.cast(func, args, kwargs)
         handler = None
         if func in FUSED and self.recorder.fused and torch._C._functorch.peek_interpreter_stack() is None:
-            handler = handler_of(func, args, kwargs, self.kind, self.autocast.on)
+            handler = handler_of(func, args, kwargs, self.kind, autocast)
         if handler is not None:
             self.recorder.original = functools.partial(func, *args, **kwargs)
             try:

@@ -7,6 +7,7 @@ functions are one kernel on one kind of device only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -335,6 +336,30 @@ def handler_of(
 _CHECKS = 100
 
 
+def _takes_fast_path(
+    recorder: Recorder, attention: Any, given: Sequence[Tensor], weights: Sequence[Tensor | None]
+) -> bool:
+    """Whether attention, or the encoder layer around it, meets what PyTorch asks of both.
+
+    Attributes of a module are found by Python that counts: they are looked at as late as PyTorch does.
+    """
+    query = given[0]
+    learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (query, *weights))
+    return (
+        not recorder.paused
+        and torch.backends.mha.get_fastpath_enabled()
+        and not torch.is_autocast_enabled()
+        and all(t is query for t in given)
+        and query.dim() == 3
+        and not attention.training
+        and attention.batch_first
+        and attention.in_proj_bias is not None
+        and attention._qkv_same_embed_dim
+        and attention.num_heads % 2 == 0
+        and not learns
+    )
+
+
 class _EncoderLayer(nn.TransformerEncoderLayer):
     placer_recorder: Recorder
 
@@ -345,37 +370,23 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        def slow() -> Tensor:
-            return super(_EncoderLayer, self).forward(src, src_mask, src_key_padding_mask, is_causal)
-
-        attn = self.self_attn
+        attn, recorder = self.self_attn, self.placer_recorder
+        slow = functools.partial(super().forward, src, src_mask, src_key_padding_mask, is_causal)
         weights = (
             attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight, attn.out_proj.bias,
             self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias,
             self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
         )  # fmt: skip
-        if (
-            not self.placer_recorder.paused
-            and torch.backends.mha.get_fastpath_enabled()
-            and not torch.is_autocast_enabled()
-            and src.dim() == 3
-            and not self.training
-            and attn.batch_first
-            and attn.in_proj_bias is not None
-            and attn._qkv_same_embed_dim
-            and self.activation_relu_or_gelu
-            and self.norm1.eps == self.norm2.eps
-            and attn.num_heads % 2 == 0
-            and not _needs_grad((src, *weights))
-        ):
-            args = (attn.embed_dim, attn.num_heads, self.activation_relu_or_gelu == 2, self.norm_first, self.norm1.eps)
-            output = dense(src.shape, dtype_name(src.dtype))
-            tensors = (src, *weights, src_mask, src_key_padding_mask)
-            op = "aten::_transformer_encoder_layer_fwd"
-            if not self.placer_recorder.real:
-                self.placer_recorder.python_calls.count += _CHECKS
-            return inference_call(self.placer_recorder, op, args, (output,), tensors, slow)[0]
-        return slow()
+        if not _takes_fast_path(recorder, attn, (src,), weights):
+            return slow()
+        if not self.activation_relu_or_gelu or self.norm1.eps != self.norm2.eps:
+            return slow()
+        args = (attn.embed_dim, attn.num_heads, self.activation_relu_or_gelu == 2, self.norm_first, self.norm1.eps)
+        output = dense(src.shape, dtype_name(src.dtype))
+        tensors = (src, *weights, src_mask, src_key_padding_mask)
+        if not recorder.real:
+            recorder.python_calls.count += _CHECKS
+        return inference_call(recorder, "aten::_transformer_encoder_layer_fwd", args, (output,), tensors, slow)[0]
 
 
 class _Attention(nn.MultiheadAttention):
@@ -392,47 +403,28 @@ class _Attention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        def slow() -> tuple[Tensor, Tensor | None]:
-            return super(_Attention, self).forward(
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-            )
-
+        slow = functools.partial(
+            super().forward, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
+            is_causal,
+        )  # fmt: skip
         weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         masks = [m for m in (key_padding_mask, attn_mask) if m is not None]
-        if (
-            not self.placer_recorder.paused
-            and torch.backends.mha.get_fastpath_enabled()
-            and not torch.is_autocast_enabled()
-            and query is key is value
-            and query.dim() == 3
-            and not self.training
-            and self.batch_first
-            and self._qkv_same_embed_dim
-            and self.in_proj_bias is not None
-            and self.bias_k is None
-            and self.bias_v is None
-            and not self.add_zero_attn
-            and self.num_heads % 2 == 0
-            and query.dtype == self.in_proj_weight.dtype
-            and not any(m.is_floating_point() for m in masks)
-            and not _needs_grad((query, *weights))
-        ):
-            batch, length, _ = query.shape
-            dtype = dtype_name(query.dtype)
-            outputs = [dense(query.shape, dtype)]
-            if need_weights:
-                heads = () if average_attn_weights else (self.num_heads,)
-                outputs.append(dense((batch, *heads, length, length), dtype))
-            args = (self.embed_dim, self.num_heads, need_weights, average_attn_weights)
-            tensors = (query, *weights, *masks)
-            op = "aten::_native_multi_head_attention"
-            results = inference_call(self.placer_recorder, op, args, outputs, tensors, slow)
-            return results[0], results[1] if need_weights else None
-        return slow()
-
-
-def _needs_grad(tensors: tuple[Any, ...]) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        if not _takes_fast_path(self.placer_recorder, self, (query, key, value), weights):
+            return slow()
+        if self.bias_k is not None or self.bias_v is not None or self.add_zero_attn:
+            return slow()
+        if query.dtype != self.in_proj_weight.dtype or any(m.is_floating_point() for m in masks):
+            return slow()
+        batch, length, _ = query.shape
+        dtype = dtype_name(query.dtype)
+        outputs = [dense(query.shape, dtype)]
+        if need_weights:
+            heads = () if average_attn_weights else (self.num_heads,)
+            outputs.append(dense((batch, *heads, length, length), dtype))
+        args = (self.embed_dim, self.num_heads, need_weights, average_attn_weights)
+        op, tensors = "aten::_native_multi_head_attention", (query, *weights, *masks)
+        results = inference_call(self.placer_recorder, op, args, outputs, tensors, slow)
+        return results[0], results[1] if need_weights else None
 
 
 def record_fast_paths(model: nn.Module, recorder: Recorder, autocast: bool) -> None:

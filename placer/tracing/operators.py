@@ -412,7 +412,7 @@ def remember(call: Call, known: Known) -> None:
 def _derive(call: Call) -> Known | None:
     info = call.info
     if info.pointwise:
-        dtype = _pointwise_dtype(call) if call.inputs else None
+        dtype = _pointwise_dtype(call) if 1 <= len(call.inputs) <= 3 else None
         return ((make_spec(*elementwise_layout(call.inputs), dtype),), True) if dtype else None
     formula = FORMULAS.get(info.base) if info.name.startswith("aten::") else None
     specs = None if formula is None else formula(call.slots, dict(zip(info.plain_names, call.plain, strict=True)))

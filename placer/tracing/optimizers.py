@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from placer.errors import TraceError
 from placer.nest import distinct
 from placer.tracing.recorder import Recorder
-from placer.tracing.trace_data import OpCall, Trace, dense, spec_of
+from placer.tracing.trace_data import OpCall, TensorSpec, Trace, dense, spec_of
 
 #: Settings that change what an update computes. ``momentum`` and ``weight_decay`` are recorded as on or off.
 _SWITCHES = ("momentum", "weight_decay", "amsgrad", "centered", "nesterov", "maximize", "capturable", "differentiable")
@@ -29,71 +28,11 @@ _STATE_TENSORS = {
 _STEP_BYTES = 4  # the step counter of optimizers that keep one per parameter
 
 
-@dataclass
-class Plan:
-    """Which parameters are updated, how, and what state that needs (bytes)."""
-
-    name: str
-    groups: list[tuple[list[Tensor], dict[str, Any]]]
-    notes: list[str] = field(default_factory=list)
-    state_bytes: int = 0
-    custom: torch.optim.Optimizer | None = None
-
-
-def plan(optimizer: str | torch.optim.Optimizer, model: nn.Module) -> Plan:
-    """What a name stands for on the model's parameters, or what an instance does on its own.
-
-    TraceError for a name that is not in torch.optim.
-    """
-    if isinstance(optimizer, str):
-        kind = _class_named(optimizer)
-        defaults = {n: p.default for n, p in inspect.signature(kind.__init__).parameters.items()}
-        settings = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
-        return Plan(kind.__name__, [([p for p in model.parameters() if p.requires_grad], settings)])
-    groups = [
-        (list(group["params"]), {k: v for k, v in group.items() if k != "params"}) for group in optimizer.param_groups
-    ]
-    own = None if type(optimizer).__module__.startswith("torch.optim") else optimizer
-    return Plan(type(optimizer).__name__, groups, custom=own)
-
-
 def _class_named(name: str) -> Any:
     classes = {n.lower(): c for n, c in vars(torch.optim).items() if isinstance(c, type)}
     if name.lower() not in classes:
         raise TraceError(f"optimizer {name!r} is not in torch.optim")
     return classes[name.lower()]
-
-
-def run(plan: Plan, recorder: Recorder) -> None:
-    """Record the update of every parameter that has a gradient, and fill in ``plan.state_bytes``."""
-    if plan.custom is not None and _step(plan, plan.custom, recorder):
-        return
-    name = plan.name if plan.name in _STATE_TENSORS else "Adam" if plan.custom is not None else plan.name
-    for parameters, settings in plan.groups:
-        args = _settings(settings)
-        copies = _state_tensors(name, settings)
-        for parameter in parameters:
-            spec = spec_of(parameter)
-            if parameter.grad is None:
-                continue
-            plan.state_bytes += _state_bytes(name, spec.stored_bytes, spec.shape, spec.item_bytes, copies)
-            layer = recorder.layers.owner(parameter)
-            updated = spec if parameter.grad.layout is torch.strided else spec_of(parameter.grad)
-            recorder.log.record(f"optimizer::{plan.name}", (updated,), (), args, in_place=True, layer=layer)
-
-
-def _step(plan: Plan, optimizer: torch.optim.Optimizer, recorder: Recorder) -> bool:
-    """Run the user's own optimizer op by op."""
-    start = len(recorder.log)
-    try:
-        with recorder:
-            optimizer.step()
-    except Exception as error:  # noqa: BLE001 - boundary: a user's step() may raise anything; Adam's cost is a fair guess
-        recorder.log.rewind(start)
-        plan.notes.append(f"{plan.name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam")
-        return False
-    plan.state_bytes = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
-    return True
 
 
 def _settings(settings: dict[str, Any]) -> tuple[Hashable, ...]:
@@ -102,36 +41,81 @@ def _settings(settings: dict[str, Any]) -> tuple[Hashable, ...]:
     return tuple(args)
 
 
-def _state_tensors(name: str, settings: dict[str, Any]) -> int:
-    count = _STATE_TENSORS.get(name, 2)
-    count += bool(settings.get("amsgrad")) + bool(settings.get("centered"))
-    if name in ("SGD", "RMSprop"):
-        count += bool(settings.get("momentum"))
-    if name == "LBFGS":
-        count += 2 * int(settings.get("history_size") or 100) + 2
-    return count
-
-
-def _state_bytes(name: str, nbytes: int, shape: Sequence[int], item: int, copies: int) -> int:
+def _state_bytes(name: str, parameter: TensorSpec, settings: dict[str, Any]) -> int:
     if name == "Adafactor":  # row and column statistics only
-        return (sum(shape[-2:]) if len(shape) > 1 else nbytes // max(item, 1)) * item + _STEP_BYTES
-    return copies * nbytes + (_STEP_BYTES if name not in ("SGD", "LBFGS", "Muon") else 0)
+        elements = sum(parameter.shape[-2:]) if len(parameter.shape) > 1 else parameter.numel
+        return elements * parameter.item_bytes + _STEP_BYTES
+    copies = _STATE_TENSORS[name] + bool(settings.get("amsgrad")) + bool(settings.get("centered"))
+    if name in ("SGD", "RMSprop"):
+        copies += bool(settings.get("momentum"))
+    if name == "LBFGS":
+        copies += 2 * int(settings.get("history_size") or 100) + 2
+    return copies * parameter.stored_bytes + (_STEP_BYTES if name not in ("SGD", "LBFGS", "Muon") else 0)
 
 
-class OptimizerSteps:
-    """Follows optimizers: those of torch.optim run unrecorded, as one call per tensor; others are recorded op by op."""
+class Updates:
+    """Records the updates of a step: those of torch.optim as one call per tensor with a gradient, others op by op."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.names: list[str] = []
+        self.notes: list[str] = []
         self.stepped: list[torch.optim.Optimizer] = []
-        self._state_bytes: dict[int, int] = {}
+        self._state_bytes: dict[Any, int] = {}
         self._running: list[torch.optim.Optimizer] = []
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of state of all optimizers that stepped."""
+        """Bytes of state of all optimizers."""
         return sum(self._state_bytes.values())
+
+    def end_step(self, optimizer: str | torch.optim.Optimizer, model: nn.Module) -> None:
+        """The update of a model by what a name stands for, or by an instance. TraceError for an unknown name."""
+        if isinstance(optimizer, str):
+            kind = _class_named(optimizer)
+            defaults = {n: p.default for n, p in inspect.signature(kind.__init__).parameters.items()}
+            settings = {n: v for n, v in defaults.items() if v is not inspect.Parameter.empty}
+            updated = [p for p in model.parameters() if p.requires_grad]
+            self._record(kind.__name__, kind, [{"params": updated, **settings}])
+            return
+        name, start = type(optimizer).__name__, len(self.recorder.log)
+        if not _known(optimizer):
+            try:
+                with self.recorder:
+                    optimizer.step()
+            except Exception as error:  # noqa: BLE001 - a user's step() may raise anything; Adam's cost is a fair guess
+                self.recorder.log.rewind(start)
+                said = f"{name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam"
+                self.notes.append(said)
+            else:
+                self._keep(name, optimizer)
+                return
+        self._record(name, optimizer, optimizer.param_groups)
+
+    def _record(self, name: str, key: Any, groups: Sequence[dict[str, Any]]) -> None:
+        """Record the update of every parameter that has a gradient."""
+        log, nbytes = self.recorder.log, 0
+        for group in groups:
+            args = _settings(group)
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                spec = spec_of(parameter)
+                nbytes += _state_bytes(name if name in _STATE_TENSORS else "Adam", spec, group)
+                updated = spec if parameter.grad.layout is torch.strided else spec_of(parameter.grad)
+                layer = self.recorder.layers.owner(parameter)
+                log.record(f"optimizer::{name}", (updated,), (), args, in_place=True, layer=layer)
+        self._name(name)
+        self._state_bytes[key] = nbytes
+
+    def _keep(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Count the state of an optimizer that has stepped."""
+        self._name(name)
+        self._state_bytes[optimizer] = sum(spec_of(t).stored_bytes for t in distinct(dict(optimizer.state)))
+
+    def _name(self, name: str) -> None:
+        if name not in self.names:
+            self.names.append(name)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -176,21 +160,13 @@ class OptimizerSteps:
         if not self._running or self._running[-1] is not optimizer:
             return
         self._running.pop()
-        name = type(optimizer).__name__
         self.stepped.append(optimizer)
-        if name not in self.names:
-            self.names.append(name)
+        name = type(optimizer).__name__
         if _known(optimizer):
             self.recorder.paused = self.recorder.python_calls.paused = False
-            groups = [
-                (list(g["params"]), {k: v for k, v in g.items() if k != "params"}) for g in optimizer.param_groups
-            ]
-            update = Plan(name, groups)
-            run(update, self.recorder)
-            self._state_bytes[id(optimizer)] = update.state_bytes
+            self._record(name, optimizer, optimizer.param_groups)
         else:
-            held = distinct(dict(optimizer.state))
-            self._state_bytes[id(optimizer)] = sum(spec_of(t).stored_bytes for t in held)
+            self._keep(name, optimizer)
         if not self._running:
             self.recorder.log.end_phase("forward")
 
@@ -199,17 +175,20 @@ def _known(optimizer: torch.optim.Optimizer) -> bool:
     return type(optimizer).__module__.startswith("torch.optim")
 
 
+# --- LBFGS ------------------------------------------------------------------------------------------------------------
+
 #: ``Trace`` fields that count something of forward, loss and backward.
 _COUNTS = ("module_calls", "python_calls", "evicted_calls", "autograd_nodes", "syncs")
 
 
-def repeated(trace: Trace, settings: Mapping[str, Any]) -> Trace:
-    """The trace of a step that evaluates once, with as many evaluations as ``settings`` of LBFGS let it make.
+def repeated(trace: Trace, optimizer: str | torch.optim.Optimizer | None) -> Trace:
+    """The trace of a step that evaluates once, with as many evaluations as the settings of LBFGS let it make.
 
     Without a line search that is one for each of ``max_iter`` iterations, with one up to ``max_eval``. Between them it
     finds a direction by the two loops over its history (Nocedal and Wright, "Numerical optimization", algorithm 7.4).
     A step that converges ends earlier, after one evaluation at the least.
     """
+    settings = optimizer.param_groups[0] if isinstance(optimizer, torch.optim.Optimizer) else {}
     iterations = int(settings.get("max_iter") or 20)
     most = int(settings.get("max_eval") or iterations * 5 // 4)
     usual = min(most if settings.get("line_search_fn") else iterations, most)

@@ -164,21 +164,21 @@ class Recorder(TorchDispatchMode, ABC):
             self.log.track(result, spec)
             return result
 
-    @abstractmethod
     def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
         """The outputs of the call recorded last, which has no gradient. ``compute`` or ``original`` gives values."""
+        return tuple(self.fresh(spec) for spec in specs)
 
-    @abstractmethod
     def evaluate(
         self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
     ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         """The outputs of the call recorded last, and a tensor to save that leads to their gradients (or None)."""
+        return self.results(specs), None
 
-    @abstractmethod
     def gradients(
         self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """The gradients the ``_backward`` call recorded last makes; ``held`` is what ``evaluate`` gave."""
+        return tuple(None if spec is None else self.fresh(spec) for spec in wanted)
 
     @abstractmethod
     def on_device(self, tensor: Tensor) -> bool:
@@ -341,21 +341,6 @@ class MetaRecorder(Recorder):
         if self.values.made_by(call.info, result) and (generator is None or generator.device.type == "cpu"):
             result = self._run(call, {**call.kwargs, "device": "cpu", "pin_memory": None})
         return True, self.record_executed(call, result)
-
-    # --- fused ops ----------------------------------------------------------------------------------------------------
-
-    def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
-        return tuple(self.fresh(spec) for spec in specs)
-
-    def evaluate(
-        self, specs: Sequence[TensorSpec], tensors: Sequence[Tensor | None], needed: Sequence[bool]
-    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
-        return self.results(specs), None
-
-    def gradients(
-        self, wanted: Sequence[TensorSpec | None], grads: Sequence[Tensor | None], held: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        return tuple(None if spec is None else self.fresh(spec) for spec in wanted)
 
     def on_device(self, tensor: Tensor) -> bool:
         return tensor.is_meta

@@ -151,12 +151,11 @@ class _ModelStep(_Step):
             with contextlib.suppress(NotImplementedError):  # an exported program is what it was exported as
                 self.model.train(self.train)
         self._prepare_tensors(hosted)
-        updates = self.train and workload.optimizer is not None
-        self.plan = optimizers.plan(workload.optimizer or "adam", self.model) if updates else None
         self.weights = list(self.model.parameters())
         self.parameters, self.buffers = _specs(self.weights), _specs(self.model.buffers())
         self.batch = _specs(self.inputs())
         self._begin()
+        self.updates = optimizers.Updates(self.recorder)
 
     def _begin(self) -> None:
         self.begin({"": self.model})
@@ -197,8 +196,8 @@ class _ModelStep(_Step):
             in_every_thread(self.recorder, self.functions),
         ):
             trace = self._run(PythonDraws())
-        if self.plan is not None and self.plan.name == "LBFGS" and self.plan.custom is None:
-            return optimizers.repeated(trace, self.plan.groups[0][1])
+        if any(call.op == "optimizer::LBFGS" for call in trace.calls):
+            return optimizers.repeated(trace, self.workload.optimizer)
         return trace
 
     def _run(self, draws: PythonDraws) -> Trace:
@@ -234,20 +233,19 @@ class _ModelStep(_Step):
             loss.backward()
         del loss
         log.end_phase("optimizer")
-        if self.plan is not None:
-            optimizers.run(self.plan, self.recorder)
+        if self.workload.optimizer is not None:
+            self.updates.end_step(self.workload.optimizer, self.model)
         log.end_phase("optimizer")
         return self._trace(draws, python_calls=entered, autograd_nodes=nodes, outputs=())
 
     def _trace(self, draws: PythonDraws, **fields: Any) -> Trace:
-        plan = self.plan
         sparse = [n for n, p in enumerate(self.weights) if p.grad is not None and p.grad.layout is torch.sparse_coo]
         return self.trace(
             mode="train" if self.train else "infer",
             parameters=self.parameters,
             buffers=self.buffers,
-            optimizer=None if plan is None else plan.name,
-            optimizer_state_bytes=0 if plan is None else plan.state_bytes,
+            optimizer="+".join(self.updates.names) or None,
+            optimizer_state_bytes=self.updates.state_bytes,
             sparse_gradients=tuple(sparse),
             compiled=self.workload.compiled,
             notes=(*self._notes(), *draws.notes()),
@@ -260,8 +258,7 @@ class _ModelStep(_Step):
         if self.workload.mode == "train" and not self.train:
             yield "priced as inference: nothing in the step requires a gradient"
         yield from self.recorder.notes
-        if self.plan is not None:
-            yield from self.plan.notes
+        yield from self.updates.notes
 
 
 # --- a step function --------------------------------------------------------------------------------------------------
@@ -286,7 +283,7 @@ class _FunctionStep(_Step):
         """``Trace.mode`` is train if it ran a backward pass."""
         recorder = self.recorder
         log = recorder.log
-        passes, steps = BackwardPasses(recorder), optimizers.OptimizerSteps(recorder)
+        passes, steps = BackwardPasses(recorder), optimizers.Updates(recorder)
         draws = PythonDraws()
         self.layers.reset()
         with (

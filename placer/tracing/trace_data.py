@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
@@ -18,6 +18,8 @@ from placer.lazy import cached_property
 #: (values read, values written) of one call, by number. A value is what one call left in one tensor's memory; views of
 #: it are the same value, and a write in place makes a new one.
 Connection = tuple[tuple[int, ...], tuple[int, ...]]
+#: Shape and strides.
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 Phase = Literal["forward", "loss", "backward", "optimizer"]
 _T = TypeVar("_T")
 
@@ -292,26 +294,23 @@ def like(spec: TensorSpec) -> TensorSpec:
     return make_spec(*elementwise_layout([spec]), spec.dtype)
 
 
-def elementwise_layout(operands: Sequence[TensorSpec]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides TensorIterator gives the output of an elementwise op on these operands."""
-    first = operands[0]
-    shape = first.shape
-    if all(o.shape == shape for o in operands):
-        if all(o.contiguous for o in operands):
-            return shape, contiguous_strides(shape)
-        if all(is_channels_last(o) for o in operands):
-            return shape, channels_last_strides(shape)
-        if all(o.stride == first.stride for o in operands) and non_overlapping_and_dense(shape, first.stride):
-            return shape, first.stride
-    else:
-        shape = broadcast_shape(operands)
-    order = _dimension_order(shape, [broadcast_strides(o, shape) for o in operands])
-    strides = [0] * len(shape)
-    step = 1
-    for dim in order:
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return shape, tuple(strides)
+def elementwise_layout(operands: Sequence[TensorSpec]) -> Layout:
+    """Shape and strides that PyTorch gives the output of an elementwise op on one, two or three operands.
+
+    Raises RuntimeError, as PyTorch does, where they cannot be broadcast.
+    """
+    shape = operands[0].shape
+    if all(o.shape == shape and o.contiguous for o in operands):
+        return shape, contiguous_strides(shape)
+    return _layout_by_torch(tuple([(o.shape, o.stride) for o in operands]))
+
+
+@lru_cache(maxsize=4096)
+def _layout_by_torch(operands: tuple[Layout, ...]) -> Layout:
+    op: Any = (torch.neg, torch.add, torch.addcmul)[len(operands) - 1]
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        result = op(*[torch.empty_strided(shape, stride, device="meta") for shape, stride in operands])
+    return tuple(result.shape), result.stride()
 
 
 def is_channels_last(spec: TensorSpec) -> bool:
@@ -328,30 +327,6 @@ def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return height * width * channels, 1, width * channels, channels
 
 
-def non_overlapping_and_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the strides are those of a permuted contiguous tensor."""
-    expected = 1
-    for s, n in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n != 1):
-        if s != expected:
-            return False
-        expected *= n
-    return True
-
-
-def broadcast_shape(operands: Sequence[TensorSpec]) -> tuple[int, ...]:
-    """The common shape. RuntimeError, as PyTorch raises, where there is none."""
-    rank = max(len(o.shape) for o in operands)
-    result = [1] * rank
-    for operand in operands:
-        for i, n in enumerate(operand.shape, rank - len(operand.shape)):
-            if n != 1:
-                if result[i] not in (1, n):
-                    shapes = " and ".join(str(list(o.shape)) for o in operands)
-                    raise RuntimeError(f"the shapes {shapes} cannot be broadcast together")
-                result[i] = n
-    return tuple(result)
-
-
 def broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of ``operand`` in a result of ``shape``: 0 along the dimensions it is repeated in."""
     missing = len(shape) - len(operand.shape)
@@ -359,28 +334,3 @@ def broadcast_strides(operand: TensorSpec, shape: tuple[int, ...]) -> tuple[int,
                for i, (n, s) in enumerate(zip(operand.shape, operand.stride, strict=True)))  # fmt: skip
     return (0,) * missing + tuple(aligned)
 
-
-def _dimension_order(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> list[int]:
-    """Dimensions from the fastest to the slowest: TensorIterator's insertion sort, ties and all."""
-
-    def compare(a: int, b: int) -> int:
-        for stride in strides:
-            if stride[a] == 0 or stride[b] == 0:
-                continue
-            if stride[a] != stride[b]:
-                return -1 if stride[a] < stride[b] else 1
-            if shape[a] > shape[b]:
-                return 1
-        return 0
-
-    order = list(range(len(shape) - 1, -1, -1))
-    for i in range(1, len(order)):
-        moving = i
-        for other in range(i - 1, -1, -1):
-            verdict = compare(order[other], order[moving])
-            if verdict > 0:
-                order[other], order[moving] = order[moving], order[other]
-                moving = other
-            elif verdict < 0:
-                break
-    return order

@@ -8,7 +8,6 @@ that a trace may change: those of a forked child, or copies.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from placer.errors import TraceError
 from placer.tracing.operators import Operator
-from placer.tracing.trace_data import TensorSpec, broadcast_shape
+from placer.tracing.trace_data import TensorSpec
 
 
 class NeedsRealRun(TraceError):
@@ -104,8 +103,10 @@ class KnownValues:
             return all(t.device.type == "cpu" and t.layout is torch.strided for t in tensors)
         if not all(map(self.keeps, tensors)):
             return False
-        large = info.pointwise and math.prod(broadcast_shape(inputs)) > CONCRETE_ELEMENTS
-        return not large and info.base not in _GROWING
+        if info.base in _GROWING:
+            return False
+        shape = torch.broadcast_shapes(*[spec.shape for spec in inputs]) if info.pointwise else torch.Size(())
+        return shape.numel() <= CONCRETE_ELEMENTS
 
 
 #: What was in the tensors before. Freeing memory of an accelerator is not for a child.

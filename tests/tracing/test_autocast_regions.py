@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.amp.autocast_mode import autocast
 from torch.utils.checkpoint import checkpoint
 
-from placer.errors import TraceError
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
 
@@ -160,27 +157,6 @@ def test_torch_applies_regions_for_the_cpu_to_a_real_run_itself() -> None:
     assert traced.others == {}
     assert set(products(traced).values()) == {"bfloat16"}
     assert traced.outputs[0].shape == ()
-
-
-class Raises(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return self.inside(x[:, :2])
-
-
-def test_nothing_stays_patched_and_nothing_is_warned_of() -> None:
-    methods = (autocast.__init__, autocast.__enter__, autocast.__exit__)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trace(make_workload(Regions(), (3, 4)))
-        with pytest.raises(TraceError):
-            trace(make_workload(Raises(), (3, 4)))
-    assert (autocast.__init__, autocast.__enter__, autocast.__exit__) == methods
-    assert not torch.is_autocast_enabled("cuda")
 
 
 def test_the_callers_region_for_cuda_neither_matters_nor_ends() -> None:

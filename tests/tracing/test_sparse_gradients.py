@@ -52,15 +52,3 @@ def test_it_takes_no_memory_of_the_tables_size_and_its_state_does() -> None:
     assert found.sparse_gradients == (0,)
     assert found.optimizer_state_bytes == pytest.approx(2 * table, rel=0.01)
     assert found.peak_bytes == pytest.approx(3 * table, rel=0.1)
-
-
-def test_an_op_on_dense_tensors_of_the_same_shape_is_not_taken_for_it() -> None:
-    """A copy of a dense tensor as large as the gradient's rows comes first: its shape is known by then."""
-    class Copied(Words):
-        def forward(self, rows: Tensor) -> Tensor:
-            result: Tensor = self.head(self.words(rows).flatten(1).clone())
-            return result
-
-    rows = torch.zeros(PICKED, 1, dtype=torch.int64)
-    found = trace(make_workload(Copied(nn.Embedding), example=rows, optimizer="sgd"))
-    assert found.sparse_gradients == (0,)

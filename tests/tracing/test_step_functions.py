@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from pictures import picture, same
 from torch import nn
-from torch.distributions import Categorical
 
 import placer
 from placer.errors import TraceError
@@ -105,43 +104,6 @@ def test_a_gan_with_two_optimizers() -> None:
     assert {c.phase for c in traced.calls if c.op.endswith("_backward")} == {"backward"}
 
 
-class Agent:
-    """An actor-critic on a small environment, as a class with a method that learns."""
-
-    def __init__(self) -> None:
-        self.body = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
-        self.policy, self.value = nn.Linear(16, 2), nn.Linear(16, 1)
-        parameters = [*self.body.parameters(), *self.policy.parameters(), *self.value.parameters()]
-        self.optimizer = torch.optim.RMSprop(parameters)
-        self.baseline = torch.zeros(())
-
-    def learn(self, states: torch.Tensor) -> float:
-        features = self.body(states)
-        chances = Categorical(logits=self.policy(features))
-        actions = chances.sample()
-        rewards = torch.where(actions == 0, 1.0, -1.0)
-        self.baseline = 0.9 * self.baseline + 0.1 * rewards.mean()
-        values = self.value(features).squeeze(-1)
-        advantage = rewards - values.detach() - self.baseline
-        loss = -(chances.log_prob(actions) * advantage).mean() + F.mse_loss(values, rewards)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.item()
-
-
-def test_an_actor_critic_update() -> None:
-    agent = Agent()
-    baseline = agent.baseline
-    modules = [agent.body, agent.policy, agent.value]
-    traced = traced_untouched(agent.learn, (32, 4), *modules, agent.optimizer, modules=modules)
-    assert agent.baseline is baseline
-    assert baseline == 0
-    assert updates(traced) == {"optimizer::RMSprop": 6}
-    assert "aten::multinomial" in {c.op for c in traced.calls}
-    assert {"body.0", "policy", "value"} <= {c.layer for c in traced.calls}
-
-
 @pytest.mark.parametrize("own", [False, True])
 def test_clipping_and_updates_by_hand_are_the_optimizers(own: bool) -> None:
     model = classifier()
@@ -187,65 +149,6 @@ def test_a_closure_given_to_the_optimizer_is_recorded() -> None:
     assert 1 <= traced.module_calls <= 4
     assert sum(c.op == "aten::addmm" for c in traced.calls) == traced.module_calls
     assert updates(traced) == {"optimizer::LBFGS": 2}
-
-
-def test_gradients_asked_for_by_name_are_a_backward_pass() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        x = x.requires_grad_()
-        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-        torch.autograd.backward(slope.square().mean())
-        return slope
-
-    traced = traced_untouched(step, (5, 4), model)
-    assert traced.mode == "train"
-    assert traced.outputs == ()
-    assert Counter(c.phase for c in traced.calls)["backward"] > 10
-    assert torch.autograd.grad.__module__ == "torch.autograd"
-
-
-SHARED = {"model": nn.Linear(4, 4), "count": 0}
-weights = torch.ones(4)
-
-
-def test_globals_and_tensors_of_the_function_are_put_back() -> None:
-    hidden = torch.zeros(2, 4)
-    generator = torch.Generator().manual_seed(1)
-
-    def step(x: torch.Tensor) -> None:
-        nonlocal hidden
-        global weights
-        SHARED["count"] = 1
-        weights.mul_(2)
-        weights = weights * 3
-        hidden += torch.rand(4, generator=generator)
-        hidden = SHARED["model"](x + hidden).detach()  # type: ignore[operator]
-
-    was, state, first = hidden, generator.get_state(), weights
-    traced = traced_untouched(step, (2, 4), SHARED["model"])
-    assert traced.calls
-    assert hidden is was
-    assert weights is first
-    assert torch.equal(hidden, torch.zeros(2, 4))
-    assert torch.equal(weights, torch.ones(4))
-    assert torch.equal(generator.get_state(), state)
-    assert SHARED["count"] == 0
-
-
-def test_hooks_are_no_obstacle_and_the_example_is_not_written() -> None:
-    model, seen = nn.Linear(4, 4), list[int]()
-    model.register_forward_hook(lambda *_: seen.append(1))
-    example = torch.ones(2, 4)
-
-    def step(x: torch.Tensor) -> None:
-        x.mul_(2)
-        model(x).sum().backward()
-
-    before = picture(model)
-    trace(make_workload(step, example=example))
-    assert same(before, picture(model))
-    assert torch.equal(example, torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "update"])
