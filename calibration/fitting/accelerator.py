@@ -16,9 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.fitting.device import (
+    LEAST_JUDGED,
+    UNKNOWN,
     ChosenHyperparameters,
     counts_to_fit,
     fit_ops,
+    least_base,
     measured_pace,
     op_seconds,
     positive_costs,
@@ -33,7 +36,6 @@ from placer.pricing import (
     HOST,
     HOST_UPDATE,
     KERNELS,
-    Z90,
     CostModel,
     device_model,
     doubt,
@@ -150,7 +152,8 @@ def seconds_between_ops(
     hardly tell apart.
     """
     model = CostModel(fit)
-    steps = [s for s in observations if op_seconds(s, model) < HOST_BOUND * s.seconds and not _waits(s)]
+    free = [s for s in observations if not any(waits_for_device(op.op) for op in s.ops)]
+    steps = [s for s in free if op_seconds(s, model) < HOST_BOUND * s.seconds]
     names = counts_to_fit(steps, on_cpu)
     if not steps or not names:
         return {}
@@ -166,20 +169,9 @@ def seconds_between_ops(
     return dict(zip(names, costs.tolist(), strict=True))
 
 
-def _waits(step: StepObservation) -> bool:
-    """Whether the host waits for the device within the step."""
-    return any(waits_for_device(op.op) for op in step.ops)
-
-
 def launch_and_wait(fit: DeviceFit) -> float:
     """What a step timed on its own takes besides host and kernels: the last launch, and the wait."""
     return fit.rates.get("launch_seconds", 0.0) + fit.rates.get("sync_seconds", 0.0)
-
-
-#: Fewer errors than this say nothing about the interval.
-LEAST_ERRORS = 5
-#: The interval where nothing says anything about it.
-UNKNOWN_BASE = 0.25
 
 
 def fit_accelerator(
@@ -229,17 +221,13 @@ def predict_alone(step: StepObservation, model: CostModel) -> tuple[float, float
 
 
 def _interval(held: Sequence[StepObservation], fit: DeviceFit) -> dict[str, float]:
-    """The constant such that nine held-out steps in ten lie within Z90 * hypot(base, sigma) of their prediction."""
+    """The interval that holds nine held-out steps in ten."""
     model = CostModel(fit)
-    needed = []
-    for step in held:
-        predicted, sigma = predict_alone(step, model)
-        if predicted > 0.0:
-            error = abs(math.log(step.seconds / predicted)) / Z90
-            needed.append(math.sqrt(max(error**2 - sigma**2, 0.0)))
-    if len(needed) < LEAST_ERRORS:
-        return {"base": UNKNOWN_BASE, "ops": 1.0}
-    return {"base": max(float(np.quantile(needed, 0.9)), 0.02), "ops": 1.0}
+    predicted = [(step.seconds, *predict_alone(step, model)) for step in held]
+    found = [(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0]
+    if len(found) < LEAST_JUDGED:
+        return dict(UNKNOWN)
+    return {"base": least_base(*np.array(found).T), "ops": 1.0}
 
 
 #: Families whose large ops say what arithmetic and what memory reach, and what a reader calls them.

@@ -206,6 +206,8 @@ def _priced(ops: Sequence[OpObservation], model: CostModel) -> float:
 
 #: Held-out networks from which on they alone make the interval, and steps of any kind below which nothing does.
 ENOUGH_NETWORKS, LEAST_JUDGED = 15, 5
+#: The interval where nothing says anything about it.
+UNKNOWN = {"base": 0.25, "ops": 1.0}
 #: Networks that the interval of another machine of the same class counts for: between two measurement sessions of one
 #: machine the errors differ by a fifth, and so many show no more.
 NETWORKS_ELSEWHERE = 40
@@ -240,7 +242,7 @@ def fit_interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expe
     predicted = [(step.seconds, *predict_step(step, model)) for step in judged]
     found = np.array([(abs(math.log(seconds / p)), sigma) for seconds, p, sigma in predicted if p > 0.0])
     if len(found) < least:
-        return same_class or {"base": 0.25, "ops": 1.0}
+        return same_class or dict(UNKNOWN)
     errors, sigmas = found.T
     if same_class:
         factor = _widening(same_class["base"], same_class["ops"], errors, sigmas)
@@ -255,13 +257,18 @@ def _likeliest(errors: Array, sigmas: Array) -> tuple[float, float]:
     best, result = math.inf, (0.25, 1.0)
     # Errors of one op do not all point the same way: more than their linear sum is never promised.
     for ops in (0.25, 0.5, 0.75, 1.0):
-        needed = np.sqrt(np.maximum((errors / Z90) ** 2 - (ops * sigmas) ** 2, 0.0))
-        base = max(float(np.quantile(needed, 0.9)), 0.02)
+        base = least_base(errors, sigmas, ops)
         total = np.hypot(base, ops * sigmas)
         loss = float(np.mean(np.log(total) + 0.5 * (errors / total) ** 2))
         if loss < best:
             best, result = loss, (base, ops)
     return result
+
+
+def least_base(errors: Array, sigmas: Array, ops: float = 1.0) -> float:
+    """The constant such that nine errors in ten lie within Z90 * hypot(base, ops * sigma)."""
+    needed = np.sqrt(np.maximum((errors / Z90) ** 2 - (ops * sigmas) ** 2, 0.0))
+    return max(float(np.quantile(needed, 0.9)), 0.02)
 
 
 def _widening(base: float, ops: float, errors: Array, sigmas: Array) -> float:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from described import spec
 from torch import Tensor, nn
 
 from placer import machine
+from placer import profile as profiles
 from placer.errors import ProfileError
 from placer.pricing import (
     LEARNT,
@@ -281,3 +283,55 @@ def test_a_device_is_priced_by_the_trace_of_its_kind(handmade_profile: Profile) 
     assert found["cuda"].priced.trace is step.on("cuda")
     dtypes = {name: {w.dtype for w in p.priced.works if w.op == "aten::addmm"} for name, p in found.items()}
     assert dtypes == {"cpu": {"float32"}, "cuda": {"bfloat16"}}
+
+
+# --- prices that do not change by themselves ----------------------------------------------------------------------
+
+
+def golden() -> Trace:
+    """A step of an op of most families, described by hand: the same whatever torch traces."""
+    image, weight, half = spec(8, 16, 24, 24), spec(32, 16, 3, 3), spec(8, 32, 22, 22)
+    rows, numbers = spec(512, 96), spec(512, dtype="int64")
+    q = spec(8, 4, 64, 32)
+    calls: list[tuple[str, list[TensorSpec], list[TensorSpec], tuple[Any, ...], str]] = [
+        ("convolution", [image, weight], [half], ((1, 1), (0, 0), (1, 1), False, (0, 0), 1), "forward"),
+        ("native_batch_norm", [half, spec(32), spec(32)], [half], (True,), "forward"),
+        ("gelu", [half], [half], (), "forward"),
+        ("max_pool2d_with_indices", [half], [spec(8, 32, 11, 11)], (), "forward"),
+        ("embedding", [spec(1000, 96), numbers], [rows], (), "forward"),
+        ("addmm", [spec(288), rows, spec(96, 288)], [spec(512, 288)], (), "forward"),
+        ("scaled_dot_product_attention", [q, q, q], [q], (False, False, 0.0, False), "forward"),
+        ("lstm", [spec(20, 8, 96), spec(256, 96), spec(256, 64)], [spec(20, 8, 64)], (20,), "forward"),
+        ("_softmax", [rows], [rows], (-1, False), "forward"),
+        ("sum", [spec(512, 31)], [spec(31)], (0,), "backward"),
+        ("mm", [spec(96, 512, stride=(1, 96)), spec(512, 288)], [spec(96, 288)], (), "backward"),
+        ("convolution_backward", [half, image, weight], [weight], ((1, 1), (0, 0), (1, 1), False), "backward"),
+    ]  # fmt: skip
+    found = [OpCall(f"aten::{op}", tuple(i), tuple(o), a, phase=p) for op, i, o, a, p in calls]  # type: ignore[arg-type]
+    found += [OpCall("optimizer::Adam", (t,), (), phase="optimizer") for t in (weight, spec(96, 288))]
+    return Trace(
+        tuple(found), "train", (weight, spec(96, 288)), (), (image,), (half,), python_calls=30, evicted_calls=5.0,
+        autograd_nodes=14, peak_activation_bytes=10**7,
+    )  # fmt: skip
+
+
+#: Seconds: the least, the likeliest and the most.
+GOLDEN: dict[str, tuple[float, float, float]] = {
+    "amd-epyc-2-core": (0.0031775114, 0.00377378347, 0.00448194827),
+    "amd-epyc-avx512-2-core": (0.00229204655, 0.00262458131, 0.00300536089),
+    "amd-epyc-avx512-2-core-busy": (0.00283793149, 0.003928509, 0.00543818024),
+    "intel-xeon-avx512-2-core": (0.00247277115, 0.00290799441, 0.0034198197),
+    "Tesla T4": (0.000892398305, 0.00130206568, 0.00189979634),
+    "NVIDIA A100-SXM4-80GB": (0.000603190422, 0.000772153556, 0.000988445925),
+    "Apple M1 Pro": (0.00105273078, 0.00184427624, 0.0032309826),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_step_that_is_described_by_hand_costs_what_it_always_did(name: str) -> None:
+    """Whoever changes a formula, a profile or the published numbers changes these too, and says so."""
+    assert set(profiles.shipped()) < set(GOLDEN)
+    profile = profiles.load(name, samples=False) if name in profiles.shipped() else gpu_profile(name)
+    (device,) = profile.devices()
+    found = predict(golden(), profile, devices=(device,), threads=2)[device]
+    assert (found.low, found.step_seconds, found.high) == pytest.approx(GOLDEN[name], rel=1e-6)

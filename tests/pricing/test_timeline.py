@@ -239,19 +239,6 @@ def test_the_queue_holds_as_many_kernels_as_it_is_deep() -> None:
     assert (clocks.host, clocks.device, list(clocks.ends)) == (22.0, 41.0, [31.0, 41.0])
 
 
-def test_a_wait_ends_when_the_device_is_done_and_takes_its_own_time() -> None:
-    clocks = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=1.0, waits=True, alone=0.5))
-    assert clocks.host == clocks.device == 6.5
-    late = played(ScheduleItem(issue=1.0, device=5.0), ScheduleItem(issue=9.0, waits=True, alone=0.5))
-    assert late.host == late.device == 10.5
-
-
-def test_playing_tells_when_the_first_kernel_starts_and_all_are_issued() -> None:
-    clocks = Clocks(1.0)
-    assert clocks.play(ScheduleItem(issue=4.0, device=2.0, kernels=4)) == (2.0, 4.0)
-    assert clocks.play(ScheduleItem(issue=3.0)) == (7.0, 7.0)
-
-
 def test_items_are_played_alike_one_by_one_and_together() -> None:
     items = (
         ScheduleItem(issue=4.0, device=9.0, kernels=6), ScheduleItem(issue=1.0), ScheduleItem(issue=0.3, device=7.0),
@@ -266,16 +253,6 @@ def test_the_host_time_of_an_op_or_its_family_or_any() -> None:
     fit = replace(device(), device="cuda", framework={"host": 1e-6, "host/matmul": 2e-6, "host/aten::bmm": 3e-6})
     calls = (call("aten::add", 4, 4), call("aten::mm", 4, 4), call("aten::bmm", 4, 4))
     assert CostModel(fit).price(Trace(calls, "infer", (), (), (), ())).host_seconds == (1e-6, 2e-6, 3e-6)
-
-
-def test_an_update_is_issued_for_all_its_tensors_at_once() -> None:
-    known = {"host": 1e-6, "host/optimizer": 2e-6, "host_update/optimizer": 9e-5, "host_update/optimizer::SGD": 3e-5}
-    fit = replace(device(), device="cuda", framework=known)
-    for name, whole in (("Adam", 9e-5), ("SGD", 3e-5)):
-        calls = (*(call(f"optimizer::{name}", 4, 4, phase="optimizer") for _ in range(30)), call("aten::mm", 4, 4))
-        *updates, product = CostModel(fit).price(Trace(calls, "train", (), (), (), ())).host_seconds
-        assert updates == [pytest.approx(whole / 30 + 2e-6)] * 30
-        assert product == 1e-6
 
 
 def test_kernels_that_follow_each_other_pause_in_between() -> None:
