@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def record(entry: dict[str, Any]) -> str | None:
     try:
         path = history_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab", buffering=0) as file:  # one write: the entries of several processes do not mix
-            file.write(line)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0) as file:
+            file.write(line)  # at once: the entries of several processes do not mix
             size = file.tell()
         if size > MAX_BYTES:
             replace_file(path, _trimmed(path.read_bytes()))
