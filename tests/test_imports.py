@@ -53,10 +53,12 @@ LONGEST = 500
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the library by its import name."""
+    """Every module of the library by its import name; a script beside the records is none."""
     found: dict[str, Path] = {}
     for folder, package in ((ROOT / "placer", "placer"), (ROOT / "calibration", "placer.calibration")):
         for path in sorted(folder.rglob("*.py")):
+            if (ROOT / "calibration" / "records") in path.parents:
+                continue
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))
             assert name not in found, name

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -402,13 +403,17 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]] = {
 }  # fmt: skip
 
 
+def given(function: Call) -> Call:
+    return function
+
+
 def cases() -> list[tuple[str, tuple[Shape, ...], Callable[[], Any]]]:
     """(name, shapes of the operands, what makes the function) of every op, the first case of each first."""
     every: list[tuple[int, str, tuple[Shape, ...], Callable[[], Any]]] = []
     for name, (layer, inputs) in LAYERS.items():
         every += [(number, name, (shape,), layer) for number, shape in enumerate(inputs)]
     for name, (function, known) in FUNCTIONS.items():
-        every += [(number, name, shapes, lambda function=function: function) for number, shapes in enumerate(known)]
+        every += [(number, name, shapes, partial(given, function)) for number, shapes in enumerate(known)]
     return [case[1:] for case in sorted(every, key=lambda case: case[0])]
 
 
