@@ -404,6 +404,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]] = {
 
 
 def given(function: Call) -> Call:
+    """The function itself: a layer is made anew, a function is not."""
     return function
 
 
