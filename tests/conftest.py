@@ -26,6 +26,9 @@ from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests in the background of a shell: Ctrl-C is for tests, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _measured_once() -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import threading
 import weakref
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import rnn
+from torch.nn.utils import prune, rnn
 from torch.utils.checkpoint import checkpoint
 
 import placer
@@ -37,6 +38,22 @@ def module(forward: Callable[..., Any], **parts: Any) -> nn.Module:
     for name, part in parts.items():
         setattr(net, name, part)
     return net
+
+
+@case
+def weights_made_by_a_hook() -> Case:
+    layer = nn.Linear(8, 8)
+    raw = layer._parameters.pop("weight")
+    layer.register_parameter("raw", raw)
+    layer.register_forward_pre_hook(lambda m, _: setattr(m, "weight", m.raw * math.sqrt(2 / 8)))
+    return nn.Sequential(layer, nn.ReLU()), {"example": torch.randn(4, 8)}, []
+
+
+@case
+def a_hook_that_changes_the_output() -> Case:
+    inner = module(lambda self, x: (self.body(x), None), body=nn.Linear(8, 8))
+    inner.register_forward_hook(lambda m, given, output: output[0])
+    return module(lambda self, x: x + self.inner(x), inner=inner), {"example": torch.randn(4, 8)}, []
 
 
 @case
@@ -93,6 +110,20 @@ def attention_that_asks_for_the_compiler() -> Case:
         return result
 
     return module(forward, project=nn.Linear(8, 32)), {"example": torch.randn(2, 16, 8), "mode": "infer"}, []
+
+
+@case
+def an_ensemble_by_vmap() -> Case:
+    nets = [nn.Linear(4, 2) for _ in range(3)]
+    stacked, _ = torch.func.stack_module_state(nets)  # type: ignore[arg-type]
+
+    def one(values: dict[str, Tensor], x: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(nets[0], values, (x,))
+        return result
+
+    return (lambda x: torch.func.vmap(one, in_dims=(0, None))(stacked, x)), {
+        "example": torch.randn(6, 4), "modules": nets,
+    }, [stacked]  # fmt: skip
 
 
 @case
@@ -165,6 +196,12 @@ def a_module_without_parameters() -> Case:
 
 
 @case
+def a_complex_output() -> Case:
+    weight = nn.Parameter(torch.randn(9, dtype=torch.cfloat))
+    return module(lambda self, x: torch.fft.rfft(x) * self.weight, weight=weight), {"example": torch.randn(4, 16)}, []
+
+
+@case
 def sparse_weights() -> Case:
     weight = nn.Parameter(torch.randn(8, 8).relu().to_sparse_csr())
     return module(lambda self, x: torch.sparse.mm(self.weight, x), weight=weight).eval(), {
@@ -175,6 +212,12 @@ def sparse_weights() -> Case:
 @case
 def a_nested_input() -> Case:
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)])
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"example": rows, "mode": "infer"}, []
+
+
+@case
+def a_jagged_input() -> Case:
+    rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"example": rows, "mode": "infer"}, []
 
 
@@ -194,6 +237,13 @@ def a_dynamically_quantized_model() -> Case:
 def a_frozen_script() -> Case:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval())
     return torch.jit.freeze(scripted), {"example": torch.randn(4, 8)}, []
+
+
+@case
+def a_pruned_layer() -> Case:
+    layer = nn.Linear(8, 8)
+    prune.l1_unstructured(layer, "weight", 0.5)
+    return nn.Sequential(layer, nn.ReLU()), {"example": torch.randn(4, 8)}, []
 
 
 @case
@@ -301,6 +351,16 @@ def test_layers_follow_an_exception_that_is_caught(calibrated: Profile) -> None:
     model, options, _ = an_exception_that_forward_catches()
     trace = placer.choose(model, devices="cpu", **options).predictions["cpu"].priced.trace
     assert {call.layer for call in trace.calls if call.op == "aten::addmm"} == {"slow", "after"}
+
+
+def test_inference_mode_changes_no_price(calibrated: Profile) -> None:
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.LayerNorm(64), nn.Linear(64, 10)).eval()
+    by = {}
+    for context in (torch.no_grad, torch.inference_mode):
+        inside = module(context()(lambda self, x: self.net(x)), net=net).eval()
+        by[context] = placer.choose(inside, (32, 64), mode="infer", devices="cpu").predictions["cpu"].priced.trace
+    plain, inference = by.values()
+    assert [c.op for c in plain.calls] == [c.op for c in inference.calls]
 
 
 def test_a_dictionary_goes_where_the_signature_says(calibrated: Profile) -> None:

@@ -76,14 +76,14 @@ def test_the_figures_reached_are_held(name: str, priced_by: str) -> None:
     assert reached.inside > 0.85
 
 
-def test_every_reference_system_is_priced_within_fifteen_percent() -> None:
+def test_every_reference_system_is_priced_within_a_quarter() -> None:
     folder = RECORDS / "cpu-intel-avx512-2-core"
     profile = load_profile(folder / "reference_profile.json")
     cells = replay(record.load(folder / "reference.json"), profile).cells
     assert {cell.network for cell in cells} == {entry.name for entry in entries("reference")}
     ratios = [cell.predicted / cell.measured for cell in cells if cell.predicted and cell.measured]
     assert len(ratios) == len(cells)
-    assert 0.85 < min(ratios) < max(ratios) < 1.15
+    assert 0.75 < min(ratios) < max(ratios) < 1.25
     reached = score(cells)
     assert reached is not None
     assert reached.median_error <= 0.08

@@ -1,0 +1,102 @@
+"""Pricing leaves no trace on the user's model or on global state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pictures import picture, same
+from torch import nn
+
+from placer.errors import TraceError
+from placer.tracing import trace
+from placer.workload import make_workload
+
+
+class Stateful(nn.Module):
+    """Everything a forward may change: buffers, plain tensors, counters, the random state."""
+
+    def __init__(self, fails: bool = False, reads: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.drop = nn.Dropout(0.5)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        self.spectral = nn.utils.spectral_norm(nn.Linear(4, 4))
+        self.history = torch.zeros(3)
+        self.counts = {"calls": 0, "log": []}
+        self.fails, self.reads = fails, reads
+        self.norm.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.counts["calls"] += 1
+        self.counts["log"].append(random.random() + np.random.rand())  # noqa: NPY002
+        self.history += 1
+        self.history[0] = 5
+        x = self.spectral(self.normed(self.drop(self.norm(self.first(x)))))
+        if self.reads:
+            x = x * x.sum().item()
+        if self.fails:
+            raise ValueError("deep inside")
+        return x + torch.randn(4)
+
+
+def picture_of(model: Stateful) -> dict[str, Any]:
+    return {
+        **picture(model),
+        "history": model.history.clone(),
+        "counts": (model.counts["calls"], list(model.counts["log"])),
+    }
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("reads", [False, True], ids=["meta", "real"])
+def test_everything_is_as_before(fails: bool, reads: bool) -> None:
+    model = Stateful(fails, reads)
+    seen: list[str] = []
+    model.first.register_forward_hook(lambda *_: seen.append("hook"))
+    model.first.weight.grad = torch.ones(4, 4)
+    before = picture_of(model)
+    workload = make_workload(model, (6, 4), mode="train")
+    if fails:
+        with pytest.raises(TraceError, match=r"forward failed in the step.*ValueError: deep inside"):
+            trace(workload)
+    else:
+        traced = trace(workload)
+        assert traced.calls
+        # torch 2.6 has no gradient of weight_norm without values: a real run even where nothing is read.
+        assert traced.real or not reads
+        assert [note.rpartition(":")[0] for note in traced.notes if "draws" in note] == [
+            "the step draws random numbers of Python", "the step draws random numbers of numpy",
+        ]  # fmt: skip
+    after = picture_of(model)
+    assert {k for k in before if not same(before[k], after[k])} == set()
+    assert seen == []
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["meta", "real"])
+def test_inputs_are_not_written(reads: bool) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            index.add_(int(x[0].item()) if reads else 1)
+            return x.mul_(2)
+
+    x, index = torch.ones(3), torch.arange(3)
+    trace(make_workload(Writes(), example=(x, index), mode="infer"))
+    assert torch.equal(x, torch.ones(3))
+    assert torch.equal(index, torch.arange(3))
+
+
+@pytest.mark.parametrize("outer", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_the_callers_modes_neither_matter_nor_change(outer: Callable[[], Any]) -> None:
+    model = nn.Linear(3, 3)
+    workload = make_workload(model, (2, 3), mode="train")
+    plain = trace(workload)
+    with outer():
+        grad = torch.is_grad_enabled()
+        assert trace(workload).calls == plain.calls
+        assert torch.is_grad_enabled() == grad
