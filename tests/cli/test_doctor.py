@@ -81,7 +81,7 @@ def test_what_is_broken_is_an_error(home: Path, runner: CliRunner, monkeypatch: 
     path.write_text("{}")
     result = runner.invoke(main, ["doctor"], prog_name="placer")
     assert result.exit_code == 1
-    assert "broken\n- " in result.stdout
+    assert "broken\n-" in result.stdout
     assert result.stderr.startswith("placer: ")
     assert len(result.stderr.splitlines()) == 1
     path.unlink()

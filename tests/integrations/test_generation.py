@@ -255,7 +255,8 @@ def test_published_decode_steps_of_llama_are_near() -> None:
 
     published = [
         step.seconds for step in read_steps()
-        if "Llama-2-7b" in step.network and step.inputs[0]["shape"] == [1, 1] and step.arguments.get("cached_tokens") == 512
+        if "Llama-2-7b" in step.network and step.inputs[0]["shape"] == [1, 1]
+        and step.arguments.get("cached_tokens") == 512
     ]  # fmt: skip
     assert published
     with torch.device("meta"):
