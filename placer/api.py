@@ -22,7 +22,7 @@ from placer import machine
 from placer.answer import Placement, PlacementBuilder, explanation_of, record
 from placer.collector import without_collection
 from placer.decision import Objective, ranks
-from placer.errors import PlacerError
+from placer.errors import PlacerError, ProfileError
 from placer.explanation import Explanation
 from placer.profile import Profile, check_source
 from placer.workload import (
@@ -139,7 +139,7 @@ def choose(
     except PlacerError as error:
         if strict():
             raise
-        if used is None:  # the step could not be traced: which devices can be used is known all the same
+        if used is None and not isinstance(error, ProfileError):  # not traced: the devices can be known all the same
             with suppress(PlacerError), deciding.only_placer_errors():
                 used = deciding.current_profile(profile)
         builder = PlacementBuilder(what, optimizer, names or ranks.own_devices(), threads, move)
@@ -259,7 +259,7 @@ def calibrate(
     names = check_devices(devices)
     if names is not None:
         check_available(names)
-    # By name: calibration stands above this module, and brings scikit-learn.
+    # By name: calibration stands above this module, and brings scipy.
     run: Callable[..., Profile] = importlib.import_module("placer.calibration").calibrate
     return run(budget=float(budget), devices=names, progress=progress, path=path)
 

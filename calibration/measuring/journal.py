@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -187,18 +188,31 @@ class Journal:
         if path.is_symlink():
             raise CalibrationError(f"{path} is a symbolic link, which is refused: remove it")
         found = self._head()
+        if found != head and not existing:
+            self._exchange(found, head)
+            found = self._head()
         if found == head and self._read():
             if self._running is not None:
                 self.add_failure(self._running)
             return
         if existing:
             raise CalibrationError(self._refusal(found))
-        if found not in (None, head):
-            aside = path.with_suffix(".former")
-            with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
-                path.replace(aside)
-                self.put_aside = aside
         self._write(json.dumps(head) + "\n", mode="w")
+
+    def _exchange(self, found: Mapping[str, Any] | None, head: Mapping[str, Any]) -> None:
+        """Put the journal with the head ``found`` aside, and take back the one of ``head`` if it was put aside."""
+        with suppress(OSError):  # what cannot be moved cannot be written either, which is reported then
+            if found is not None:
+                self.put_aside = self._aside(found)
+                self.path.replace(self.put_aside)
+            own = self._aside(head)
+            if own.is_file() and not own.is_symlink():
+                own.replace(self.path)
+
+    def _aside(self, head: Mapping[str, Any]) -> Path:
+        """Where the journal with this head is kept while others are written."""
+        digest = zlib.crc32(json.dumps(head, sort_keys=True).encode())
+        return self.path.with_stem(f"{self.path.stem}-{digest:08x}")
 
     def _head(self) -> dict[str, Any] | None:
         """The first line of the file; None where there is no file, or it is no journal."""

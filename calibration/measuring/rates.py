@@ -241,7 +241,7 @@ def measure_queue(
     (single,) = medians([tiny.neg_])
     # A few products that keep the device busy for some times as long as a burst is issued.
     wanted, rows, took = COVER * BURST * issue, _FIRST // 2, 0.0
-    while took < _LEAST_PART * wanted and rows < _MOST:
+    while rows < _FIRST or (took < _LEAST_PART * wanted and rows < _MOST):
         rows *= 2
         square = torch.ones(rows, rows, device=device)
         multiply = partial(torch.mm, square, square, out=torch.empty_like(square))

@@ -208,7 +208,7 @@ def watched(
         return [(timed(), 0.0) for _ in range(count)]
     clock = speed_probe.clock
     found: list[tuple[T, float]] = []
-    good, wanted = 0, True
+    good, wanted = 0, count > 0
     before = speed_probe.settle() if before is None else before
     while wanted:
         if resume is not None:

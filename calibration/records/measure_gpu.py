@@ -116,6 +116,8 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+            path.write_bytes(content + b"\n")  # the next line must not be joined to one that was cut short
         self._known = {json.dumps(line["of"], sort_keys=True) for line in read(path) if "error" not in line}
 
     def __contains__(self, question: Mapping[str, object]) -> bool:

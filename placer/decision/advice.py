@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -183,13 +184,14 @@ def _advise_step(part: TracedPart, table: Table, candidates: Candidates) -> tupl
     if part.workload.is_step_function:
         return ()
     decision = table.decide()
-    found = _threads(part, table, decision, candidates)
-    for change in _changes(part, table.parts[0].predictions, decision.device):
-        try:
-            with only_placer_errors():
+    found: list[Advice] = []
+    with suppress(PlacerError), only_placer_errors():
+        found += _threads(part, table, decision, candidates)
+    with suppress(PlacerError), only_placer_errors():
+        for change in _changes(part, table.parts[0].predictions, decision.device):
+            # Where the changed step cannot be traced, or its profile knows nothing of it, it is left out.
+            with suppress(PlacerError), only_placer_errors():
                 found.append(_priced(change, part.workload, table, decision, candidates))
-        except PlacerError:  # the changed step cannot be traced, or its profile knows nothing of it
-            continue
     return tuple(sorted((advice for advice in found if advice.gain >= LEAST_GAIN), key=lambda advice: -advice.gain))
 
 

@@ -50,7 +50,7 @@ def record(entry: dict[str, Any]) -> str | None:
         with os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0) as file:
             file.write(line)  # at once: the entries of several processes do not mix
             size = file.tell()
-        if size > MAX_BYTES:
+        if size > MAX_BYTES:  # what another process appends in this moment is lost
             replace_file(path, _trimmed(path.read_bytes()))
     except (OSError, ValueError, RuntimeError) as error:
         # ValueError: a path no system takes; RuntimeError: no home directory. Training goes on without a history.
@@ -87,8 +87,11 @@ def lines_with(text: str) -> list[bytes]:
 
 
 def _content() -> bytes:
+    """The end of the file, of twice the size that it is trimmed to at most."""
     try:
-        return history_path().read_bytes()
+        with history_path().open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 2 * MAX_BYTES, 0))
+            return file.read()
     except (OSError, RuntimeError) as error:
         log.debug("no history: %s", error)
         return b""

@@ -1,7 +1,7 @@
 """Why a device was chosen, layer by layer: one Explanation, and its renderers for people and programs."""
 
 from placer.decision import Advice
-from placer.explanation.build import device_row, explain_table
+from placer.explanation.build import explain_table
 from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
 from placer.explanation.explanation import Explanation
 from placer.explanation.page import render_page, svg
@@ -20,7 +20,6 @@ __all__ = [
     "Section",
     "SpanRow",
     "Sweep",
-    "device_row",
     "explain_table",
     "headings",
     "kind",

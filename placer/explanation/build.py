@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from placer.decision import JOB, TIME, Advice, Apart, Decision, PricedPart, Table, decide_apart, worth_it
+from placer.decision import JOB, Advice, Apart, Decision, PricedPart, Table, decide_apart, worth_it
 from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
 from placer.explanation.explanation import Explanation
-from placer.pricing import SOURCES, Cost, Prediction, PricedTrace, Span, backed, compute_parts, timeline
+from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, timeline
 from placer.profile import DeviceFit
 from placer.units import format_bytes, format_seconds
 
@@ -60,11 +60,6 @@ def explain_table(
         ) if of_job else (),
         apart=better,
     )
-
-
-def device_row(prediction: Cost) -> Cost:
-    """What an explanation keeps of a prediction."""
-    return TIME.told(prediction)
 
 
 def _label(part: PricedPart) -> str:

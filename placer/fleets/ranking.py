@@ -34,6 +34,8 @@ from placer.units import format_ratio
 from placer.workload import Job, Workload, check_choice, make_workload
 
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
+
+
 def fleet(
     model: Callable[..., Any] | Job, batch_shape: Any = None, *, machines: Iterable[Machine | str] | Machine | str,
     objective: str = "time", target: float | None = None, **workload: Any,
@@ -71,8 +73,9 @@ def work_of(
     """A model or a step as a workload; what is one already takes no other arguments. Raises ValueError, TypeError."""
     if not isinstance(what, (Workload, Job, Traced)):
         return make_workload(what, batch_shape, **workload)
-    if batch_shape is not None or workload:
-        given = ", ".join(["batch_shape"] * (batch_shape is not None) + sorted(workload))
+    asked = sorted(name for name, value in workload.items() if value is not None and (name, value) != ("data", "host"))
+    if batch_shape is not None or asked:
+        given = ", ".join(["batch_shape"] * (batch_shape is not None) + asked)
         raise ValueError(f"a {type(what).__name__} says what to run already: leave out {given}")
     return what
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -80,13 +81,13 @@ def loading_of(loading: Any, loader: Iterable[Any]) -> Loading | float | None:
 
 def loading_between(
     loader: Any, step: Callable[[Any], object], *, clock: Callable[[], float] = time.thread_time,
-    limit_seconds: float = 0.5,
+    limit_seconds: float = 0.5, most: int = MOST_BATCHES,
 ) -> Loading:  # fmt: skip
     """Measure ``loader`` with ``step`` of each batch in between, whose own time does not count, for some time.
 
     Alone, a loader finds its code and data in the caches, which a step replaces. A loader with workers is measured
-    alone, as they do not wait for steps. The thread's time leaves out other programs on the machine; give another
-    ``clock`` for data that is waited for. Raises ValueError for a loader without batches.
+    alone, as they do not wait for steps. ``most``: batches at most. The thread's time leaves out other programs on the
+    machine; give another ``clock`` for data that is waited for. Raises ValueError for a loader without batches.
     """
     if getattr(loader, "num_workers", 0):
         return Loading.of(loader, limit_seconds=limit_seconds)
@@ -97,7 +98,7 @@ def loading_between(
         for batch in loader:
             seconds.append(clock() - start)
             step(batch)
-            if len(seconds) == MOST_BATCHES or time.perf_counter() - began > limit_seconds:
+            if len(seconds) == most or time.perf_counter() - began > limit_seconds:
                 break
             start = clock()
     if not seconds:
@@ -161,6 +162,10 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
 
 def whole(name: str, number: Any, least: int = 1) -> int:
     """``number`` if it is a whole number of at least ``least``, else ValueError."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    try:
+        found = int(number) if isinstance(number, float) and number.is_integer() else operator.index(number)
+    except TypeError:
+        found = None
+    if found is None or isinstance(number, bool) or found < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}")
-    return number
+    return found

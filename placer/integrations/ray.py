@@ -257,7 +257,7 @@ def calibrate(
                 kinds[node] = _kind_of(answer["fingerprint"])
             try:
                 if "profile" in answer:
-                    _keep(kinds[node], answer["profile"])
+                    _keep(kinds[node], answer["profile"], force=force)
             except (ProfileError, OSError) as error:
                 answer["error"] = f"cannot keep its profile: {first_line(error)}"
             if "error" in answer:
@@ -321,6 +321,15 @@ def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {told[-1 if isinstance(error, ray.exceptions.RayTaskError) else 0].strip()}"
 
 
+#: The command line of placer, until the worker that started it has ended.
+_WITH_WORKER = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+from placer.cli import main
+main(prog_name="placer")
+"""
+
+
 def _on_node(arguments: Sequence[str] | None, force: bool, timeout: float) -> dict[str, Any]:
     """What a worker does on its node. The answer has ``"fingerprint"``: what the node is.
 
@@ -336,11 +345,17 @@ def _on_node(arguments: Sequence[str] | None, force: bool, timeout: float) -> di
         environment[_THREADS] = own
     path = profiles.default_path()
     measured = path.with_name(f"{path.stem}-again.json") if force else path  # one in its place would be the answer
-    command = [sys.executable, "-m", "placer", "calibrate", "--quiet", "--output", str(measured), *arguments]
+    command = [sys.executable, "-c", _WITH_WORKER, "calibrate", "--quiet", "--output", str(measured), *arguments]
+    reading, writing = os.pipe()  # closes when this worker ends, however it ends: the process then ends too
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout, env=environment, check=False)
+        done = subprocess.run(
+            command, stdin=reading, capture_output=True, timeout=timeout, env=environment, check=False
+        )
     except subprocess.TimeoutExpired:
         return {**answer, "error": f"it took longer than {timeout:g} s"}
+    finally:
+        os.close(reading)
+        os.close(writing)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         return {**answer, "error": said[-1].removeprefix("placer: ")}
@@ -368,14 +383,23 @@ def _folder() -> Path:
     return profiles.data_home() / "fleet"
 
 
-def _keep(kind: str, data: bytes) -> None:
-    """Keep a profile that a node sent under its kind. Raises OSError, or ProfileError for what is no profile."""
+def _keep(kind: str, data: bytes, *, force: bool) -> None:
+    """Keep a profile that a node sent under its kind: of several the one with the most devices, then the longest.
+
+    Raises OSError, or ProfileError for what is no profile.
+    """
     arriving = _folder() / f"{kind}.{os.getpid()}.arriving"
     try:
         profiles.replace_file(arriving, data)
-        profiles.save(profiles.load(arriving), _folder() / f"{kind}.json")
+        found, before = profiles.load(arriving), _kept(kind)
+        if force or before is None or _worth(found) >= _worth(before):
+            profiles.save(found, _folder() / f"{kind}.json")
     finally:
         arriving.unlink(missing_ok=True)
+
+
+def _worth(profile: Profile) -> tuple[int, float]:
+    return len(profile.devices()), profile.seconds
 
 
 def _kept(kind: str) -> Profile | None:

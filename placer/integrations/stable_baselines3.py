@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 import time
 import warnings
@@ -27,7 +28,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
 
 import placer
-from placer.integrations.loops import MOST_BATCHES, loading_between, mode_switch, whole
+from placer.integrations.loops import loading_between, mode_switch, whole
 from placer.workload import same_randomness
 
 #: What ``job`` can take apart; their subclasses (DDPG is one) too.
@@ -228,9 +229,11 @@ def _measured(own: Any, environments: Any, act: _Step, *, copied: bool) -> place
         ) from error
     space = copy.deepcopy(own.action_space)
     environments.reset()
-    actions = [np.array([space.sample() for _ in range(own.n_envs)]) for _ in range(MOST_BATCHES)]
-    steps = (environments.step(each) for each in actions)
-    return loading_between(steps, lambda seen: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3)
+    actions = [np.array([space.sample() for _ in range(own.n_envs)]) for _ in range(32)]
+    steps = map(environments.step, itertools.cycle(actions))
+    return loading_between(
+        steps, lambda seen: act.run(act.example), clock=time.perf_counter, limit_seconds=0.3, most=10_000
+    )
 
 
 class _StepIsOver(Exception):

@@ -45,6 +45,7 @@ def choose(func: nn.Module, y0: Any, t: Tensor, *, adjoint: bool = False, **opti
     """
     if not isinstance(func, nn.Module):
         raise TypeError(f"func must be an nn.Module, so that it can be moved, not {type(func).__name__}")
-    solution = _Solution(func, adjoint, {name: options.pop(name) for name in _SOLVER if name in options})
+    given = {name: value for name in _SOLVER if (value := options.pop(name, None)) is not None}
+    solution = _Solution(func, adjoint, given)
     solution.train(func.training)
     return placer.choose(solution, example=(y0, t), **options)

@@ -12,6 +12,10 @@ from placer.run.session import Question, Session
 _loaded: dict[int, Callable[[], None]] = {}
 
 
+def _unquoted(text: str) -> str:
+    return text.strip("\"'")
+
+
 def load_magic(shell: Any) -> None:
     """Watch the models that run in ``shell`` (an ``InteractiveShell``), and register the magic ``placer``."""
     if id(shell) in _loaded:
@@ -38,7 +42,9 @@ def load_magic(shell: Any) -> None:
 
     magic: Any = placer
     for name, given in (
-        ("--profile", {"metavar": "NAME"}), ("--what-if", {"metavar": "GPU"}), ("--explain", {"action": "store_true"}),
+        ("--profile", {"metavar": "NAME", "type": _unquoted}),
+        ("--what-if", {"metavar": "GPU", "type": _unquoted}),
+        ("--explain", {"action": "store_true"}),
     ):  # fmt: skip
         magic = arguments.argument(name, **given)(magic)
     magic = arguments.magic_arguments()(magic)

@@ -152,14 +152,17 @@ class Autocast:
             return result
 
         def forgotten() -> None:
-            self._weights.clear()
+            if threading.get_ident() == thread:
+                self._weights.clear()
             forget()
 
         checkpointing = sys.modules.get(_CHECKPOINTING)
         infer: Any = getattr(checkpointing, "_infer_device_type", None)
 
         def inferred(*tensors: Any) -> str:
-            infer(*tensors)  # which a step calls
+            found: str = infer(*tensors)  # which a step calls
+            if threading.get_ident() != thread:
+                return found
             self._checkpoints = True
             return self.device
 

@@ -377,7 +377,7 @@ class _EncoderLayer(nn.TransformerEncoderLayer):
             self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias,
             self.linear1.weight, self.linear1.bias, self.linear2.weight, self.linear2.bias,
         )  # fmt: skip
-        if not _takes_fast_path(recorder, attn, (src,), weights):
+        if self.training or not _takes_fast_path(recorder, attn, (src,), weights):
             return slow()
         if not self.activation_relu_or_gelu or self.norm1.eps != self.norm2.eps:
             return slow()

@@ -33,6 +33,8 @@ def isolated() -> Iterator[None]:
         # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+        else:
+            stack.callback(lambda: torch.compiler.set_stance("default") if "torch._dynamo" in sys.modules else None)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(True))
         for kind in ("cpu", "cuda", "xpu", "mps", torch._C._get_privateuse1_backend_name()):
@@ -200,6 +202,8 @@ class _Untraced:
             def untraced(module: types.ModuleType) -> None:
                 with Uncounted(), _disable_current_modes(), _without_function_modes():
                     load(module)
+                if name == "torch._dynamo":  # what the step compiles runs eagerly, as if it had been there before
+                    torch.compiler.set_stance("force_eager")
 
             loader.exec_module = untraced
         return spec

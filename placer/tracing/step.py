@@ -196,7 +196,9 @@ class _ModelStep(_Step):
             in_every_thread(self.recorder, self.functions),
         ):
             trace = self._run(PythonDraws())
-        if any(call.op == "optimizer::LBFGS" for call in trace.calls):
+        chosen = self.workload.optimizer
+        of_torch = isinstance(chosen, str) or type(chosen).__module__.startswith("torch.optim")
+        if of_torch and any(call.op == "optimizer::LBFGS" for call in trace.calls):
             return optimizers.repeated(trace, self.workload.optimizer)
         return trace
 

@@ -423,7 +423,19 @@ def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     for sent in (b'{"schema": 4}', b"\x80\x04K\x01."):  # the last one is a pickle
         with pytest.raises(PlacerError):
-            integration._keep("0" * 16, sent)
+            integration._keep("0" * 16, sent, force=False)
     assert not list(integration._folder().iterdir())
     (integration._folder() / "nodes.json").write_text("[]")
     assert integration._kinds() == {}
+
+
+def test_of_several_nodes_of_a_kind_the_profile_with_the_most_devices_is_kept(
+    handmade_profile: Profile, tmp_path: Path
+) -> None:
+    whole = profile.save(handmade_profile, tmp_path / "whole.json").read_bytes()
+    part = profile.save(replace(handmade_profile, fits=handmade_profile.fits[:1]), tmp_path / "part.json").read_bytes()
+    for data, force, kept in ((whole, False, 2), (part, False, 2), (part, True, 1)):
+        integration._keep("0" * 16, data, force=force)
+        found = integration._kept("0" * 16)
+        assert found is not None
+        assert len(found.devices()) == kept

@@ -98,7 +98,7 @@ _FINE = aten(
 _LOOP_SIZES = {
     "numel": "elements of the result",
     "bytes": "bytes of all operands and results",
-    "inner": "elements of the innermost loop (see ``tensor_iterator``)",
+    "inner": "elements of the innermost loop",
     "block": "elements of the two innermost loops together",
 }
 _LOOP_FLAGS = {

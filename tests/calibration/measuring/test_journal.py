@@ -119,6 +119,8 @@ def test_another_machines_journal_is_put_aside(path: Path) -> None:
     assert other.put_aside.read_text() == content
     other.add(observation("b"), 0.25)
     assert names(path, THERE) == ["b"]
+    assert names(path, HERE) == ["a"]  # taken back
+    assert names(path, THERE) == ["b"]
 
 
 def test_a_journal_of_a_former_format_is_put_aside_or_where_it_has_to_exist_refused(path: Path) -> None:
