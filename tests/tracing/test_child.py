@@ -330,18 +330,20 @@ def test_where_no_process_can_be_forked_models_are_traced_on_copies(
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("where", ["kernel", pytest.param("ray", marks=pytest.mark.soak)])
-def test_fifty_forks_among_threads_workers_kernels_and_tasks(
-    where: str, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("where", "count"), [
+    ("kernel", "12"), *(pytest.param(where, "200", marks=pytest.mark.soak) for where in ("kernel", "ray"))
+])  # fmt: skip
+def test_many_forks_among_threads_workers_kernels_and_tasks(
+    where: str, count: str, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "ray":
         pytest.importorskip("ray")
     tests = Path(__file__).parents[1]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tests), os.environ.get("PYTHONPATH")))))
     with ray_apart():
-        done = subprocess.run([sys.executable, str(tests / "forking.py"), where, "50"], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, str(tests / "forking.py"), where, count], capture_output=True, text=True,
                               check=False, timeout=270)  # fmt: skip
-    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["50"]), done.stdout + done.stderr
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, [count]), done.stdout + done.stderr
 
 
 def test_a_child_asks_nothing_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,14 @@ def test_every_point_is_in_the_collection() -> None:
         assert {point.at for point in account.points} <= labels, account.id
 
 
-@pytest.mark.parametrize("account", accounts(), ids=lambda account: account.id)
+#: Every fourth is tried each time.
+TRIED = [
+    pytest.param(account, id=account.id, marks=[pytest.mark.soak] if number % 4 else [])
+    for number, account in enumerate(accounts())
+]
+
+
+@pytest.mark.parametrize("account", TRIED)
 def test_the_first_point_is_traced_and_runs(account: Account) -> None:
     torch.manual_seed(0)
     for step in account.points[0].steps:

@@ -59,7 +59,7 @@ def test_damaged_records_are_refused(content: str, complaint: str, tmp_path: Pat
         ("cpu-2-core", "profile.json"),
         pytest.param("cpu-avx512-2-core", "profile.json", marks=SOAK),
         pytest.param("cpu-avx512-2-core-calm", "profile.json", marks=SOAK),
-        ("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core"),
+        pytest.param("cpu-intel-avx512-2-core", "intel-xeon-avx512-2-core", marks=SOAK),
     ],
 )
 def test_the_figures_reached_are_held(name: str, priced_by: str) -> None:
