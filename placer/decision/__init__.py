@@ -1,7 +1,7 @@
 """Parts and candidates -> Table -> Decision: what each device takes, which is the best, and how sure that is."""
 
 from placer.decision import history, measured, ranks
-from placer.decision.advice import LEAST_GAIN, Advice, advise, batch_size, with_batch
+from placer.decision.advice import Advice, advise, batch_size, with_batch
 from placer.decision.apart import Apart, decide_apart, homes, worth_it
 from placer.decision.candidates import Candidate, Candidates, conventional, gather, unusable, without_maker
 from placer.decision.comparison import (
@@ -28,15 +28,14 @@ from placer.decision.objective import (
     TIME,
     Objective,
     check_priced,
-    counted_seconds,
     is_cpu,
     objective_of,
 )
 
 __all__ = [
-    "ABOUT_THE_SAME", "Advice", "Apart", "Candidate", "Candidates", "Decision", "JOB", "LEAST_GAIN", "MANY",
+    "ABOUT_THE_SAME", "Advice", "Apart", "Candidate", "Candidates", "Decision", "JOB", "MANY",
     "OBJECTIVES", "Objective", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced", "advise",
-    "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional", "counted_seconds",
+    "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
     "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured", "missing",
     "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks", "running_with", "total",
     "trace_parts", "trade", "unusable", "warn_estimated", "whole", "with_batch", "with_occupied", "with_race",

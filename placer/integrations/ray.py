@@ -11,8 +11,6 @@ import hashlib
 import json
 import math
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +25,7 @@ from placer import profile as profiles
 from placer.decision import Traced
 from placer.errors import PlacerError, ProfileError, UnknownGPU, first_line
 from placer.fleets import Fleet, Machine, compare, cpu_class, work_of
+from placer.integrations.on_node import ENVIRONMENT, calibrated_here
 from placer.profile import Profile
 from placer.units import format_count, format_duration
 from placer.workload import Job, Workload, check_choice, check_devices
@@ -38,15 +37,6 @@ _LABELS = (2, 49)
 _NODE_ID, _ACCELERATOR = "ray.io/node-id", "accelerator_type:"
 #: What makes another kind of machine. Threads are not among it: Ray sets them by the CPUs that a task asks for.
 _KIND = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
-#: Where Ray says which number of threads the node itself asks for: it may have set another one for the worker.
-_THREADS, _OWN_THREADS = "OMP_NUM_THREADS", "PLACER_NODE_THREADS"
-#: The worker's environment. Ray sets OMP_NUM_THREADS in a worker after it has expanded this: the node's own is kept.
-#: Ray would hide all accelerators from a task that asks for none.
-ENVIRONMENT = {
-    _OWN_THREADS: "${OMP_NUM_THREADS}", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
-    "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1", "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
-    "RAY_EXPERIMENTAL_NOSET_ONEAPI_DEVICE_SELECTOR": "1", "RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK": "1",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -281,11 +271,11 @@ def calibrate(
 def _ask(
     nodes: Sequence[Node], arguments: Sequence[str] | None, force: bool, timeout: float
 ) -> dict[str, dict[str, Any]]:
-    """What every node answers to ``_on_node``, by its id; all are asked at once.
+    """What every node answers to ``calibrated_here``, by its id; all are asked at once.
 
     A task asks for no CPU and no GPU: a node that is busy is reached, too.
     """
-    task = ray.remote(_on_node)
+    task = ray.remote(calibrated_here)
     pending = {
         task.options(
             num_cpus=0, max_retries=0, runtime_env={"env_vars": ENVIRONMENT},
@@ -319,48 +309,6 @@ def _why(error: Exception) -> str:
         return "placer is not installed there, or an older one: pip install torch-placer on every node"
     told = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {told[-1 if isinstance(error, ray.exceptions.RayTaskError) else 0].strip()}"
-
-
-#: The command line of placer, until the worker that started it has ended.
-_WITH_WORKER = """
-import os, threading
-threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-from placer.cli import main
-main(prog_name="placer")
-"""
-
-
-def _on_node(arguments: Sequence[str] | None, force: bool, timeout: float) -> dict[str, Any]:
-    """What a worker does on its node. The answer has ``"fingerprint"``: what the node is.
-
-    With ``arguments``, ``placer calibrate`` runs there for at most ``timeout`` seconds, in a process of its own: it has
-    the node's threads and accelerators, whatever the worker was given. The answer then has ``"profile"``, a file's
-    bytes, or ``"error"``, a sentence.
-    """
-    answer: dict[str, Any] = {"fingerprint": machine.fingerprint()}
-    if arguments is None:
-        return answer
-    environment = {name: value for name, value in os.environ.items() if name not in (_THREADS, _OWN_THREADS)}
-    if own := os.environ.get(_OWN_THREADS):
-        environment[_THREADS] = own
-    path = profiles.default_path()
-    measured = path.with_name(f"{path.stem}-again.json") if force else path  # one in its place would be the answer
-    command = [sys.executable, "-c", _WITH_WORKER, "calibrate", "--quiet", "--output", str(measured), *arguments]
-    reading, writing = os.pipe()  # closes when this worker ends, however it ends: the process then ends too
-    try:
-        done = subprocess.run(
-            command, stdin=reading, capture_output=True, timeout=timeout, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {**answer, "error": f"it took longer than {timeout:g} s"}
-    finally:
-        os.close(reading)
-        os.close(writing)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        return {**answer, "error": said[-1].removeprefix("placer: ")}
-    measured.replace(path)
-    return {**answer, "profile": path.read_bytes()}
 
 
 def _kind_of(fingerprint: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ Nothing here but ``memory`` creates a device context to look (seconds, and hundr
 from placer.machine.cpu import cpu_instructions, cpu_model, cpu_version, machine_id, usable_cores
 from placer.machine.devices import (
     accelerators,
-    allocated_memory,
     available_devices,
     current_device,
     has_context,
@@ -31,7 +30,7 @@ from placer.machine.nvml import describe_driver, order_is_known
 from placer.machine.speed import MeasuredSpeeds, measure_speeds, small_network
 
 __all__ = [
-    "MeasuredSpeeds", "accelerators", "allocated_memory", "available_devices", "cpu_instructions", "cpu_model",
+    "MeasuredSpeeds", "accelerators", "available_devices", "cpu_instructions", "cpu_model",
     "cpu_version", "current_device", "describe_accelerators", "describe_driver", "differences", "fingerprint",
     "gpu_clocks", "has_context", "known_free_memory", "machine_id", "matmul_precision", "measure_speeds", "memory",
     "normal_device", "order_is_known", "reserved_memory", "same_kind", "small_network", "split_device", "tf32",

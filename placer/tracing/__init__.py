@@ -4,13 +4,11 @@ from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
     OpCall,
-    Phase,
     TensorSpec,
     Trace,
     broadcast_strides,
     dense,
     once_per_trace,
-    spec_of,
 )
 from placer.tracing.tracer import trace, trace_here
 
@@ -18,7 +16,6 @@ __all__ = [
     "CHECKS",
     "COUNTS",
     "OpCall",
-    "Phase",
     "READS",
     "TensorSpec",
     "Trace",
@@ -28,7 +25,6 @@ __all__ = [
     "meta_model",
     "meta_optimizer",
     "once_per_trace",
-    "spec_of",
     "trace",
     "trace_here",
 ]

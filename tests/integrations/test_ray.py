@@ -289,7 +289,7 @@ def test_whatever_the_process_on_a_node_does_the_node_says_what_it_is(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     timeout = 0.2 if "sleep" in does else 60.0
-    assert integration._on_node([], False, timeout) == {"fingerprint": machine.fingerprint(), "error": error}
+    assert integration.calibrated_here([], False, timeout) == {"fingerprint": machine.fingerprint(), "error": error}
 
 
 # Simulated nodes: only Ray's description of them is made up.
@@ -430,8 +430,9 @@ def test_what_is_no_profile_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_of_several_nodes_of_a_kind_the_profile_with_the_most_devices_is_kept(
-    handmade_profile: Profile, tmp_path: Path
+    handmade_profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path))
     whole = profile.save(handmade_profile, tmp_path / "whole.json").read_bytes()
     part = profile.save(replace(handmade_profile, fits=handmade_profile.fits[:1]), tmp_path / "part.json").read_bytes()
     for data, force, kept in ((whole, False, 2), (part, False, 2), (part, True, 1)):
