@@ -129,10 +129,7 @@ class _Light(types.ModuleType):
             del sys.modules[stands]  # the module may want the others that something stands for
         if isinstance(vars(torch).get("_dynamo"), _Light):
             del torch._dynamo
-        module = importlib.import_module(self.__name__)
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.set_stance("force_eager")  # in a child, for good
-        return getattr(module, name)
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 @contextlib.contextmanager
