@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from placer.pricing.families import FAMILIES, family_of, parameter_updates
 from placer.pricing.families.products import OPS_IN_TIME_STEP, time_steps, variant
+from placer.pricing.op_table import effort
 from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
@@ -161,6 +162,7 @@ def describe(call: OpCall, context: Context) -> Work:
             context.evicted if forward else 0.0,
             0.0,
         ),
+        effort=effort(call),
     )
 
 
@@ -211,7 +213,7 @@ def _at(place: Place, work: Work) -> Work:
     """``work``, described without a place, at ``place``."""
     return Work(
         work.family, work.op, work.dtype, work.flops, work.bytes,
-        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)),
+        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)), work.effort,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placer.pricing.op_table import Effort
 from placer.tracing import OpCall, TensorSpec
 
 #: Ops of several operands that compute in one dtype (TensorIterator's ``promote_inputs_to_common_dtype``).
@@ -114,3 +115,5 @@ class Work:
     #: Sizes (compared on a log scale) and flags (0 to 1), in the order of ``feature_names(family)``.
     sizes: tuple[float, ...]
     flags: tuple[float, ...]
+    #: What the table of ops says of the call (``op_table``); None of an op that is not in it.
+    effort: Effort | None = None
