@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from placer.calibration.published.samples import Sample, Table, op_samples, step_samples
-from placer.calibration.published.table import read_ops, read_steps
+from placer.calibration.published.samples import Sample, Table, op_samples, problem_samples, step_samples
+from placer.calibration.published.table import read_ops, read_problems, read_steps
 from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
 from placer.pricing.gpu import FILE
 
@@ -44,7 +44,7 @@ def main(cache: Path = CACHE, epochs: int = EPOCHS, file: Path = FILE) -> None:
 def read_samples(cache: Path) -> list[Sample]:
     """All published operators and steps. Raises ImportError where a package that builds networks is missing."""
     steps = (step for step in read_steps() if step.use != "compiled")
-    return [*op_samples(read_ops()), *step_samples(steps, cache)]
+    return [*op_samples(read_ops()), *problem_samples(read_problems()), *step_samples(steps, cache)]
 
 
 def fit_to(samples: Sequence[Sample]) -> list[int]:
@@ -99,7 +99,7 @@ def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
     """
     shown: Counter[str] = Counter()
     for i in chosen:
-        seconds = [n * table.seconds[j] for j, n in table.members[i]]
+        seconds = [n * (table.floor.launch[j] + table.floor.seconds[j]) for j, n in table.members[i]]
         total = sum(seconds)
         for (j, _), each in zip(table.members[i], seconds, strict=True):
             label = table.instances[j][0].label

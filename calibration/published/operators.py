@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from placer.calibration.published.fit import CACHE, fit_to, read_samples
 from placer.calibration.published.samples import Sample, Table
 from placer.calibration.published.training import EPOCHS, Trainer
-from placer.pricing.gpu import LAUNCH
 from placer.profile import find_gpu
 
 #: Chips that are left out in turn, with all their cards.
@@ -60,9 +59,10 @@ def tables(trainer: Trainer, epochs: int) -> Iterator[str]:
 
 def _line(name: str, trainer: Trainer, numbers: Sequence[int], predicted: NDArray[np.float64]) -> str:
     samples: Sequence[Sample] = trainer.samples
+    floor = trainer.table.floor
     truth = np.array([samples[i].device_seconds for i in numbers])
     roofline = np.array([
-        sum(n * (LAUNCH + trainer.table.seconds[j]) for j, n in trainer.table.members[i]) for i in numbers
+        sum(n * (floor.launch[j] + floor.seconds[j]) for j, n in trainer.table.members[i]) for i in numbers
     ])  # fmt: skip
     error = np.abs(predicted / truth - 1.0)
     return (

@@ -43,6 +43,23 @@ class PublishedOp:
 
 
 @dataclass(frozen=True)
+class PublishedProblem:
+    """``seconds`` of one forward of a few ops, ``calls``, on ``gpu`` (the catalog's name), from launch to end.
+
+    ``compiled_seconds`` are those of the same problem under ``torch.compile``.
+    """
+
+    source: str
+    gpu: str
+    problem: str
+    dtype: str
+    calls: tuple[OpCall, ...]
+    seconds: float
+    compiled_seconds: float | None
+    use: Use
+
+
+@dataclass(frozen=True)
 class PublishedStep:
     """``seconds`` of one step of a known network on ``gpu`` (the catalog's name).
 
@@ -110,6 +127,17 @@ def read_steps() -> Iterator[PublishedStep]:
             "channels_last": row["channels_last"] == "yes",
         }
         yield PublishedStep(**known, seconds=seconds, compiled_seconds=float(compiled) * 1e-3 if compiled else None)
+
+
+def read_problems() -> Iterator[PublishedProblem]:
+    """The published problems. Raises PlacerError where the tables are not beside the code."""
+    for row in _rows("kernelbench.csv.xz"):
+        compiled = row["compiled_microseconds"]
+        yield PublishedProblem(
+            row["source"], row["gpu"], row["problem"], row["dtype"],
+            tuple(_call(row["dtype"], *call) for call in json.loads(row["calls"])), float(row["microseconds"]) * 1e-6,
+            float(compiled) * 1e-6 if compiled else None, row["use"],
+        )  # fmt: skip
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:

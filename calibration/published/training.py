@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from placer.calibration.published.samples import Sample, Table
-from placer.pricing.gpu import LAUNCH, USUAL, kernel_seconds
+from placer.pricing.gpu import USUAL, Floor, kernel_seconds
 
 #: Units of the two hidden layers by kind of kernel, and numbers of a GPU and of an op.
 HIDDEN = {"product": 96, "convolution": 64, "depthwise": 32, "attention": 64, "recurrent": 24, "memory": 64}
@@ -101,7 +101,8 @@ class Trainer:
         self._label = torch.tensor([number[row.label] for row in rows])
         self._family = torch.tensor([number[f"{row.label.partition(':')[0]}:"] for row in rows])
         self._position = torch.tensor(table.position)
-        self._physics = torch.tensor(table.seconds * 1e6, dtype=torch.float32)
+        self._physics = torch.tensor(table.floor.seconds * 1e6, dtype=torch.float32)
+        self._launch = torch.tensor(table.floor.launch * 1e6, dtype=torch.float32)
         self.scales = {kind: Scale.of(x) for kind, x in table.inputs.items()}
         self._x = {
             kind: torch.tensor(self.scales[kind].apply(x), dtype=torch.float32) for kind, x in table.inputs.items()
@@ -171,7 +172,7 @@ class Trainer:
         of = torch.tensor([k for k, own in enumerate(members) for _ in own])
         known = (torch.rand(len(numbers), generator=self._random) > _NO_GPU).float()[of]
         learnt = self._learnt(instances, known, self._drawn_labels(instances))
-        each = counts * (LAUNCH * 1e6 + self._physics[instances] * torch.exp(learnt))
+        each = counts * (self._launch[instances] + self._physics[instances] * torch.exp(learnt))
         total = torch.zeros(len(numbers)).index_add(0, of, each)
         which = torch.tensor(numbers)
         error = torch.log(self._offset[which] + total) - self._log_seconds[which]
@@ -203,11 +204,11 @@ class Trainer:
         members = [self.table.members[i] for i in numbers]
         used, place = np.unique([j for own in members for j, _ in own], return_inverse=True)
         learnt = self._learnt(torch.tensor(used), torch.full((len(used),), float(known)), self._label[used])
-        physics, above = self.table.seconds[used], learnt.numpy().astype(float)
-        each = np.full(len(used), LAUNCH)
+        above, each = learnt.numpy().astype(float), np.zeros(len(used))
         for number, kind in enumerate(self.kinds):
-            own = self._kind[used].numpy() == number
-            each[own] += kernel_seconds(kind, physics[own], above[own])
+            own = np.nonzero(self._kind[used].numpy() == number)[0]
+            floor = Floor(*(values[used[own]] for values in self.table.floor))
+            each[own] = kernel_seconds(kind, floor, above[own])
         found = np.zeros(len(numbers))
         counts = [n for own in members for _, n in own]
         np.add.at(found, [k for k, own in enumerate(members) for _ in own], each[place] * counts)

@@ -26,7 +26,7 @@ from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
 from placer.errors import TraceError
 from placer.pricing import describe_step, gpu_profile, predict
-from placer.pricing.gpu import LAUNCH, inputs, rows_of
+from placer.pricing.gpu import inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
 from placer.tracing import Trace
 
@@ -125,7 +125,8 @@ def _bounds(step: PublishedStep, trace: Trace, sheet: DataSheet) -> tuple[float,
     for work in describe_step(trace):
         flops += work.flops
         for row in rows_of(work):
-            roofline += LAUNCH + float(inputs(row.kind, np.array([row.columns]), row.dtype, sheet)[0][0])
+            floor, _ = inputs(row.kind, np.array([row.columns]), row.dtype, sheet)
+            roofline += float(floor.launch[0] + floor.seconds[0])
     return roofline, flops
 
 

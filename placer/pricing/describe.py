@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from placer.pricing.dependent import dependent_loads
 from placer.pricing.families import FAMILIES, family_of, parameter_updates
 from placer.pricing.families.products import OPS_IN_TIME_STEP, time_steps, variant
 from placer.pricing.op_table import effort
@@ -163,6 +164,7 @@ def describe(call: OpCall, context: Context) -> Work:
             0.0,
         ),
         effort=effort(call),
+        loads=dependent_loads(call),
     )
 
 
@@ -213,7 +215,7 @@ def _at(place: Place, work: Work) -> Work:
     """``work``, described without a place, at ``place``."""
     return Work(
         work.family, work.op, work.dtype, work.flops, work.bytes,
-        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)), work.effort,
+        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)), work.effort, work.loads,
     )  # fmt: skip
 
 

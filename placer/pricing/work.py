@@ -117,3 +117,5 @@ class Work:
     flags: tuple[float, ...]
     #: What the table of ops says of the call (``op_table``); None of an op that is not in it.
     effort: Effort | None = None
+    #: Loads that follow each other in the busiest thread of an accelerator (``dependent``).
+    loads: float = 0.0

@@ -127,9 +127,12 @@ INDEXING = Family(
 
 VIEW = Family(
     name="view",
-    # Most views are told by the call, not by the op's name. Reading one number moves no data worth counting either;
-    # that it waits for an accelerator is counted separately.
-    ops=aten("_local_scalar_dense"),
+    # Any call that only aliases is a view too. Reading one number moves no data worth counting either; that it waits
+    # for an accelerator is counted separately.
+    ops=aten(
+        "_local_scalar_dense view _unsafe_view permute transpose t unsqueeze squeeze expand slice select alias detach "
+        "as_strided split split_with_sizes unbind diagonal unfold view_as_real view_as_complex movedim"
+    ),
     read=lambda _: Features(0.0),
     moved_bytes=lambda _: 0.0,
 )

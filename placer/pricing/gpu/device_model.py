@@ -21,7 +21,7 @@ import numpy as np
 
 from placer.lazy import cached_property
 from placer.pricing.floors import TF32, Switch, allows_tf32
-from placer.pricing.gpu.physics import LAUNCH, Array, Row, inputs, kernel_seconds, rows_of
+from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.prediction import Source
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu
@@ -151,11 +151,11 @@ class DeviceModel:
         floor, x = inputs(kind, columns, dtype, self.sheet)
         network = networks().get(kind)
         if network is None:
-            return LAUNCH + floor, np.full(len(rows), _PHYSICS_SIGMA)
+            return kernel_seconds(kind, floor, np.zeros(len(rows))), np.full(len(rows), _PHYSICS_SIGMA)
         labels = [row.label for row in rows]
         learnt, sigma = network.evaluate(x, labels, self.sheet.name)
         most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
-        return LAUNCH + np.minimum(kernel_seconds(kind, floor, learnt), most * floor), sigma
+        return kernel_seconds(kind, floor, np.minimum(learnt, np.log(most))), sigma
 
     def _dtype(self, row: Row) -> str:
         """The row's dtype, or ``tf32`` where this process lets tensor cores multiply float32."""

@@ -14,19 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.pricing.families import FAMILIES
+from placer.pricing.families.products import time_steps
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet
 
+Array = NDArray[np.floating[Any]]
+
 #: Numbers of a row by kind, in the order of ``Row.columns``. All but flags are amounts (elements, bytes, FLOPs).
+#: ``kernels`` follow each other, ``loads`` follow each other in the busiest thread.
+_ALL = ("flops", "bytes", "kernels", "loads")
 COLUMNS = {
-    "product": ("flops", "bytes", "batch", "m", "n", "k", "a_transposed", "b_transposed"),
+    "product": (*_ALL, "batch", "m", "n", "k", "a_transposed", "b_transposed"),
     "convolution": (
-        "flops", "bytes", "batch", "m", "n", "k", "channels_last", "to_input", "to_weight", "kernel", "stride",
+        *_ALL, "batch", "m", "n", "k", "channels_last", "to_input", "to_weight", "kernel", "stride",
         "in_channels", "out_channels", "dilated", "one_d", "three_d", "image",
     ),
-    "attention": ("flops", "bytes", "batch", "length", "source", "width", "causal", "masked", "dropout", "backward"),
-    "recurrent": ("flops", "bytes", "length", "batch", "input", "hidden", "stacked", "weights", "backward"),
-    "memory": ("flops", "bytes", "numel", "second", "inner", "strided", "broadcast", "flag"),
+    "attention": (*_ALL, "batch", "length", "source", "width", "causal", "masked", "dropout", "backward"),
+    "recurrent": (*_ALL, "length", "batch", "input", "hidden", "stacked", "weights", "backward"),
+    "memory": (*_ALL, "numel", "second", "inner", "strided", "broadcast", "flag"),
 }  # fmt: skip
 COLUMNS["depthwise"] = COLUMNS["convolution"]
 
@@ -47,23 +52,54 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         return ()
     if work.family in ("convolution", "convolution_backward"):
         return tuple(_convolution_rows(work, dtype))
-    kind = "memory"
+    kind, kernels, flops, moved = "memory", 1.0, work.flops, work.bytes
     columns: tuple[float, ...]
     if work.family == "matmul":
         kind, columns = "product", (*work.sizes[:4], *work.flags[:2])
+        flops *= _COMPLEX_FLOPS if "complex" in dtype else 1.0
     elif work.family == "attention":
         backward = float(op_of(work.op).endswith("_backward"))
         kind, columns = "attention", (*work.sizes[:4], *work.flags[:3], backward)
     elif work.family == "recurrent":
         kind, columns = "recurrent", (*work.sizes[:5], work.sizes[6], work.flags[0])
+        kernels = max(time_steps(work) * _kernels_of_time_step(work, dtype), 1.0)
     else:
         columns = _memory_row(work)
-    return (Row(kind, label_of(work), dtype, (work.flops, work.bytes, *columns)),)
+        if work.effort is not None and work.family != "optimizer":
+            flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
+    return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *columns)),)
+
+
+def _kernels_of_time_step(work: Work, dtype: str) -> float:
+    """Kernels of one time step of one layer: a product, the gates, and what lies between them.
+
+    One kernel runs all time steps where its weights stay on the SMs: small states, and larger ones in half precision
+    (``use_rnn_persist_small_h`` and ``use_persist_common_heuristics`` in ATen/native/cudnn/RNN.cpp). It waits for all
+    of its blocks once a time step.
+    """
+    _, _, width, hidden, stacked = work.sizes[:5]
+    backward = work.flags[0] > 0.0
+    plain = "rnn" in work.op
+    small = (256 if plain else 128) if backward else (384 if plain else 192)
+    half = dtype in ("float16", "bfloat16")
+    wide = half and stacked == 1 and hidden <= 1024 and hidden % 128 == 0 and width % 128 == 0
+    each = _PERSISTENT if hidden <= small or wide else _PER_TIME_STEP
+    return 2.0 * each if backward else each
 
 
 def label_of(work: Work) -> str:
-    """``family:op``, in place or not: the name under which the model knows an op."""
-    return f"{work.family}:{op_of(work.op).removeprefix('aten::').rstrip('_')}"
+    """``family:op``, in place or not: the name under which the model knows an op. A batch of one product is one."""
+    name = op_of(work.op).removeprefix("aten::").rstrip("_")
+    if work.family == "matmul" and work.sizes[0] == 1.0:
+        name = _OF_ONE_PRODUCT.get(name, name)
+    return f"{work.family}:{name}"
+
+
+#: Kernels of a time step, and what a step takes inside one kernel that runs them all, in kernels.
+_PER_TIME_STEP, _PERSISTENT = 3.0, 0.6
+#: Real multiply-adds of a complex one.
+_COMPLEX_FLOPS = 4.0
+_OF_ONE_PRODUCT = {"bmm": "mm", "baddbmm": "addmm"}
 
 
 def _memory_row(work: Work) -> tuple[float, ...]:
@@ -108,20 +144,26 @@ def _convolution_rows(work: Work, dtype: str) -> Iterator[Row]:
         parts = [to_input if transposed else forward]
     kind = "depthwise" if groups > 1.0 and min(cin, cout) <= 1.0 else "convolution"
     stride = large / max(small, 1.0)
+    label = f"{kind}:{1 if one_d else 3 if three_d else 2}d"
+    label += "_transposed" if transposed else ""
+    label += "_grouped" if groups > 1.0 and kind == "convolution" else ""
     for (m, columns, k), image_gradient, weight_gradient in parts:
-        yield Row(kind, kind, dtype, (
-            flops, moved, groups, m, columns, k, strided, image_gradient, weight_gradient, kernel, stride, cin, cout,
+        yield Row(kind, label, dtype, (
+            flops, moved, 1.0, 0.0, groups, m, columns, k, strided, image_gradient, weight_gradient, kernel, stride, cin, cout,
             dilated, one_d, three_d, n,
         ))  # fmt: skip
 
-Array = NDArray[np.floating[Any]]
-
 #: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.
 LAUNCH = 2.5e-6
+#: Seconds of a load that the next one waits for, with what a thread does in between. Layer norms of a few long rows
+#: take 0.48 us for each on an H200, 0.6 on a T4 and an A100.
+LATENCY = 5e-7
 #: Bytes that L2 gives an SM in a clock, and the share of it that an op's operands fill before they miss.
 L2_BYTES_PER_CLOCK, L2_SHARE = 32.0, 0.7
 #: Sizes of a result's tiles (rows, columns) among which libraries choose.
 TILES = ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0), (32.0, 32.0))
+#: Columns of the narrowest tile of a convolution's result.
+NARROWEST = 32.0
 #: Sustained FLOP/s per watt of the power limit: float32 arithmetic, and tensor cores at half precision. Largest
 #: products of published rows reach it on T4, A100 PCIe, A40, L40S and H100; TF32 takes twice as much per FLOP.
 _PER_WATT = {
@@ -145,14 +187,22 @@ _AT_LEAST_1 = ("batch", "m", "n", "k", "image")
 _REACHED = 0.97
 
 
-def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Array, Array]:
-    """(seconds of n rows by physics, without the launch; n x d inputs), for n x c ``columns`` of one kind and dtype.
+class Floor(NamedTuple):
+    """What physics say of n rows, in seconds: of launching their kernels, of what these do, and the least of it."""
+
+    launch: Array
+    seconds: Array
+    least: Array
+
+
+def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Floor, Array]:
+    """(what physics say of n rows; n x d inputs of the network), for n x c ``columns`` of one kind and dtype.
 
     ``dtype`` is ``tf32`` where float32 operands are multiplied by tensor cores.
     """
     c = {name: columns[:, i] for i, name in enumerate(COLUMNS[kind])}
     c |= {name: np.maximum(c[name], 1.0) for name in _AT_LEAST_1 if name in c}
-    size = {"float16": 2.0, "bfloat16": 2.0, "float64": 8.0}.get(dtype, 4.0)
+    size = {"float16": 2.0, "bfloat16": 2.0, "float64": 8.0, "complex64": 8.0, "complex128": 16.0}.get(dtype, 4.0)
     bandwidth, l2 = sheet.bandwidth_gbps * 1e9, (sheet.l2_mb + sheet.last_level_cache_mb) * 1e6
     moved = np.maximum(c["bytes"], 1.0)
     cached = 1.0 / (1.0 + (moved / max(L2_SHARE * l2, 1e5)) ** 2)
@@ -161,9 +211,13 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Arr
     tensor = dtype in ("float16", "bfloat16", "tf32") and kind in ("product", "convolution", "attention", "recurrent")
     peak = rate(sheet, dtype, tensor=tensor, matrix=kind == "product")
     arithmetic = np.maximum(c["flops"], 1.0) / peak
-    seconds = np.maximum(arithmetic, memory)
+    if kind == "convolution":  # no tile of a result is narrower
+        arithmetic = arithmetic * np.ceil(c["n"] / NARROWEST) * NARROWEST / c["n"]
+    waiting = c["loads"] * LATENCY
+    seconds = np.maximum(np.maximum(arithmetic, memory), waiting)
     found = [
         _log(arithmetic / memory, 8), _log(seconds, 0, -20), _log(c["bytes"] / max(l2, 1e5), 8),
+        _log((waiting + 1e-9) / np.maximum(arithmetic, memory), 8),
     ]  # fmt: skip
     n = len(columns)
     # Products in TF32 are hardly published. On the same tensor cores, they reach the share of their peak that half
@@ -173,17 +227,33 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Arr
     found += [np.full(n, v) for v in flags]
     found += _OWN[kind](c, sheet, size)
     found += [np.full(n, v) for v in _about(sheet)]
-    return seconds, np.stack(found, axis=1)
+    # Operands and results may stay in L2 from one op to the next, and no card runs much above its data sheet.
+    least = np.maximum(c["flops"] / peak * _REACHED / _least_work(kind, c), (moved - 2.0 * l2) / bandwidth)
+    return Floor(LAUNCH * c["kernels"], seconds, least), np.stack(found, axis=1)
 
 
-def kernel_seconds(kind: str, physics: Array, learnt: Array) -> Array:
-    """Seconds of kernels of one kind beside their launch: ``physics`` x exp(``learnt``), as far as it is believed.
+def _least_work(kind: str, c: dict[str, Array]) -> Array | float:
+    """Times by which kernels do with less arithmetic than is counted.
+
+    Winograd's of 3 x 3 take a quarter of it in tiles of 4 x 4 (Lavin & Gray, "Fast algorithms for convolutional neural
+    networks", 2016); a causal mask leaves out half of the scores.
+    """
+    if kind == "attention":
+        return 1.0 + c["causal"]
+    if kind == "convolution":
+        return np.where((c["kernel"] == 9) & (c["stride"] < 1.5), 4.0, 1.0)
+    return 1.0
+
+
+def kernel_seconds(kind: str, floor: Floor, learnt: Array) -> Array:
+    """Seconds of n rows of one kind: their launches, and ``floor.seconds`` x exp(``learnt``) as far as it is believed.
 
     Published measurements of small kernels hold the time of an event or of a slow host, which no bound of physics tells
     from their own.
     """
+    physics = floor.seconds
     most = np.maximum(_FEW_THREADS[kind], _BELIEVED * physics * (1.0 + physics / _LONG))
-    found: Array = np.minimum(physics * np.exp(learnt), most)
+    found: Array = floor.launch + np.maximum(np.minimum(physics * np.exp(learnt), most), floor.least)
     return found
 
 
@@ -193,7 +263,7 @@ def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) ->
     Half precision without tensor cores runs at the rate of float32: cuBLAS and cuDNN add up in float32.
     """
     plain = (sheet.matrix_float32_tflops if matrix else 0.0) or sheet.float32_tflops
-    if dtype == "float64":
+    if dtype in ("float64", "complex128"):
         return max(sheet.float64_tflops, sheet.float32_tflops / 64.0) * 1e12
     fast = {
         "float16": sheet.tensor_float16_tflops, "bfloat16": sheet.tensor_bfloat16_tflops,
@@ -207,9 +277,19 @@ def rate(sheet: DataSheet, dtype: str, *, tensor: bool, matrix: bool = False) ->
 
 
 def _about(sheet: DataSheet) -> tuple[float, ...]:
+    """What a GPU is: by its numbers, so that one that nobody published is priced as those like it."""
     amd = sheet.vendor != "nvidia"
     old = sheet.architecture in ("kepler", "maxwell", "pascal")
-    return float(amd), float(old), float(np.log2(sheet.sms)) - 6.0
+    generation = (6.0 if amd else float(sheet.compute_capability)) / 2.0 - 4.0
+    per_sm = (
+        sheet.bandwidth_gbps / 20.0, max(sheet.l2_mb + sheet.last_level_cache_mb, 0.1) * 4.0,
+        sheet.float32_tflops / sheet.boost_mhz * 8000.0,
+    )  # fmt: skip
+    tensor = sheet.tensor_float16_tflops / sheet.float32_tflops
+    return (
+        float(amd), float(old), float(np.log2(sheet.sms)) - 6.0, generation, float(np.log2(1.0 + tensor)) - 1.5,
+        *(float(np.log2(value / sheet.sms)) for value in per_sm),
+    )  # fmt: skip
 
 
 def _log(values: Array, most: float, shift: float | None = None) -> Array:
