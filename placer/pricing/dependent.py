@@ -3,7 +3,7 @@
 A kernel of few blocks is bound by neither arithmetic nor bandwidth: each of its threads waits for one load after the
 other. A layer norm over 4 million numbers is one block of 128 threads, and takes 8 to 10 ms on a T4 and on an H100
 alike. The sizes of blocks are those of ATen/native/cuda (layer_norm_kernel.cu, group_norm_kernel.cu,
-Normalization.cuh, PersistentSoftmax.cuh, SoftMax.cu, ScanUtils.cuh, SortingRadixSelect.cuh, Loss.cu).
+Normalization.cuh, PersistentSoftmax.cuh, SoftMax.cu, NLLLoss.cu). Scans and selections: ``op_table``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,9 @@ import math
 from placer.tracing import OpCall, TensorSpec
 
 #: Elements that the threads of a block take in one step, by op; a norm's block takes one row or one channel.
-_LAYER, _GROUP, _BATCH, _SOFTMAX, _SCAN, _SELECT = 512, 512, 1024, 4096, 1024, 1024
-#: Steps of a scan's block to synchronise, and passes of a radix selection.
-_SCAN_STEPS, _SELECT_PASSES = 3.0, 8.5
+_LAYER, _GROUP, _BATCH, _SOFTMAX = 512, 512, 1024, 4096
 #: Threads that add up the losses of a batch.
 _LOSS_THREADS = 32
-
-_SCANS = frozenset(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp", "aten::cummax", "aten::cummin"))
-#: Scans that a library shares among blocks where there is a single row.
-_SHARED_SCANS = frozenset(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp"))
-_SELECTIONS = frozenset(("aten::kthvalue", "aten::median", "aten::nanmedian"))
-
 
 def dependent_loads(call: OpCall) -> float:
     """Loads that follow each other in the busiest thread; 0.0 of an op that fills the device whatever its shape."""
@@ -36,13 +28,6 @@ def dependent_loads(call: OpCall) -> float:
     if "softmax" in name:
         row, inner = _row(call, source)
         return 3.0 * row / _SOFTMAX if inner == 1 else 3.0 * row / min(max(1024 // inner, 1), 1024)
-    if name in _SCANS:
-        row, inner = _row(call, source)
-        if row == source.numel and name in _SHARED_SCANS:
-            return 0.0
-        return _SCAN_STEPS * math.ceil(row / _SCAN) if inner == 1 else 0.5 * row
-    if name in _SELECTIONS and any(isinstance(argument, int) for argument in call.args):
-        return _SELECT_PASSES * _row(call, source)[0] / _SELECT
     if name == "aten::nll_loss_forward":
         return 2.0 * (source.shape[0] if len(source.shape) > 1 else 1) / _LOSS_THREADS
     return 0.0
@@ -72,6 +57,6 @@ def _row(call: OpCall, source: TensorSpec) -> tuple[int, int]:
     rank = len(source.shape)
     if not rank:
         return 1, 1
-    numbers = [a for a in call.args if isinstance(a, int) and not isinstance(a, bool) and -rank <= a < rank]
-    dim = (numbers[-1] if call.op in _SELECTIONS and numbers else numbers[0] if numbers else -1) % rank
+    numbers = (a for a in call.args if isinstance(a, int) and not isinstance(a, bool) and -rank <= a < rank)
+    dim = next(numbers, -1) % rank
     return max(source.shape[dim], 1), max(math.prod(source.shape[dim + 1 :]), 1)

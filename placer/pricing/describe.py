@@ -14,7 +14,7 @@ from typing import NamedTuple
 from placer.pricing.dependent import dependent_loads
 from placer.pricing.families import FAMILIES, family_of, parameter_updates
 from placer.pricing.families.products import OPS_IN_TIME_STEP, time_steps, variant
-from placer.pricing.op_table import effort
+from placer.pricing.op_table import NOTHING, effort
 from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
 from placer.profile import DeviceFit
 from placer.tracing import OpCall, Trace, once_per_trace
@@ -146,14 +146,14 @@ def describe(call: OpCall, context: Context) -> Work:
     complex_ones = [t.dtype for t in call.inputs if "complex" in t.dtype]
     floats = (t.dtype for t in (*call.outputs, *call.inputs) if "float" in t.dtype)
     dtype = complex_ones[0] if complex_ones else next(floats, "float32")
-    other_dtype = converted(call)
+    other_dtype, moved = converted(call), family.moved_bytes(call)
     forward = call.phase in ("forward", "loss")
     return Work(
         family=family.name,
         op=kernel_of(call),
         dtype=f"{dtype}+{other_dtype}" if other_dtype else dtype,
         flops=flops,
-        bytes=family.moved_bytes(call),
+        bytes=moved,
         sizes=(*map(float, sizes), float(context.footprint_bytes), float(context.kinds), 0.0, 0.0),
         flags=(
             *flags,
@@ -163,7 +163,7 @@ def describe(call: OpCall, context: Context) -> Work:
             context.evicted if forward else 0.0,
             0.0,
         ),
-        effort=effort(call),
+        effort=NOTHING if family.name == "view" else effort(call, flops, moved),
         loads=dependent_loads(call),
     )
 
@@ -215,7 +215,8 @@ def _at(place: Place, work: Work) -> Work:
     """``work``, described without a place, at ``place``."""
     return Work(
         work.family, work.op, work.dtype, work.flops, work.bytes,
-        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)), work.effort, work.loads,
+        (*work.sizes[:-2], place.previous_bytes, place.reuse_bytes), (*work.flags[:-1], float(place.first)),
+        work.effort, work.loads,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class Row(NamedTuple):
 def rows_of(work: Work) -> tuple[Row, ...]:
     """The rows of one op; none for a view, which launches no kernel."""
     dtype = work.dtype.partition("+")[0]
-    if work.family == "view":
+    if work.family == "view" or (work.effort is not None and work.effort.kernels == 0.0):
         return ()
     if work.family in ("convolution", "convolution_backward"):
         return tuple(_convolution_rows(work, dtype))
