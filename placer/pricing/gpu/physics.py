@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from placer.pricing.families import FAMILIES
 from placer.pricing.families.products import time_steps
+from placer.pricing.floors import TF32
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet
 
@@ -162,8 +163,8 @@ LATENCY = 5e-7
 L2_BYTES_PER_CLOCK, L2_SHARE = 32.0, 0.7
 #: Sizes of a result's tiles (rows, columns) among which libraries choose.
 TILES = ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0), (32.0, 32.0))
-#: Columns of the narrowest tile of a convolution's result.
-NARROWEST = 32.0
+#: Columns of the narrowest tile of a convolution's result, and of one in three dimensions.
+_NARROWEST, _NARROWEST_3D = 32.0, 64.0
 #: Sustained FLOP/s per watt of the power limit: float32 arithmetic, and tensor cores at half precision. Largest
 #: products of published rows reach it on T4, A100 PCIe, A40, L40S and H100; TF32 takes twice as much per FLOP.
 _PER_WATT = {
@@ -208,11 +209,13 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
     cached = 1.0 / (1.0 + (moved / max(L2_SHARE * l2, 1e5)) ** 2)
     from_l2 = max(sheet.sms * sheet.boost_mhz * 1e6 * L2_BYTES_PER_CLOCK, bandwidth)
     memory = moved * (cached / from_l2 + (1.0 - cached) / bandwidth)
-    tensor = dtype in ("float16", "bfloat16", "tf32") and kind in ("product", "convolution", "attention", "recurrent")
+    tensor = dtype in ("float16", "bfloat16", TF32) and kind in ("product", "convolution", "attention", "recurrent")
     peak = rate(sheet, dtype, tensor=tensor, matrix=kind == "product")
     arithmetic = np.maximum(c["flops"], 1.0) / peak
-    if kind == "convolution":  # no tile of a result is narrower
-        arithmetic = arithmetic * np.ceil(c["n"] / NARROWEST) * NARROWEST / c["n"]
+    if kind == "convolution":
+        arithmetic = arithmetic * _more_work(c)
+        if dtype == TF32:  # hardly any kernel in three dimensions takes it
+            arithmetic = np.where(c["three_d"] > 0.0, arithmetic * peak / rate(sheet, "", tensor=False), arithmetic)
     waiting = c["loads"] * LATENCY
     seconds = np.maximum(np.maximum(arithmetic, memory), waiting)
     found = [
@@ -230,6 +233,18 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
     # Operands and results may stay in L2 from one op to the next, and no card runs much above its data sheet.
     least = np.maximum(c["flops"] / peak * _REACHED / _least_work(kind, c), (moved - 2.0 * l2) / bandwidth)
     return Floor(LAUNCH * c["kernels"], seconds, least), np.stack(found, axis=1)
+
+
+def _more_work(c: dict[str, Array]) -> Array:
+    """Times by which convolutions do more arithmetic than is counted, without cuDNN's benchmark mode.
+
+    A tile's columns are channels, and those it lacks are padded. The gradient of a strided image multiplies the zeros
+    between the strides, where no kernel is made for its case: in three dimensions, and in groups.
+    """
+    narrowest = np.where(c["three_d"] > 0.0, _NARROWEST_3D, _NARROWEST)
+    padded = np.ceil(c["n"] / narrowest) * narrowest / c["n"]
+    special = (c["three_d"] > 0.0) | (c["batch"] > 1)
+    return padded * np.where((c["to_input"] > 0.0) & special, np.maximum(c["stride"], 1.0), 1.0)
 
 
 def _least_work(kind: str, c: dict[str, Array]) -> Array | float:
