@@ -148,7 +148,7 @@ def step_samples(steps: Iterable[PublishedStep], cache: Path) -> list[Sample]:
     found = []
     for step in steps:
         key = identity(step)
-        traced = counted(step, cache / f"{key}.json.gz")
+        traced = counted(step, cache)
         if key not in rows:
             rows[key] = rows_counted(traced)
         found.append(_step_sample(step, traced, rows[key]))
@@ -191,8 +191,9 @@ class CountedStep(msgspec.Struct, frozen=True):
     batch_bytes: int
 
 
-def counted(step: PublishedStep, path: Path) -> CountedStep:
-    """Trace a step and count its calls, or read them from ``path``, which may be deleted at any time."""
+def counted(step: PublishedStep, cache: Path) -> CountedStep:
+    """Trace a step and count its calls, or read them from ``cache``, which may be deleted at any time."""
+    path = cache / f"{identity(step)}.json.gz"
     if path.is_file():
         return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=CountedStep, dec_hook=_argument)
     found = count(trace_step(step))

@@ -74,10 +74,10 @@ def test_what_is_learnt_beats_physics_on_what_was_not_seen(steps: bool) -> None:
 
 
 def test_a_step_teaches_an_op_that_nobody_published_alone() -> None:
-    """Multiplications are in steps only, and take 0.6 times physics; additions take 2.2 times."""
+    """Multiplications are in steps only, and take 1.6 times physics; additions take 2.2 times."""
     first = len(fitted().samples) - 4
     mul, add = fitted().predicted([first, first + 1], known=True)
-    assert mul < 0.6 * add
+    assert mul < 0.85 * add
     assert mul == pytest.approx(truth(row(elementwise("mul", 2**24)), "Tesla T4"), rel=0.3)
 
 

@@ -11,9 +11,19 @@ from torch import nn
 
 from placer.calibration.published import samples
 from placer.calibration.published.networks import identity
-from placer.calibration.published.samples import CountedStep, Sample, Table, count, counted, op_samples, step_samples
+from placer.calibration.published.samples import (
+    CountedStep,
+    Sample,
+    Table,
+    count,
+    counted,
+    op_samples,
+    rows_counted,
+    step_samples,
+)
 from placer.calibration.published.table import PublishedOp, PublishedStep
 from placer.pricing import describe_step
+from placer.pricing.gpu import COLUMNS
 from placer.tracing import OpCall, Trace, trace
 from placer.workload import make_workload
 
@@ -47,7 +57,8 @@ def test_halves_of_a_gradient() -> None:
     call = OpCall("aten::convolution_backward", (IMAGE, IMAGE, WEIGHT), (IMAGE, WEIGHT), CONVOLVED)
     for part, flags in (("weight", (0.0, 1.0)), ("input", (1.0, 0.0))):
         ((one, _, _),) = sampled_op(call, "conv2d", phase="bwd", part=part).rows
-        assert one.columns[7:9] == flags
+        named = dict(zip(COLUMNS[one.kind], one.columns, strict=True))
+        assert (named["to_input"], named["to_weight"]) == flags
     assert len(sampled_op(call, "conv2d", phase="bwd").rows) == 2
     x, w = spec(50, 32, 512), spec(2048, 512)
     layer = OpCall("aten::lstm_backward", (x, w, w), (x,), (50,))
@@ -72,7 +83,7 @@ def test_every_row_of_a_table_is_described_once() -> None:
     assert [(row.kind, gpu) for row, gpu, _ in table.instances] == [
         ("memory", "Tesla T4"), ("product", "Tesla T4"), ("memory", "Tesla V100-SXM2-16GB"),
     ]  # fmt: skip
-    assert table.seconds == pytest.approx([physics(row, gpu) for row, gpu, _ in table.instances])
+    assert table.floor.seconds == pytest.approx([physics(row, gpu) for row, gpu, _ in table.instances])
     assert {kind: len(x) for kind, x in table.inputs.items()} == {"memory": 2, "product": 1}
     assert sorted(table.position[[0, 2]]) == [0, 1]
 
@@ -80,8 +91,9 @@ def test_every_row_of_a_table_is_described_once() -> None:
 def sampled(monkeypatch: pytest.MonkeyPatch, step: PublishedStep, launching: int = 10, kind: str = "product") -> Sample:
     """The sample of a step of four rows of a kind, and so many calls."""
     each = row(product(64, 64, 64))._replace(kind=kind)
-    counts = CountedStep(((each, 4),), launching, 8_000_000)
+    counts = CountedStep(((product(64, 64, 64), 4),), False, 1, launching, 8_000_000)
     monkeypatch.setattr(samples, "counted", lambda step, cache: counts)
+    monkeypatch.setattr(samples, "rows_counted", lambda step: ((each, 4),))
     (found,) = step_samples([step], Path("nowhere"))
     return found
 
@@ -130,13 +142,14 @@ def traced(mode: str = "train") -> Trace:
 
 def test_nothing_of_a_step_is_lost() -> None:
     found = count(traced("infer"))
-    assert {row.label: n for row, n in found.rows} == {"matmul:addmm": 5, "elementwise:relu": 2}
+    assert {row.label: n for row, n in rows_counted(found)} == {"matmul:addmm": 5, "elementwise:relu": 2}
     assert (found.launching, found.batch_bytes) == (7, 4 * 4 * 8)
     step = traced()
     works = [work for work in describe_step(step) if work.family != "view"]
     training = count(step)
-    assert sum(n for _, n in training.rows) == len(works)
-    assert sum(n * row.columns[0] for row, n in training.rows) == pytest.approx(sum(work.flops for work in works))
+    rows = rows_counted(training)
+    assert sum(n for _, n in rows) == len(works)
+    assert sum(n * row.columns[1] for row, n in rows) == pytest.approx(sum(work.bytes for work in works), rel=0.5)
     assert training.launching > found.launching + 2 * 5
 
 

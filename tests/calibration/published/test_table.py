@@ -34,6 +34,7 @@ def steps() -> tuple[PublishedStep, ...]:
 def test_every_row_is_of_a_cited_and_licensed_source() -> None:
     cited = json.loads((table.DATA / "sources.json").read_text(encoding="utf-8"))
     used = {step.source for step in steps()} | {row["source"] for row in table._rows("ops.csv.xz")}
+    used |= {problem.source for problem in table.read_problems()}
     assert used == set(cited)
     for source in cited.values():
         assert set(source) == {"citation", "commit", "licence", "url", "measured"}
