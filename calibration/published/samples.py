@@ -54,7 +54,7 @@ class Sample:
 
 
 class Table:
-    """The different (row, GPU, dtype) of samples, described once: what physics say (``floor``) and the networks' inputs.
+    """The different (row, GPU, dtype) of samples, described once: ``floor`` by physics, and the networks' inputs.
 
     ``members`` are, for each sample, pairs of a number of such an instance and its count. ``inputs[kind]`` has a row
     for each instance of the kind; ``position`` says which.

@@ -150,8 +150,8 @@ def _convolution_rows(work: Work, dtype: str) -> Iterator[Row]:
     label += "_grouped" if groups > 1.0 and kind == "convolution" else ""
     for (m, columns, k), image_gradient, weight_gradient in parts:
         yield Row(kind, label, dtype, (
-            flops, moved, 1.0, 0.0, groups, m, columns, k, strided, image_gradient, weight_gradient, kernel, stride, cin, cout,
-            dilated, one_d, three_d, n,
+            flops, moved, 1.0, 0.0, groups, m, columns, k, strided, image_gradient, weight_gradient, kernel, stride,
+            cin, cout, dilated, one_d, three_d, n,
         ))  # fmt: skip
 
 #: Seconds of a kernel that does next to nothing, from its start to the start of the next one in the queue.
@@ -165,13 +165,14 @@ L2_BYTES_PER_CLOCK, L2_SHARE = 32.0, 0.7
 TILES = ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0), (32.0, 32.0))
 #: Columns of the narrowest tile of a convolution's result, and of one in three dimensions.
 _NARROWEST, _NARROWEST_3D = 32.0, 64.0
-#: Sustained FLOP/s per watt of the power limit: float32 arithmetic, and tensor cores at half precision. Largest
-#: products of published rows reach it on T4, A100 PCIe, A40, L40S and H100; TF32 takes twice as much per FLOP.
+#: Sustained FLOP/s per watt of the power limit: float32 arithmetic, and tensor cores at half precision. The fastest
+#: fiftieth of large published products (all sides 2,048 or more) reaches it on T4, V100, A100, A40, L40S, H100, B200
+#: and RTX PRO 6000; TF32 takes twice as much per FLOP.
 _PER_WATT = {
-    "kepler": (0.02e12, 0.0), "maxwell": (0.03e12, 0.0), "pascal": (0.05e12, 0.0), "volta": (0.05e12, 0.53e12),
-    "turing": (0.05e12, 0.53e12), "ampere": (0.085e12, 0.39e12), "ga100": (0.062e12, 0.68e12),
-    "ada": (0.15e12, 0.6e12), "hopper": (0.075e12, 1.07e12), "blackwell": (0.075e12, 1.5e12),
-    "gb20": (0.16e12, 0.65e12),
+    "kepler": (0.02e12, 0.0), "maxwell": (0.03e12, 0.0), "pascal": (0.07e12, 0.0), "volta": (0.075e12, 0.6e12),
+    "turing": (0.062e12, 0.7e12), "ampere": (0.085e12, 0.45e12), "ga100": (0.08e12, 0.89e12),
+    "ada": (0.15e12, 0.82e12), "hopper": (0.08e12, 1.39e12), "blackwell": (0.08e12, 1.8e12),
+    "gb20": (0.16e12, 0.92e12),
 }  # fmt: skip
 #: Seconds that a kernel of few threads takes beside its launch at the most, whatever was learnt. Small kernels of
 #: profiler traces that only move memory take up to 5 us, small products that were published up to 4. Attention,
