@@ -280,8 +280,8 @@ def walked(call: OpCall) -> float:
 
 
 def by_one_block(call: OpCall) -> float:
-    """One block goes through a row several times."""
-    return 1.0 + row_of(call) / 900.0
+    """One block goes through a row several times. All elements as one row are sorted by all blocks."""
+    return 16.0 if call.op in _WHOLE_WITHOUT and not call.args else 1.0 + row_of(call) / 900.0
 
 
 def in_turns(call: OpCall) -> float:
@@ -299,6 +299,13 @@ def time_steps(call: OpCall) -> float:
     """One time step of a CTC loss after the other."""
     steps = max((t.shape[0] for t in call.inputs if len(t.shape) == 3), default=1)
     return (60.0 if call.op.endswith("backward") else 10.0) + 0.35 * steps
+
+
+def recurrent(call: OpCall) -> float:
+    """One time step after the other in every layer and direction; the tracer puts their number last."""
+    length = call.args[-1] if call.args and isinstance(call.args[-1], int) else 1
+    matrices = sum(len(t.shape) == 2 for t in call.inputs)
+    return float(max(length, 1) * max(matrices // 2, 1))
 
 
 def unrolled(call: OpCall) -> float:

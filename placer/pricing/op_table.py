@@ -12,27 +12,10 @@ from typing import NamedTuple
 
 from placer.pricing import op_amounts as amount
 from placer.pricing.op_amounts import Amount, Sequence
+from placer.pricing.work import Effort, operand_bytes
 from placer.tracing import OpCall
 
-
-class Effort(NamedTuple):
-    """What one op call does, whatever runs it.
-
-    Attributes:
-        flops: arithmetic, a multiply-add counted as two.
-        bytes: read and written, every pass over an operand counted.
-        kernels: those that follow each other on an accelerator; each waits for the one before.
-        waits: times that the host waits for an accelerator inside the op.
-        cycles: of one core of a CPU, operands in its caches.
-        shared: whether torch shares the op among the cores of a CPU.
-    """
-
-    flops: float
-    bytes: float
-    kernels: float = 1.0
-    waits: float = 0.0
-    cycles: float = 0.0
-    shared: bool = True
+__all__ = ["NOTHING", "Effort", "effort"]
 
 
 class Line(NamedTuple):
@@ -40,6 +23,7 @@ class Line(NamedTuple):
 
     ``flops`` are for each unit of ``amount``, ``each`` for each of its starts (a row, a matrix, a pair), ``passes`` go
     over operands and results, ``again`` more over results alone. ``kernels`` is a number or a function of the call.
+    ``whole``: all of every operand is read, whatever the op's family says.
     """
 
     ops: str
@@ -50,6 +34,7 @@ class Line(NamedTuple):
     again: float = 0.0
     kernels: float | Sequence = 1.0
     waits: float = 0.0
+    whole: bool = False
 
 
 TABLE = (
@@ -119,8 +104,9 @@ TABLE = (
          amount.elements, 20, passes=2, kernels=12),
     Line("scatter scatter_add index_add index_copy index_fill scatter_reduce index_reduce", amount.elements, 10,
          passes=2, kernels=3),
-    Line("masked_select nonzero argwhere nonzero_static", amount.elements, 10, passes=3, kernels=6, waits=1),
-    Line("masked_scatter masked_scatter_backward", amount.elements, 10, passes=3, kernels=5),
+    Line("masked_select nonzero argwhere nonzero_static", amount.elements, 10, passes=3, kernels=6, waits=1,
+         whole=True),
+    Line("masked_scatter masked_scatter_backward", amount.elements, 10, passes=3, kernels=5, whole=True),
     Line("_embedding_bag _embedding_bag_forward_only", amount.elements, 2, passes=2, kernels=3),
     Line("_embedding_bag_backward _embedding_bag_dense_backward", amount.elements, 20, passes=3, kernels=10),
     Line("_embedding_bag_per_sample_weights_backward", amount.elements, 2, kernels=2),
@@ -226,10 +212,11 @@ TABLE = (
     # Products, convolutions, attention and recurrent layers as their families count them.
     Line("mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation convolution _convolution conv1d "
          "conv2d conv3d mkldnn_convolution cudnn_convolution convolution_backward scaled_dot_product_attention "
-         "scaled_dot_product_attention_backward _transformer_encoder_layer_fwd _native_multi_head_attention lstm "
-         "lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward lstm_cell "
+         "scaled_dot_product_attention_backward _transformer_encoder_layer_fwd _native_multi_head_attention "
+         "optimizer", amount.counted),
+    Line("lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward lstm_cell "
          "lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell "
-         "rnn_relu_cell_backward optimizer", amount.counted),
+         "rnn_relu_cell_backward", amount.counted, kernels=amount.recurrent),
     Line("vdot", amount.elements, 2),
     Line("_fft_r2c _fft_c2r _fft_c2c", amount.counted, kernels=amount.dimensions),
     Line("_trilinear", amount.trilinear, 4, passes=4, kernels=amount.unrolled),
@@ -246,8 +233,8 @@ TABLE = (
     Line("_local_scalar_dense item", amount.results, waits=1),
 )  # fmt: skip
 
-#: Arithmetic on a complex number in terms of real ones: a product of two is four products and two sums.
-_COMPLEX = 4.0
+#: Arithmetic on complex numbers in terms of real ones: products that are added up, and one product of two.
+_COMPLEX_PRODUCTS, _COMPLEX = 4.0, 6.0
 #: What moves nothing, and runs nowhere.
 NOTHING = Effort(0.0, 0.0, 0.0)
 
@@ -278,7 +265,8 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
     units, starts = line.amount(call, flops)
     arithmetic = line.flops * units + line.each * starts
     if any("complex" in t.dtype for t in (*call.inputs, *call.outputs)):
-        arithmetic *= _COMPLEX
+        arithmetic *= _COMPLEX_PRODUCTS if line.amount is amount.counted else _COMPLEX
     written = sum(t.touched_bytes for t in call.outputs) if line.again else 0.0
     kernels = line.kernels if isinstance(line.kernels, float | int) else line.kernels(call)
+    moved = operand_bytes(call) if line.whole else moved
     return Effort(arithmetic, line.passes * moved + line.again * written, float(kernels), line.waits)

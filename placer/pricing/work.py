@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from placer.pricing.op_table import Effort
 from placer.tracing import OpCall, TensorSpec
 
 #: Ops of several operands that compute in one dtype (TensorIterator's ``promote_inputs_to_common_dtype``).
@@ -96,6 +96,26 @@ def kernel_of(call: OpCall) -> str:
     if "index_put" in call.op and has_true_argument(call):
         return f"{call.op}{SUFFIX}accumulate"
     return call.op
+
+
+class Effort(NamedTuple):
+    """What one op call does, whatever runs it.
+
+    Attributes:
+        flops: arithmetic, a multiply-add counted as two.
+        bytes: read and written, every pass over an operand counted.
+        kernels: those that follow each other on an accelerator; each waits for the one before.
+        waits: times that the host waits for an accelerator inside the op.
+        cycles: of one core of a CPU, operands in its caches.
+        shared: whether torch shares the op among the cores of a CPU.
+    """
+
+    flops: float
+    bytes: float
+    kernels: float = 1.0
+    waits: float = 0.0
+    cycles: float = 0.0
+    shared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

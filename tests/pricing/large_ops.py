@@ -1,0 +1,226 @@
+"""Large single ops, each with what it takes at the least: arithmetic, memory traffic, kernels that follow each other.
+
+Bounds are written by hand from what an op computes, and know nothing of ``op_table``. An op reads its operands and
+writes its results once at the least; ``moved`` says so where it need not read all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from math import log2
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placer.tracing import Trace, trace
+from placer.workload import make_workload
+
+Shape = tuple[int, ...]
+
+
+class LargeOp(NamedTuple):
+    """``call`` on tensors of ``shapes`` (float32, or pairs of a shape and a dtype). ``flops``: a multiply-add is two.
+
+    ``sequence``: kernels of which each needs the one before. ``moved``: bytes, or None for operands and results.
+    """
+
+    call: Callable[..., Any]
+    shapes: tuple[Any, ...]
+    flops: float = 0.0
+    sequence: int = 1
+    moved: float | None = None
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Operands of zeros, which take no memory until they are touched; floating-point matrices are unit ones."""
+        pairs = [s if isinstance(s[-1], torch.dtype) else (s, torch.float32) for s in self.shapes]
+        operands = tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in pairs)
+        for operand in operands:
+            if operand.is_floating_point() and operand.dim() > 1:
+                operand.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+        return operands
+
+
+SQUARE, WHOLE, DOUBLE, COMPLEX = (4096, 4096), torch.int64, torch.float64, torch.complex64
+N = 4096 * 4096
+#: Columns of a panel of blocked factorisations, at the most.
+PANEL = 128
+#: Time steps inside one kernel, each of which waits for the one before, that take as long as a kernel at the least.
+STEPS = 4
+
+
+def bound_to(call: Callable[..., Any], **given: Any) -> Callable[..., Any]:
+    """``call`` with keyword arguments."""
+    return lambda *tensors: call(*tensors, **given)
+
+
+LARGE: dict[str, LargeOp] = {
+    # Distances: 3 operations for each element of each pair, 2 in a product.
+    "cdist": LargeOp(torch.cdist, ((4096, 512), (4096, 512)), 2.0 * 4096**2 * 512),
+    "cdist p=1": LargeOp(bound_to(torch.cdist, p=1.0), ((2048, 64), (2048, 64)), 3.0 * 2048**2 * 64),
+    "cdist p=3": LargeOp(bound_to(torch.cdist, p=3.0), ((2048, 64), (2048, 64)), 4.0 * 2048**2 * 64),
+    "cdist of a batch": LargeOp(torch.cdist, ((32, 1024, 64), (32, 1024, 64)), 2.0 * 32 * 1024**2 * 64),
+    "cdist of PRDC": LargeOp(torch.cdist, ((10_000, 1000), (10_000, 1000)), 2.0 * 1e8 * 1000),
+    "pdist": LargeOp(F.pdist, ((4096, 128),), 3.0 * 4096 * 4095 / 2 * 128),
+    "cosine_similarity": LargeOp(F.cosine_similarity, ((65536, 128), (65536, 128)), 6.0 * 65536 * 128),
+    # Sorting and selection: every element is read, and compared at least once.
+    "sort": LargeOp(torch.sort, (SQUARE,), N * log2(4096.0), 2),
+    "argsort": LargeOp(torch.argsort, (SQUARE,), N * log2(4096.0), 2),
+    "msort": LargeOp(torch.msort, (SQUARE,), N * log2(4096.0), 2),
+    "topk": LargeOp(bound_to(torch.topk, k=10), (SQUARE,), N),
+    "kthvalue": LargeOp(bound_to(torch.kthvalue, k=100), (SQUARE,), N),
+    "median": LargeOp(bound_to(torch.median, dim=-1), (SQUARE,), N),
+    "median of all": LargeOp(torch.median, (SQUARE,), N),
+    "mode": LargeOp(torch.mode, (SQUARE,), N),
+    "unique": LargeOp(bound_to(torch.unique), (SQUARE,), N, 2, 4.0 * N),
+    "quantile": LargeOp(bound_to(torch.quantile, q=0.5, dim=-1), (SQUARE,), N, 2),
+    "nonzero": LargeOp(torch.nonzero, (SQUARE,), N, 2, 4.0 * N),
+    "masked_select": LargeOp(torch.masked_select, (SQUARE, (SQUARE, torch.bool)), 0.0, 2, 5.0 * N),
+    # Linear algebra. Panels of a factorisation follow each other; the library has no batched kernel for QRs.
+    "qr": LargeOp(torch.linalg.qr, ((512, 512),), 4 / 3 * 512**3, 512 // PANEL),
+    "qr of a batch": LargeOp(torch.linalg.qr, ((256, 32, 32),), 4 / 3 * 256 * 32**3, 256),
+    "8192 QRs of 3 x 3": LargeOp(torch.linalg.qr, ((8192, 3, 3),), 0.0, 8192),
+    "svd": LargeOp(torch.linalg.svd, ((256, 256),), 8.0 * 256**3, 256 // PANEL),
+    "svdvals": LargeOp(torch.linalg.svdvals, ((512, 512),), 8 / 3 * 512**3, 512 // PANEL),
+    "svd of a batch": LargeOp(torch.linalg.svd, ((256, 32, 32),), 8.0 * 256 * 32**3),
+    "eigh": LargeOp(torch.linalg.eigh, ((512, 512),), 4 / 3 * 512**3, 512 // PANEL),
+    "eigh of a batch": LargeOp(torch.linalg.eigh, ((2048, 16, 16),), 4 / 3 * 2048 * 16**3),
+    "eig": LargeOp(torch.linalg.eig, ((256, 256),), 10 / 3 * 256**3, 256),
+    "pinv": LargeOp(torch.linalg.pinv, ((256, 256),), 8.0 * 256**3, 256 // PANEL),
+    "inverse": LargeOp(torch.linalg.inv, ((1024, 1024),), 2.0 * 1024**3, 1024 // PANEL),
+    "inverse of a batch": LargeOp(torch.linalg.inv, ((1024, 32, 32),), 2.0 * 1024 * 32**3),
+    "cholesky": LargeOp(torch.linalg.cholesky, ((1024, 1024),), 1 / 3 * 1024**3, 1024 // PANEL),
+    "cholesky of a batch": LargeOp(torch.linalg.cholesky, ((1024, 32, 32),), 1 / 3 * 1024 * 32**3),
+    "solve": LargeOp(torch.linalg.solve, ((1024, 1024), (1024, 16)), 2 / 3 * 1024**3, 1024 // PANEL),
+    "lstsq": LargeOp(lambda a, b: torch.linalg.lstsq(a, b)[0], ((4096, 256), (4096, 8)), 1.9 * 4096 * 256**2,
+                     256 // PANEL),
+    "det": LargeOp(torch.linalg.det, ((1024, 1024),), 2 / 3 * 1024**3, 1024 // PANEL),
+    "slogdet": LargeOp(torch.linalg.slogdet, ((1024, 1024),), 2 / 3 * 1024**3, 1024 // PANEL),
+    "lu_factor": LargeOp(torch.linalg.lu_factor, ((2048, 2048),), 2 / 3 * 2048**3, 2048 // PANEL),
+    "matrix_exp": LargeOp(torch.matrix_exp, ((1024, 1024),), 10.0 * 1024**3, 5),
+    "solve_triangular": LargeOp(bound_to(torch.linalg.solve_triangular, upper=True), ((2048, 2048), (2048, 2048)),
+                                1.0 * 2048**3, 2048 // PANEL, 4.0 * 2.5 * 2048**2),
+    "cholesky_solve": LargeOp(torch.cholesky_solve, ((1024, 256), (1024, 1024)), 2.0 * 1024**2 * 256, 1024 // PANEL,
+                              4.0 * (0.5 * 1024**2 + 2 * 256 * 1024)),
+    "householder_product": LargeOp(torch.linalg.householder_product, ((512, 512), (512,)), 4 / 3 * 512**3,
+                                   512 // PANEL),
+    # Products in other numbers than float32, and of small matrices.
+    "mm of float64": LargeOp(torch.mm, (((2048, 2048), DOUBLE), ((2048, 2048), DOUBLE)), 2.0 * 2048**3),
+    "mm of complex": LargeOp(torch.mm, (((1024, 1024), COMPLEX), ((1024, 1024), COMPLEX)), 8.0 * 1024**3),
+    "bmm of small matrices": LargeOp(torch.bmm, ((8192, 16, 16), (8192, 16, 16)), 2.0 * 8192 * 16**3),
+    "mv": LargeOp(torch.mv, (SQUARE, (4096,)), 2.0 * N),
+    "exp of float64": LargeOp(torch.exp, ((SQUARE, DOUBLE),), N),
+    "mul of complex": LargeOp(torch.mul, ((SQUARE, COMPLEX), (SQUARE, COMPLEX)), 6.0 * N),
+    "bilinear": LargeOp(F.bilinear, ((1024, 64), (1024, 64), (64, 64, 64)), 2.0 * 1024 * 64**3),
+    "kron": LargeOp(torch.kron, ((64, 64), (64, 64)), 64.0**4),
+    # Random draws, histograms and searches.
+    "multinomial": LargeOp(bound_to(torch.multinomial, num_samples=100, replacement=True), ((1024, 10_000),), 1.024e7,
+                           2),
+    "multinomial without": LargeOp(bound_to(torch.multinomial, num_samples=100), ((1024, 10_000),), 1.024e7, 2),
+    "bernoulli": LargeOp(torch.bernoulli, (SQUARE,), 10.0 * N),
+    "randn_like": LargeOp(torch.randn_like, (SQUARE,), 10.0 * N, 1, 4.0 * N),
+    "searchsorted": LargeOp(torch.searchsorted, ((65536,), (N,)), 16.0 * N),
+    "bucketize": LargeOp(torch.bucketize, (SQUARE, (64,)), 6.0 * N),
+    "histc": LargeOp(bound_to(torch.histc, bins=1000, min=-3, max=3), ((N,),), N),
+    "bincount": LargeOp(torch.bincount, (((N,), WHOLE),), N, 2, 8.0 * N),
+    "isin": LargeOp(torch.isin, (((1 << 20,), WHOLE), ((1000,), WHOLE)), 10.0 * (1 << 20)),
+    # Interpolation and sampling: 4 taps of a bilinear, 16 of a bicubic, 8 of a trilinear result.
+    "bilinear upsampling": LargeOp(bound_to(F.interpolate, scale_factor=2, mode="bilinear"), ((8, 64, 64, 64),),
+                                   8.0 * 8 * 64 * 128**2),
+    "bicubic upsampling": LargeOp(bound_to(F.interpolate, scale_factor=2, mode="bicubic"), ((8, 64, 64, 64),),
+                                  32.0 * 8 * 64 * 128**2),
+    "trilinear upsampling": LargeOp(bound_to(F.interpolate, scale_factor=2, mode="trilinear"), ((2, 32, 32, 32, 32),),
+                                    16.0 * 2 * 32 * 64**3),
+    "nearest upsampling": LargeOp(bound_to(F.interpolate, scale_factor=4), ((8, 64, 64, 64),)),
+    "antialiased": LargeOp(bound_to(F.interpolate, scale_factor=0.5, mode="bilinear", antialias=True),
+                           ((8, 64, 256, 256),), 2.0 * 8 * 64 * 256**2),
+    "grid_sample": LargeOp(bound_to(F.grid_sample, align_corners=False), ((32, 3, 224, 224), (32, 224, 224, 2)),
+                           8.0 * 32 * 3 * 224**2),
+    "unfold": LargeOp(bound_to(F.unfold, kernel_size=3, padding=1), ((8, 64, 64, 64),)),
+    "fold": LargeOp(bound_to(F.fold, output_size=(64, 64), kernel_size=3, padding=1), ((8, 576, 4096),),
+                    8.0 * 576 * 4096),
+    "pixel_shuffle": LargeOp(bound_to(F.pixel_shuffle, upscale_factor=2), ((32, 64, 128, 128),)),
+    "max_pool3d": LargeOp(bound_to(F.max_pool3d, kernel_size=2), ((4, 32, 32, 64, 64),), 4.0 * 32 * 32 * 64 * 64),
+    # Sequences and transforms.
+    "ctc_loss": LargeOp(
+        lambda p, t: F.ctc_loss(p.log_softmax(-1), t, (512,) * 32, (60,) * 32), ((512, 32, 64), ((32, 60), WHOLE)),
+        3.0 * 512 * 32 * 121, 512 // STEPS,
+    ),
+    "lstm": LargeOp(nn.LSTM(256, 256, 2), ((512, 32, 256),), 2.0 * 512 * 32 * 2 * 8 * 256**2, 512),
+    "fft": LargeOp(torch.fft.fft, (((1024, 8192), COMPLEX),), 2.5 * 1024 * 8192 * log2(8192.0)),
+    "rfft2": LargeOp(torch.fft.rfft2, ((32, 512, 512),), 1.2 * 32 * 512**2 * log2(512.0**2)),
+    "cumsum": LargeOp(bound_to(torch.cumsum, dim=-1), (SQUARE,), N),
+    "cumsum of columns": LargeOp(bound_to(torch.cumsum, dim=0), (SQUARE,), N),
+    "cummax": LargeOp(bound_to(torch.cummax, dim=-1), (SQUARE,), N),
+    "logcumsumexp": LargeOp(bound_to(torch.logcumsumexp, dim=-1), (SQUARE,), 10.0 * N),
+    # Convolutions.
+    "conv3d": LargeOp(nn.Conv3d(32, 64, 3, padding=1), ((4, 32, 16, 56, 56),), 2.0 * 4 * 32 * 64 * 27 * 16 * 56**2),
+    "conv_transpose2d": LargeOp(nn.ConvTranspose2d(64, 64, 3), ((8, 64, 128, 128),), 2.0 * 8 * 64 * 64 * 9 * 128**2),
+    "conv_transpose3d": LargeOp(nn.ConvTranspose3d(32, 16, 3), ((4, 32, 32, 32, 32),), 2.0 * 4 * 32 * 16 * 27 * 32**3),
+    # Functions of great cost, and others that move every element.
+    "lgamma": LargeOp(torch.lgamma, (SQUARE,), 20.0 * N),
+    "digamma": LargeOp(torch.digamma, (SQUARE,), 20.0 * N),
+    "zeta": LargeOp(torch.special.zeta, ((2048, 2048), (2048, 2048)), 100.0 * 2048**2),
+    "roll": LargeOp(bound_to(torch.roll, shifts=1, dims=-1), (SQUARE,)),
+    "flip": LargeOp(bound_to(torch.flip, dims=(-1,)), (SQUARE,)),
+    "reflection_pad": LargeOp(bound_to(F.pad, pad=(3, 3, 3, 3), mode="reflect"), ((32, 16, 256, 256),)),
+    "cross_entropy": LargeOp(F.cross_entropy, ((8192, 50_257), ((8192,), WHOLE)), 3.0 * 8192 * 50_257),
+}  # fmt: skip
+
+
+class Several(nn.Module):
+    """Several ops in one step; the calls of each are those of the layer ``ops.NUMBER``."""
+
+    def __init__(self, ops: Iterable[LargeOp]) -> None:
+        super().__init__()
+        self.ops = nn.ModuleList([One(op.call) for op in ops])
+
+    def forward(self, *operands: tuple[Tensor, ...]) -> list[Any]:
+        return [op(*given) for op, given in zip(self.ops, operands, strict=True)]
+
+
+class One(nn.Module):
+    """One op as a layer."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *operands: Tensor) -> Any:
+        return self.call(*operands)
+
+
+#: Ops that are traced as one step: tracing a step takes a second, whatever is in it.
+TOGETHER = 10
+
+
+@cache
+def steps() -> tuple[tuple[tuple[str, ...], Trace], ...]:
+    """Every step, with the names of its ops."""
+    names = list(LARGE)
+    found = []
+    for start in range(0, len(names), TOGETHER):
+        some = tuple(names[start : start + TOGETHER])
+        ops = [LARGE[name] for name in some]
+        traced = trace(make_workload(Several(ops), example=tuple(op.example() for op in ops), mode="infer"))
+        found.append((some, traced))
+    return tuple(found)
+
+
+def calls_of(name: str) -> tuple[Trace, list[int]]:
+    """The step that an op stands in, and the numbers of its calls there."""
+    names, step = next((names, step) for names, step in steps() if name in names)
+    layer = f"ops.{names.index(name)}"
+    return step, [n for n, call in enumerate(step.calls) if call.layer == layer or call.layer.startswith(f"{layer}.")]
+
+
+def compulsory_bytes(name: str) -> float:
+    """Bytes that an op reads and writes at the least."""
+    op = LARGE[name]
+    if op.moved is not None:
+        return op.moved
+    step, own = calls_of(name)
+    written = step.calls[own[-1]].outputs
+    return float(sum(t.nbytes for t in op.example()) + sum(t.stored_bytes for t in written))
