@@ -291,7 +291,7 @@ def on_accelerator(work: Work) -> Work:
     )  # fmt: skip
     if work.family == "attention":
         return replace(found, op=f"{op}{SUFFIX}{_backend(found)}")
-    if work.family == "optimizer" and not kept:
+    if work.family == "optimizer" and not kept and not updated_alone(work):
         return _updated_together(found)
     return found
 
@@ -299,6 +299,8 @@ def on_accelerator(work: Work) -> Work:
 def launches(work: Work) -> float:
     """Kernels that a call stands for at the least; of an update, one tensor's share of those that update all."""
     if work.family == "optimizer":
+        if work.effort is not None and updated_alone(work):
+            return work.effort.kernels
         momentum, weight_decay, fused = work.flags[:3]
         ops, _ = parameter_updates.foreach(
             work.op.partition(SUFFIX)[0], momentum=bool(momentum), weight_decay=bool(weight_decay)
@@ -308,6 +310,11 @@ def launches(work: Work) -> float:
     if work.family == "recurrent":  # cuDNN runs one kernel for a time step at the least
         return max(time_steps(work), 1.0)
     return 1.0
+
+
+def updated_alone(work: Work) -> bool:
+    """Whether an accelerator updates a tensor by kernels of its own, not those of all tensors."""
+    return work.family == "optimizer" and work.effort is not None and work.effort.kernels > 1.0
 
 
 def _updated_together(work: Work) -> Work:

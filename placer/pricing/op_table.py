@@ -212,8 +212,9 @@ TABLE = (
     # Products, convolutions, attention and recurrent layers as their families count them.
     Line("mm addmm bmm baddbmm mv addmv dot addbmm matmul linear _addmm_activation convolution _convolution conv1d "
          "conv2d conv3d mkldnn_convolution cudnn_convolution convolution_backward scaled_dot_product_attention "
-         "scaled_dot_product_attention_backward _transformer_encoder_layer_fwd _native_multi_head_attention "
-         "optimizer", amount.counted),
+         "scaled_dot_product_attention_backward _transformer_encoder_layer_fwd _native_multi_head_attention",
+         amount.counted),
+    Line("optimizer", amount.counted, kernels=amount.updated),
     Line("lstm lstm_backward gru gru_backward rnn_tanh rnn_tanh_backward rnn_relu rnn_relu_backward lstm_cell "
          "lstm_cell_backward gru_cell gru_cell_backward rnn_tanh_cell rnn_tanh_cell_backward rnn_relu_cell "
          "rnn_relu_cell_backward", amount.counted, kernels=amount.recurrent),

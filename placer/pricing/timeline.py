@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from placer.pricing.describe import launches, updated_alone
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.work import Work, kernel_of, op_of
@@ -102,6 +103,8 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
     each = _of(work, HOST, framework, framework.get(HOST, 0.0))
     if work.family != "optimizer":
         return each
+    if updated_alone(work):
+        return launches(work) * framework.get(f"{HOST}/elementwise", framework.get(HOST, 0.0))
     _, tensors, *_ = work.sizes
     return each + _of(work, HOST_UPDATE, framework, 0.0) / tensors
 

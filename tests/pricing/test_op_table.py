@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from pricing import large_ops
-from pricing.large_ops import LARGE
+from pricing.large_ops import LARGE, calls_of, compulsory_bytes
 
+from placer.pricing import device_model
 from placer.pricing.describe import describe_step
 from placer.pricing.op_table import effort
+from placer.profile import find_gpu
 from placer.tracing import OpCall, TensorSpec
 
 
@@ -33,3 +35,20 @@ def test_an_op_that_is_not_in_the_table_says_so() -> None:
 
 def test_an_op_in_place_is_the_same_op() -> None:
     assert effort(call("aten::relu_", (4,)), 4.0, 32.0) == effort(call("aten::relu", (4,)), 4.0, 32.0)
+
+
+@pytest.mark.parametrize("gpu", ["A100", "T4", "RTX 3090", "H100"])
+def test_no_gpu_of_the_catalog_prices_a_large_op_below_its_bound(gpu: str) -> None:
+    """But for what L2 may hold from one op to the next. A kernel takes a microsecond at the least."""
+    model, sheet = device_model(gpu), find_gpu(gpu)
+    peak = 1e12 * max(sheet.float32_tflops, sheet.tensor_tf32_tflops)
+    below = {}
+    for name, op in LARGE.items():
+        step, own = calls_of(name)
+        works = describe_step(step)
+        seconds = sum(model.price([works[n] for n in own])[0])
+        from_memory = (compulsory_bytes(name) - 2e6 * sheet.l2_mb) / (1e9 * sheet.bandwidth_gbps)
+        bound = max(op.flops / peak, from_memory, 1e-6 * op.sequence)
+        if seconds < bound:
+            below[name] = seconds / bound
+    assert not below

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.pricing.describe import launches
 from placer.pricing.families import FAMILIES
 from placer.pricing.families.products import time_steps
 from placer.pricing.floors import TF32
@@ -66,7 +67,9 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         kernels = max(time_steps(work) * _kernels_of_time_step(work, dtype), 1.0)
     else:
         columns = _memory_row(work)
-        if work.effort is not None and work.family != "optimizer":
+        if work.family == "optimizer":
+            kernels = launches(work)
+        elif work.effort is not None:
             flops, moved, kernels = work.effort.flops, work.effort.bytes, work.effort.kernels
     return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *columns)),)
 
@@ -232,7 +235,7 @@ def inputs(kind: str, columns: Array, dtype: str, sheet: DataSheet) -> tuple[Flo
     found += _OWN[kind](c, sheet, size)
     found += [np.full(n, v) for v in _about(sheet)]
     # Operands and results may stay in L2 from one op to the next, and no card runs much above its data sheet.
-    least = np.maximum(c["flops"] / peak * _REACHED / _least_work(kind, c), (moved - 2.0 * l2) / bandwidth)
+    least = np.maximum(c["flops"] / peak * _REACHED / _least_work(kind, c), (moved - 2.0 * max(l2, 1e5)) / bandwidth)
     return Floor(LAUNCH * c["kernels"], seconds, least), np.stack(found, axis=1)
 
 
