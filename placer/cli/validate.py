@@ -33,6 +33,8 @@ MOST_THREADS = 4096
 @click.option("--published", is_flag=True, default=None,
               help="Compare with published steps on GPUs of the catalog; --profile names the host. "
                    "They are in the repository, not in the package.")  # fmt: skip
+@click.option("--problems", is_flag=True, default=None,
+              help="Compare with KernelBench's published problems, a few ops each; --profile names the host.")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
 @click.option("--compiled", is_flag=True, help="Compare the published steps of compiled networks with the same eager.")
 @click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
@@ -43,8 +45,8 @@ MOST_THREADS = 4096
 @click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
     suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
-    estimate: bool | None, published: bool | None, steps: int | None, what_if: tuple[str, ...], accounts: str | None,
-    compiled: bool, jobs: bool,
+    estimate: bool | None, published: bool | None, problems: bool | None, steps: int | None, what_if: tuple[str, ...],
+    accounts: str | None, compiled: bool, jobs: bool,
 ) -> None:  # fmt: skip
     """Show predicted beside measured step times.
 
@@ -56,12 +58,15 @@ def command(
         "--what-if": what_if or None,
     }  # fmt: skip
     given = [name for name, value in of_a_suite.items() if value is not None]
-    if jobs and (given or any(value is not None for value in (accounts, published, steps))):
+    if jobs and (given or any(value is not None for value in (accounts, published, problems, steps))):
         raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
-    if accounts is not None and (given or any(value is not None for value in (profile, published, steps))):
+    if accounts is not None and (given or any(value is not None for value in (profile, published, problems, steps))):
         raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
-    if published is not None and given:
-        raise click.UsageError(f"--published runs no suite and replays no record: leave out {' and '.join(given)}")
+    if published is not None and problems is not None:
+        raise click.UsageError("--published and --problems are two questions: ask one at a time")
+    for name, value in (("--published", published), ("--problems", problems)):
+        if value is not None and given:
+            raise click.UsageError(f"{name} runs no suite and replays no record: leave out {' and '.join(given)}")
     for name, value in (("--compiled compares", compiled or None), ("--steps counts", steps)):
         if published is None and value is not None:
             raise click.UsageError(f"{name} published steps: say --published")
@@ -73,6 +78,8 @@ def command(
         code = calibration.validate_accounts(accounts, output=written, say=say)
     elif jobs:
         code = calibration.validate_jobs(profile=_loaded(profile), output=written, say=say)
+    elif problems is not None:
+        code = calibration.validate_problems(profile=_loaded(profile), output=written, say=say)
     elif published is not None:
         validate = calibration.validate_compiled if compiled else calibration.validate_published
         code = validate(profile=_loaded(profile), steps=steps, output=written, say=say)

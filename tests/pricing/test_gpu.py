@@ -114,7 +114,9 @@ def test_labels_and_dtypes_tell_ops_apart_and_kernels_not() -> None:
     assert row.dtype == "float32"  # of what is converted first
     weight, out = spec(6, 4, 1, 1, dtype="float16"), spec(2, 6, 8, 8, dtype="float16")
     (row,) = rows_of(work("aten::convolution", [half, weight], [out], (1, 1), (0, 0), (1, 1), False, (0, 0), 1))
-    assert (row.kind, row.label, row.dtype, named(row)["channels_last"]) == ("convolution", "convolution:2d", "float16", 1)
+    assert (row.kind, row.label, row.dtype, named(row)["channels_last"]) == (
+        "convolution", "convolution:2d", "float16", 1,
+    )
 
 
 # --- the time that physics allow ----------------------------------------------------------------------------------

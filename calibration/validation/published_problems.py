@@ -1,0 +1,124 @@
+"""Predictions held against published problems: a few ops in a row, on GPUs that nobody here owns.
+
+KernelBench's problems were no part of what the first networks were fitted to, so they show what is missing in physics.
+Every problem is priced as a step whose data stay on the device, without the copy and the wait around it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placer.calibration.published import PublishedProblem, read_problems
+from placer.calibration.validation.scores import group_by
+from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
+from placer.pricing import describe_step, gpu_profile, predict
+from placer.pricing.gpu import inputs, rows_of
+from placer.profile import Profile, find_gpu
+from placer.tracing import Trace
+
+#: Seconds from which a time says more of the device than of its host.
+LONG = 1e-3
+
+
+@dataclass(frozen=True)
+class PricedProblem:
+    """A published problem beside its price, in seconds.
+
+    ``physics`` is the price without its learnt part. ``family`` names the kernel that takes most of the price.
+    ``held_out`` is "problem", "GPU" or "".
+    """
+
+    problem: str
+    gpu: str
+    family: str
+    held_out: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    physics: float
+
+    @property
+    def level(self) -> str:
+        """What the problem's collection calls it: single ops, chains of ops, or networks."""
+        return self.problem.partition("/")[0]
+
+
+def validate_problems(
+    *, profile: Profile | None = None, output: Path | None = None, say: Callable[[str], Any] = lambda _: None
+) -> int:
+    """Price all published problems, print the tables, write a record; returns the exit code, 0.
+
+    ``profile`` is that of the CPU that drives the GPUs; None: the usual host of published measurements. Raises
+    PlacerError where the published measurements are not beside the code.
+    """
+    problems = list(read_problems())
+    say(f"pricing {len(problems)} problems")
+    priced = [price_problem(problem, profile) for problem in problems]
+    write_lines((json.dumps(asdict(each)) for each in priced), output)
+    print_lines(tables(priced))
+    return 0
+
+
+def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> PricedProblem:
+    """The price of a problem on its GPU, driven by the host of ``cpu``."""
+    trace = Trace(calls=problem.calls, mode="infer", parameters=(), buffers=(), batch=(), outputs=())
+    profile = gpu_profile(problem.gpu, cpu)
+    device = profile.devices()[0]
+    found = predict(trace, profile, devices=[device], data="device")[device]
+    outside = found.components.get("copy", 0.0) + found.components.get("sync", 0.0)
+    physics, by_label = _physics(trace, problem.gpu)
+    return PricedProblem(
+        problem.problem, problem.gpu, max(by_label, key=by_label.__getitem__, default="none"),
+        {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""), problem.seconds,
+        found.step_seconds - outside, found.low - outside, found.high - outside, physics,
+    )  # fmt: skip
+
+
+def _physics(trace: Trace, gpu: str) -> tuple[float, Mapping[str, float]]:
+    """(seconds by physics alone, the same by label of kernel)."""
+    sheet = find_gpu(gpu)
+    by_label: defaultdict[str, float] = defaultdict(float)
+    for work in describe_step(trace):
+        for row in rows_of(work):
+            floor, _ = inputs(row.kind, np.array([row.columns]), row.dtype, sheet)
+            by_label[row.label] += float(floor.launch[0] + floor.seconds[0])
+    return sum(by_label.values()), by_label
+
+
+def tables(priced: Sequence[PricedProblem]) -> Iterator[str]:
+    """The result as Markdown: whole, held out, by level, GPU and family."""
+    long = [p for p in priced if p.measured >= LONG]
+    yield f"{len(priced)} published times of problems, {len(long)} of them {LONG * 1e3:.0f} ms and more."
+    yield from _table("Problems", {
+        "all": long,
+        "fitted to": [p for p in long if not p.held_out],
+        "every fifth problem, held out": [p for p in long if p.held_out == "problem"],
+        "a GPU's problems, held out": [p for p in long if p.held_out == "GPU"],
+    })  # fmt: skip
+    for title, key in (("Level", "level"), ("GPU", "gpu"), ("Family", "family")):
+        yield from _table(title, dict(sorted(group_by(long, attrgetter(key)).items())))
+
+
+def _table(title: str, groups: Mapping[str, Sequence[PricedProblem]]) -> Iterator[str]:
+    columns = (title, "times", "median error", "p90", "bias", "in interval", "physics alone")
+    return markdown_by_group(columns, groups, _figures)
+
+
+def _figures(group: Sequence[PricedProblem]) -> Iterator[str]:
+    measured = np.array([p.measured for p in group])
+    predicted = np.array([p.predicted for p in group])
+    error = np.abs(predicted / measured - 1.0)
+    yield f"{np.median(error):.1%}"
+    yield f"{np.quantile(error, 0.9):.0%}"
+    yield f"{np.median(predicted / measured):.2f}x"
+    yield f"{np.mean([p.low <= p.measured <= p.high for p in group]):.0%}"
+    yield f"{np.median(np.abs(np.array([p.physics for p in group]) / measured - 1.0)):.0%}"
