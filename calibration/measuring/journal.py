@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from placer.errors import CalibrationError
-from placer.pricing import CONTEXT_SIZES, FAMILIES, Work, feature_names
+from placer.pricing import CONTEXT_SIZES, FAMILIES, Effort, Work, feature_names
 
 HUNG = "it did not come back"
 TOO_LARGE = "it did not fit in memory"
@@ -89,6 +89,7 @@ class OpObservation:
     ``seconds`` on the device is None where no event matched: the op was priced, not measured. ``host_seconds`` is the
     median on the host; ``spread`` the inter-quartile range of the calls over their median. ``kernels`` is the number
     that a call runs in, on average; 0 where none was recorded. A tensor's share of an update may be a part of one.
+    ``effort`` and ``loads`` are the work's; journals of earlier versions have none.
     """
 
     family: _Text
@@ -100,12 +101,17 @@ class OpObservation:
     spread: float
     count: _Count
     kernels: _Amount = 0.0
+    effort: Effort | None = None
+    loads: _Amount = 0.0
 
     def work(self) -> Work:
         """The op as pricing describes it."""
         sizes = len(FAMILIES[self.family].sizes) + len(CONTEXT_SIZES)
         flops, moved, *rest = self.features
-        return Work(self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]))
+        return Work(
+            self.family, self.op, self.dtype, flops, moved, tuple(rest[:sizes]), tuple(rest[sizes:]), self.effort,
+            self.loads,
+        )
 
 
 @dataclass(frozen=True)

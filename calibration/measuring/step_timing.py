@@ -189,7 +189,7 @@ def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: in
     assert len(work.sizes) + len(work.flags) == len(feature_names(work.family))
     features = (work.flops, work.bytes, *work.sizes, *work.flags)
     if not times:
-        return OpObservation(work.family, work.op, work.dtype, features, None, 0.0, 0.0, count)
+        return OpObservation(work.family, work.op, work.dtype, features, None, 0.0, 0.0, count, 0.0, work.effort, work.loads)
     seconds = sorted(t[0] for t in times)
     median = statistics.median(seconds)
     spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0
@@ -197,4 +197,6 @@ def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: in
     # The mean, not the median, adds up to the step: equal calls in different places differ for a reason.
     mean = statistics.fmean(seconds)
     kernels = statistics.fmean(t[2] for t in times)
-    return OpObservation(work.family, work.op, work.dtype, features, mean, host, spread, count, kernels)
+    return OpObservation(
+        work.family, work.op, work.dtype, features, mean, host, spread, count, kernels, work.effort, work.loads
+    )

@@ -48,6 +48,7 @@ from placer.pricing.floors import (
 )
 from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
 from placer.pricing.gaussian_process import covariance, distances, with_weights
+from placer.pricing.op_table import Effort
 from placer.pricing.predict import Z90, doubt, predict
 from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
 from placer.pricing.timeline import (
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 
 __all__ = [
+    "Effort",
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
     "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
     "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
