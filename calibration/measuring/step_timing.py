@@ -189,7 +189,9 @@ def _observed(work: Work, times: Sequence[tuple[float, float, float]], count: in
     assert len(work.sizes) + len(work.flags) == len(feature_names(work.family))
     features = (work.flops, work.bytes, *work.sizes, *work.flags)
     if not times:
-        return OpObservation(work.family, work.op, work.dtype, features, None, 0.0, 0.0, count, 0.0, work.effort, work.loads)
+        return OpObservation(
+            work.family, work.op, work.dtype, features, None, 0.0, 0.0, count, effort=work.effort, loads=work.loads
+        )
     seconds = sorted(t[0] for t in times)
     median = statistics.median(seconds)
     spread = (seconds[len(seconds) * 3 // 4] - seconds[len(seconds) // 4]) / median if median > 0 else 0.0

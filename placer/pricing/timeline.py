@@ -205,7 +205,8 @@ def on_accelerator(
     step = total = played(schedule, fit, spans)
     busy = sum(priced.seconds)
     copy = min(copy, max(step - busy, 0.0))
-    sync = min(fit.rates.get("sync_seconds", 0.0) * priced.trace.syncs, max(step - busy, 0.0) - copy)
+    waits = priced.trace.syncs + sum(waits_inside(priced))
+    sync = min(fit.rates.get("sync_seconds", 0.0) * waits, max(step - busy, 0.0) - copy)
     components = {"compute": busy, "dispatch": step - busy - copy - sync, "copy": copy, "sync": sync}
     if loading is not None:
         loads: Entry = ("loading", -1, ScheduleItem(alone=loading.seconds))
@@ -255,11 +256,13 @@ def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> t
     share = min(MOST_KERNELS / max(sum(kernels), 1.0), 1.0)
     whole = {number: max(round(share * number), 1) for number in set(kernels)}
     left = trace.syncs
-    rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, strict=True)
-    for number, (call, issue, seconds, run) in enumerate(rows):
-        waits = min(call.syncs, left)
-        left -= waits
+    rows = zip(trace.calls, priced.host_seconds, priced.seconds, kernels, waits_inside(priced), strict=True)
+    for number, (call, issue, seconds, run, unseen) in enumerate(rows):
+        waits: float = min(call.syncs, left)
+        left -= int(waits)
         inside = bool(waits) and waits_for_device(kernel_of(call))
+        if unseen:
+            inside, waits = True, waits + unseen
         if waits and not inside:  # ``.cpu()`` before the call
             schedule.append(("sync", -1, ScheduleItem(waits=True, alone=waits * sync)))
         item = ScheduleItem(issue + spread, seconds, whole[run], inside, waits * sync if inside else 0.0)
@@ -270,6 +273,16 @@ def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> t
         label = "copy out" if outward else "sync"
         schedule.append((label, -1, ScheduleItem(waits=True, alone=left * sync + outward)))
     return schedule, inward + outward
+
+
+def waits_inside(priced: PricedTrace) -> tuple[float, ...]:
+    """Waits for the device inside each call that a trace does not see, as in a factorisation; by the table of ops."""
+    if not priced.works:
+        return (0.0,) * len(priced.trace.calls)
+    return tuple(
+        work.effort.waits if work.effort is not None and not call.syncs and work.family != "view" else 0.0
+        for call, work in zip(priced.trace.calls, priced.works, strict=True)
+    )
 
 
 def _spans(label: str, call: int, item: ScheduleItem, first: float, issued: float, clocks: Clocks) -> Iterator[Span]:
