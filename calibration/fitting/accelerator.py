@@ -47,7 +47,7 @@ from placer.pricing import (
     pause_seconds,
     waits_for_device,
 )
-from placer.profile import DeviceFit, find_gpu
+from placer.profile import DeviceFit, reported_gpu
 
 Array = NDArray[np.float64]
 
@@ -245,7 +245,7 @@ def catalog_gpu(fingerprint: Mapping[str, Any], device: str) -> str:
     for facts in fingerprint.get("accelerators") or ():
         if facts.get("device") == device:
             try:
-                return find_gpu(str(facts.get("name"))).name
+                return reported_gpu(facts).name
             except UnknownGPU:
                 return ""
     return ""

@@ -125,7 +125,7 @@ def _device(facts: dict[str, Any], read: Any, profile: Any) -> dict[str, Any]:
     knowledge, calibrated_as = "published", None
     if name != "cpu":
         try:
-            knowledge = pricing.device_model(profiles.find_gpu(str(facts.get("name") or "")).name).provenance
+            knowledge = pricing.device_model(profiles.reported_gpu(facts).name).provenance
         except UnknownGPU:
             knowledge = "convention"
     refused = decision.unusable(name, read)

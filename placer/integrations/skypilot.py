@@ -49,7 +49,7 @@ _GOOGLE_HOSTS = {
 _SAME = {
     "GTX1660S": "GTX 1660 SUPER", "H100-MEGA": "H100", "H100-NVLINK": "H100",
     "RTX PRO Server 6000": "RTX PRO 6000 Blackwell Server Edition",
-    "RTXPRO6000S": "RTX PRO 6000 Blackwell Server Edition",
+    "RTXPRO6000": "RTX PRO 6000 Blackwell Server Edition", "RTXPRO6000S": "RTX PRO 6000 Blackwell Server Edition",
     "RTXPRO6000WS": "RTX PRO 6000 Blackwell Workstation Edition",
 }  # fmt: skip
 

@@ -38,11 +38,24 @@ def _throttle(nvml: Any, handle: Any) -> int:
     return int((reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
 
 
+#: Lanes of an SM by compute capability; newer ones have 128.
+_LANES = {"3.5": 192, "3.7": 192, "6.0": 64, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64}
+
+
+def _capability(nvml: Any, handle: Any) -> str:
+    return "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle))
+
+
+def _sms(nvml: Any, handle: Any) -> int:
+    """Streaming multiprocessors of a device; NVML counts their lanes."""
+    return int(nvml.nvmlDeviceGetNumGpuCores(handle)) // _LANES.get(_capability(nvml, handle), 128)
+
+
 #: What a device tells of itself. Boards whose memory is the system's, and virtual ones, do not answer everything.
 FACTS: Mapping[str, Question] = {
     "name": lambda nvml, handle: _text(nvml.nvmlDeviceGetName(handle)),
     "memory_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-    "compute_capability": lambda nvml, handle: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+    "compute_capability": _capability,
 }
 #: What the driver tells, of no device: its own version, that of the newest CUDA it runs, and the number of devices.
 DRIVER: Mapping[str, Question] = {
@@ -60,8 +73,8 @@ CLOCKS: Mapping[str, Question] = {
 
 
 def describe(index: int) -> dict[str, Any] | None:
-    """``name``, ``memory_bytes``, ``driver`` and ``compute_capability`` ("8.6") of ``cuda:index``: those known."""
-    return _answers(index, {**FACTS, "driver": DRIVER["driver"]})
+    """Those known of ``name``, ``memory_bytes``, ``driver``, ``sms`` and ``compute_capability`` of ``cuda:index``."""
+    return _answers(index, {**FACTS, "sms": _sms, "driver": DRIVER["driver"]})
 
 
 def cuda_version() -> tuple[int, int] | None:

@@ -204,7 +204,7 @@ def _accelerator(
     from placer.pricing.gpu.catalog_profile import gpu_profile
 
     try:
-        found = gpu_profile(str(accelerator["name"]), cpu)
+        found = gpu_profile(profiles.reported_gpu(accelerator).name, cpu)
     except UnknownGPU:
         return None
     return replace(found.fits[0], device=device, estimated=True)

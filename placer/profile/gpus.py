@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -61,10 +63,16 @@ class DataSheet:
     unchecked: tuple[str, ...]
 
 
-#: Words that never tell two GPUs apart.
+#: Words by which a name says who made the GPU.
+_MAKERS = {
+    "nvidia": "nvidia", "geforce": "nvidia", "tesla": "nvidia", "quadro": "nvidia", "jetson": "nvidia",
+    "grid": "nvidia", "amd": "amd", "ati": "amd", "radeon": "amd", "instinct": "amd", "intel": "intel",
+    "arc": "intel", "apple": "apple",
+}  # fmt: skip
+#: Words that never tell two GPUs of one maker apart.
 _NOISE = frozenset(
-    ("amd", "apple", "corporation", "design", "geforce", "generation", "gpu", "graphics", "instinct", "intel", "jetson",
-     "lovelace", "nvidia", "radeon", "tesla", "with")
+    ("amd", "apple", "ati", "corporation", "design", "developer", "geforce", "generation", "gpu", "graphics", "grid",
+     "instinct", "intel", "jetson", "kit", "lovelace", "nvgpu", "nvidia", "radeon", "series", "shared", "tesla", "with")
 )  # fmt: skip
 #: Other words for one thing.
 _SAME = {"mobile": "laptop", "notebook": "laptop"}
@@ -74,6 +82,8 @@ _OPTIONAL = "quadro"
 _SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)(?=[ab]?\d{3,4}(?!\d))")
 _CONSUMER = re.compile(r"\b(?:geforce|radeon|arc)\b", re.IGNORECASE)
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™©]")
+#: What ``nvidia-smi -L`` writes around a name.
+_LISTED = re.compile(r"^\s*GPU \d+:|\(UUID:[^)]*\)")
 #: ``lspci`` writes the chip, then the name in brackets.
 _BRACKETED = re.compile(r"\[([^\[\]]+)\]")
 _MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
@@ -89,12 +99,16 @@ class _Parts:
     core: str
     memory_gb: tuple[int, ...]
     architectures: tuple[str, ...]
+    makers: tuple[str, ...]
+
+    def by_maker(self, sheet: DataSheet) -> bool:
+        return all(maker == sheet.vendor for maker in self.makers)
 
     def fits(self, sheet: DataSheet) -> bool:
         # Of memory that is shared with the host, the sheet has the most there is, unless it is one size of several.
         least = 0.0 if sheet.integrated and not _MEMORY.search(sheet.name.lower()) else sheet.memory_gb - 0.5
         sizes = all(least <= size <= sheet.memory_gb + 0.5 for size in self.memory_gb)
-        return sizes and all(word == sheet.architecture for word in self.architectures)
+        return sizes and self.by_maker(sheet) and all(word == sheet.architecture for word in self.architectures)
 
 
 class Names:
@@ -109,17 +123,26 @@ class Names:
             for name in (sheet.name, *sheet.aliases):
                 self._add(name, sheet)
 
-    def find(self, name: str) -> str | None:
-        """The catalog name of the GPU called ``name``; None where there is none."""
-        for text in (name, *_BRACKETED.findall(name)):
-            for spelling in (text, _without(_OPTIONAL, text)):
-                parts = self._parts(spelling)
-                if parts.whole in self._by_whole:
-                    return self._by_whole[parts.whole].name
-                for sheet in self._by_core.get(parts.core, ()):
-                    if parts.fits(sheet):
-                        return sheet.name
-        return None
+    def find(self, name: str) -> tuple[DataSheet, ...]:
+        """The GPUs that ``name`` may mean, the one that has it first; of ``MI60 / MI50`` those of either."""
+        bracketed = _BRACKETED.findall(name)
+        for text in (name, *bracketed):
+            either = text.split("/") if text in bracketed or not bracketed else ()
+            found = self._called(text) or [sheet for part in either for sheet in self._called(part)]
+            if found:
+                return tuple(dict.fromkeys(found))
+        return ()
+
+    def _called(self, text: str) -> list[DataSheet]:
+        for spelling in (text, _without(_OPTIONAL, text)):
+            parts = self._parts(spelling)
+            found = [sheet for sheet in self._by_core.get(parts.core, ()) if parts.fits(sheet)]
+            whole = self._by_whole.get(parts.whole)
+            if whole is not None and parts.by_maker(whole):
+                found.insert(0, whole)
+            if found:
+                return found
+        return []
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Catalog names that look like ``name``, the most alike first; of names that GPUs share, every one."""
@@ -141,14 +164,69 @@ class Names:
     def _parts(self, name: str) -> _Parts:
         text = re.sub(r"[^a-z0-9]+", " ", _MARKS.sub(" ", name.lower()))
         sizes = tuple(int(size) for size in _MEMORY.findall(text))
-        words = [_SAME.get(word, word) for word in _MEMORY.sub(" ", text).split() if word not in _NOISE]
+        said = _MEMORY.sub(" ", text).split()
+        words = [_SAME.get(word, word) for word in said if word not in _NOISE]
         core = "".join(word for word in words if word not in self._architectures)
         whole = "".join((*words, *(f"{size}gb" for size in sizes)))
-        return _Parts(whole, core, sizes, tuple(word for word in words if word in self._architectures))
+        architectures = tuple(word for word in words if word in self._architectures)
+        return _Parts(whole, core, sizes, architectures, tuple(_MAKERS[word] for word in said if word in _MAKERS))
 
 
 def _without(word: str, name: str) -> str:
     return re.sub(rf"\b{word}\b", " ", name, flags=re.IGNORECASE)
+
+
+#: A slice of a card (MIG) as drivers, Kubernetes and Slurm write it: ``... MIG 3g.20gb``, ``..._1g.10gb``. A part of
+#: its compute may be named before: ``1c.3g.20gb``.
+_SLICE = re.compile(
+    r"^(?P<card>.*?)[\s_-]+(?:mig[\s_-]+)?(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb\S*$", re.IGNORECASE
+)
+#: A virtual GPU: ``T4-16Q`` has 16 GB of a T4; ``A100-3-20C`` is a slice.
+_VIRTUAL = re.compile(r"^(?P<card>.*?\S)-(?:(?P<g>\d)-)?(?P<gb>\d+)(?P<kind>[abcq])$", re.IGNORECASE)
+#: Chips that can be sliced, and the most slices of compute in each.
+_SLICES = {"GA100": 7, "GH100": 7, "GB100": 7, "GB110": 7, "GB202": 4}
+#: SMs of a slice by (slices of compute, eighths of the memory), as ``nvidia-smi mig -lgip`` lists them, of each chip
+#: with as many SMs. Of other cards NVIDIA's MIG user guide states the share of the SMs, which is that of the slices.
+_SLICE_SMS = {
+    ("GA100", 108): {(1, 1): 14, (1, 2): 14, (2, 2): 28, (3, 4): 42, (4, 4): 56, (7, 8): 98},
+    ("GA100", 56): {(1, 2): 14, (2, 4): 28, (4, 8): 56},
+    ("GH100", 132): {(1, 1): 16, (1, 2): 26, (2, 2): 32, (3, 4): 60, (4, 4): 64, (7, 8): 132},
+    ("GH100", 114): {(1, 1): 14, (1, 2): 14, (2, 2): 30, (3, 4): 46, (4, 4): 62, (7, 8): 114},
+}
+#: Figures that a slice has in proportion to its SMs.
+_BY_SMS = (
+    "float32_tflops", "float64_tflops", "float16_tflops", "tensor_float16_tflops", "tensor_bfloat16_tflops",
+    "tensor_tf32_tflops", "watts",
+)  # fmt: skip
+
+
+def _slice(sheet: DataSheet, compute: int, memory_gb: int, used: int) -> DataSheet | None:
+    """A slice of a card: arithmetic and power by its SMs, bandwidth and L2 by its memory. None where there is none.
+
+    ``used`` of its ``compute`` slices are granted.
+    """
+    whole, eighths = _SLICES.get(sheet.chip, 0), round(8 * memory_gb / sheet.memory_gb)
+    named = abs(memory_gb - sheet.memory_gb * eighths / 8) < 1  # names round the memory up
+    if not named or not 0 < used <= compute <= whole:
+        return None
+    shared = {(compute, eighths): sheet.sms * compute // whole}
+    own = _SLICE_SMS.get((sheet.chip, sheet.sms), shared).get((compute, eighths), 0) * used // compute
+    if not own:
+        return None
+    name = f"{f'{used}c.' if used < compute else ''}{compute}g.{memory_gb}gb"
+    scaled = {field: round(getattr(sheet, field) * own / sheet.sms, 4) for field in _BY_SMS}
+    return replace(
+        sheet, name=f"{sheet.name} MIG {name}", sms=own, memory_gb=float(memory_gb), **scaled, aliases=(),
+        bandwidth_gbps=sheet.bandwidth_gbps * eighths / 8, l2_mb=sheet.l2_mb * eighths / 8,
+        source=f"{sheet.source}; NVIDIA's MIG user guide, nvidia-smi: shares of SMs, memory and L2",
+    )  # fmt: skip
+
+
+def _virtual(sheet: DataSheet, memory_gb: int, kind: str) -> DataSheet:
+    """A virtual GPU: the card's arithmetic, which others may share, and the memory in its name ("0": 512 MB)."""
+    memory = min(memory_gb or 0.5, sheet.memory_gb)
+    return replace(sheet, name=f"{sheet.name}-{memory_gb}{kind.upper()}", memory_gb=float(memory), aliases=())
+
 
 _CATALOG = Path(__file__).parent / "catalog" / "gpus.json"
 _PUBLISHED = _CATALOG.with_name("published.json")
@@ -164,18 +242,49 @@ def gpus() -> Mapping[str, DataSheet]:
     return MappingProxyType({sheet.name: sheet for sheet in sheets})
 
 
-def find_gpu(name: str) -> DataSheet:
+def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
     """The data sheet of the GPU that people or drivers call ``name``: ``A100``, ``rtx4090``, ``Tesla V100-SXM2-32GB``.
 
-    Of GPUs that share a name, the first one in the catalog is meant; the sheet's ``name`` says which. A memory size or
-    an architecture in the name narrows them down. Raises UnknownGPU, which lists the closest names.
+    A maker, a memory size or an architecture in the name has to agree with the sheet. Of GPUs that share a name, the
+    first one in the catalog is meant, or that with as many SMs and as much memory as the driver reports (0: unknown);
+    the sheet's ``name`` says which. Slices (``A100 MIG 3g.20gb``) and virtual GPUs (``GRID T4-16Q``) follow from the
+    card's sheet. Raises UnknownGPU, which lists the closest names.
     """
-    found = _all_names().find(name)
-    if found is None:
+    called = _LISTED.sub(" ", name).strip()
+    found = _all_names().find(called) or _parts_of_cards(called)
+    if not found:
         closest = ", ".join(_all_names().closest(name))
         hint = f"the closest are: {closest}; " if closest else ""
         raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
-    return gpus()[found]
+    return min(found, key=lambda sheet: _unlike(sheet, memory_bytes, sms))
+
+
+def reported_gpu(facts: Mapping[str, Any]) -> DataSheet:
+    """The data sheet of an accelerator as a machine's fingerprint describes it. Raises UnknownGPU."""
+    memory, sms = (int(facts.get(what) or 0) for what in ("memory_bytes", "sms"))
+    return find_gpu(str(facts.get("name") or ""), memory_bytes=memory, sms=sms)
+
+
+def _unlike(sheet: DataSheet, memory_bytes: int, sms: int) -> tuple[bool, float]:
+    """How far a sheet is from what a driver reports: in SMs, then in memory."""
+    distance = abs(math.log(memory_bytes / (sheet.memory_gb * 2**30))) if memory_bytes > 0 else 0.0
+    return sms > 0 and sheet.sms != sms, distance
+
+
+def _parts_of_cards(name: str) -> tuple[DataSheet, ...]:
+    """The slices or virtual GPUs that ``name`` may mean."""
+    virtual = _VIRTUAL.match(name)
+    part = _SLICE.match(name) or virtual
+    if part is None:
+        return ()
+    card, compute, memory_gb = part["card"], int(part["g"] or 0), int(part["gb"])
+    if not compute and part is virtual:
+        return tuple(_virtual(sheet, memory_gb, part["kind"]) for sheet in _all_names().find(card))
+    backing = _VIRTUAL.match(card)  # H100L-1-12C MIG 1g.12gb
+    used = int(part.groupdict().get("c") or compute)
+    cards = _all_names().find(backing["card"] if backing else card)
+    slices = (_slice(sheet, compute, memory_gb, used) for sheet in cards)
+    return tuple(sheet for sheet in slices if sheet is not None)
 
 
 def knowledge(name: str) -> str:

@@ -102,6 +102,12 @@ def test_clocks_are_those_that_are_known(boards: SimpleNamespace) -> None:
     assert machine.gpu_clocks(7) is None
 
 
+def test_a_board_tells_its_sms(boards: SimpleNamespace) -> None:
+    boards.nvmlDeviceGetCudaComputeCapability = answer([7, 5], [8, 6])
+    boards.nvmlDeviceGetNumGpuCores = answer(2560, 3584)
+    assert [(nvml.describe(index) or {})["sms"] for index in (0, 1)] == [40, 28]
+
+
 def test_a_board_whose_memory_is_not_told_keeps_its_name(boards: SimpleNamespace) -> None:
     boards.nvmlDeviceGetMemoryInfo = refuse
     boards.nvmlDeviceGetCudaComputeCapability = answer([12, 1])

@@ -12,27 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.errors import UnknownGPU
-from placer.profile import DataSheet, find_gpu, gpus, knowledge, shipped
+from placer.profile import DataSheet, find_gpu, gpus, knowledge, reported_gpu, shipped
 from placer.profile.gpus import _all_names
 
 SHEETS = tuple(gpus().values())
 #: Lanes that add and multiply in float32, per SM: by compute capability or gfx name, else by architecture.
 LANES = {
-    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64,
+    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "5.3": 128, "6.0": 64, "6.1": 128, "6.2": 128,
+    "7.0": 64, "7.2": 64, "7.5": 64, "8.0": 64,
     "kepler": 192, "ampere": 128, "ada": 128, "hopper": 128, "blackwell": 128,
     "gcn4": 64, "gcn5": 64, "cdna1": 64, "cdna2": 64, "cdna3": 128, "cdna4": 128, "rdna1": 64, "rdna2": 64,
-    "rdna3": 128, "rdna3.5": 128, "rdna4": 128, "xe-hpg": 128, "xe2": 128, "apple7": 128, "apple8": 128, "apple9": 128,
+    "rdna3": 128, "rdna3.5": 128, "rdna4": 128, "xe-hpg": 128, "xe2": 128, "xe-hpc": 128, "xe-lpg+": 128,
+    "apple7": 128, "apple8": 128, "apple9": 128, "apple10": 128,
 }  # fmt: skip
 #: FLOPs per SM and clock of float16 products that add up in float32. GeForce cards have half of it from Turing on.
 TENSOR = {
     "7.0": 1024, "7.2": 1024, "7.5": 1024, "8.0": 2048, "8.6": 1024, "8.7": 2048, "8.9": 1024, "9.0": 4096,
-    "10.0": 8192, "10.3": 8192, "12.0": 1024, "12.1": 1024, "cdna1": 1024, "cdna2": 1024, "cdna3": 2048, "cdna4": 4096,
-    "rdna3": 512, "rdna3.5": 512, "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048,
+    "10.0": 8192, "10.3": 8192, "11.0": 8192, "12.0": 1024, "12.1": 1024,
+    "cdna1": 1024, "cdna2": 1024, "cdna3": 2048, "cdna4": 4096,
+    "rdna3": 512, "rdna3.5": 512, "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048, "xe-hpc": 4096, "xe-lpg+": 2048,
 }  # fmt: skip
 #: Sold with less than their chip can do.
 HALF_RATE = {"NVIDIA A10G", "NVIDIA L20", "NVIDIA L40"}
 #: Export rules limit its peaks below SMs x clock.
-LIMITED = {"NVIDIA H20"}
+LIMITED = {"NVIDIA H20", "NVIDIA H20-3e"}
 #: Sheets of these count the tensor cores at a lower clock than the rest.
 SLOWER_TENSOR = ("hopper", "blackwell")
 
@@ -141,11 +144,92 @@ def test_names_as_people_and_drivers_write_them(name: str, found: str) -> None:
 
 @pytest.mark.parametrize("name", [
     "", "NVIDIA", "banana", "RTX 3085", "GTX 3080", "RTX 3070 6GB", "A100 24GB", "RTX 6000 Pascal", "4070 Ti SUPER Ti",
-    "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "T40", "AMD Radeon Graphics",
+    "T40", "AMD Radeon Graphics", "Tesla M4", "Intel L4", "AMD T4", "NVIDIA MI300X",
+    "T4 MIG 1g.5gb", "A100 MIG 8g.40gb", "A100 40GB MIG 1g.20gb", "mig-3g.20gb", "NVIDIA A200-16Q",
 ])  # fmt: skip
 def test_what_the_catalog_lacks_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(UnknownGPU, match="placer gpus"):
         find_gpu(name)
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5f8a6b2c-1111-2222-3333-444455556666)", "NVIDIA A100-SXM4-40GB"),
+    ("NVIDIA-A100-SXM4-80GB-SHARED", "NVIDIA A100-SXM4-80GB"),
+    ("nvidia-h100-mega-80gb", "NVIDIA H100 80GB HBM3"),
+    ("NVIDIA GH200 120GB", "NVIDIA GH200 480GB"),
+    ("GA106M [GeForce RTX 3060 Mobile / Max-Q]", "NVIDIA GeForce RTX 3060 Laptop GPU"),
+    ("Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]", "AMD Radeon RX 7900 XT"),
+    ("Vega 20 [Radeon Instinct MI60 / MI50]", "AMD Instinct MI60"),
+    ("AMD Radeon RX 580 Series", "Radeon RX 580"),
+    ("AMD Instinct MI300X HF", "AMD Instinct MI300X"),
+    ("Intel(R) Graphics [0xe20b]", "Intel(R) Arc(TM) B580 Graphics"),
+    ("Intel(R) Arc(TM) 140V GPU (16GB)", "Intel(R) Arc(TM) 140V GPU"),
+    ("NVIDIA Jetson Orin Nano Developer Kit", "NVIDIA Jetson Orin Nano 8GB"),
+    ("NVIDIA Thor", "NVIDIA Jetson AGX Thor"),
+    ("B200 192GB", "NVIDIA B200"),
+    ("K80 24GB", "Tesla K80"),
+    ("RX 580 4GB", "Radeon RX 580 4GB"),
+])  # fmt: skip
+def test_names_of_drivers_clusters_and_sellers(name: str, found: str) -> None:
+    assert find_gpu(name).name == found
+
+
+@pytest.mark.parametrize(("name", "gib", "sms", "found"), [
+    ("NVIDIA GeForce RTX 3050", 5.8, 18, "NVIDIA GeForce RTX 3050 6GB"),
+    ("NVIDIA GeForce RTX 3060", 12.0, 0, "NVIDIA GeForce RTX 3060"),
+    ("NVIDIA GeForce RTX 3060", 8.0, 0, "NVIDIA GeForce RTX 3060 8GB"),
+    ("NVIDIA GeForce RTX 3080", 12.0, 0, "NVIDIA GeForce RTX 3080 12GB"),
+    ("NVIDIA GeForce RTX 2060", 0, 34, "NVIDIA GeForce RTX 2060 12GB"),
+    ("NVIDIA GeForce RTX 4060 Ti", 15.6, 0, "NVIDIA GeForce RTX 4060 Ti 16GB"),
+    ("NVIDIA GeForce GTX 1070", 8.0, 16, "NVIDIA GeForce GTX 1070 Mobile"),
+    ("Orin (nvgpu)", 61.4, 16, "NVIDIA Jetson AGX Orin 64GB"),
+    ("Orin (nvgpu)", 29.8, 14, "NVIDIA Jetson AGX Orin 32GB"),
+    ("Orin (nvgpu)", 7.4, 4, "NVIDIA Jetson Orin Nano 4GB"),
+    ("Orin (nvgpu)", 15.3, 8, "NVIDIA Jetson Orin NX 16GB"),
+    ("AMD Instinct MI250X / MI250", 64.0, 104, "AMD Instinct MI250"),
+    ("AMD Instinct MI60 / MI50", 16.0, 0, "AMD Instinct MI50"),
+    ("Radeon RX 7900 XT/7900 XTX/7900 GRE", 24.0, 0, "AMD Radeon RX 7900 XTX"),
+    ("RX Vega", 8.0, 64, "Radeon RX Vega 64"),
+    ("Tesla V100-SXM2-32GB", 15.0, 80, "Tesla V100-SXM2-32GB"),
+])  # fmt: skip
+def test_what_the_driver_reports_tells_gpus_of_one_name_apart(name: str, gib: float, sms: int, found: str) -> None:
+    assert find_gpu(name, memory_bytes=int(gib * 2**30), sms=sms).name == found
+    assert reported_gpu({"name": name, "memory_bytes": int(gib * 2**30), "sms": sms}).name == found
+
+
+@pytest.mark.parametrize(("name", "card", "sms", "memory_gb", "share_of_memory"), [
+    ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM4-40GB", 42, 20, 4 / 8),
+    ("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "NVIDIA A100-SXM4-40GB", 14, 20, 4 / 8),
+    ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED", "NVIDIA A100-SXM4-80GB", 14, 10, 1 / 8),
+    ("GRID A100-3-20C", "NVIDIA A100-SXM4-40GB", 42, 20, 4 / 8),
+    ("NVIDIA A30 MIG 1g.6gb", "NVIDIA A30", 14, 6, 2 / 8),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.20gb", "NVIDIA H100 80GB HBM3", 26, 20, 2 / 8),
+    ("H100 MIG 7g.80gb", "NVIDIA H100 80GB HBM3", 132, 80, 1.0),
+    ("NVIDIA H100L-1-12C MIG 1g.12gb", "NVIDIA H100 NVL", 16, 12, 1 / 8),
+    ("H100 PCIe MIG 3g.40gb", "NVIDIA H100 PCIe", 46, 40, 4 / 8),
+    ("nvidia_b200_3g.90gb", "NVIDIA B200", 63, 90, 4 / 8),
+    ("RTX PRO 6000 Server MIG 1g.24gb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 47, 24, 2 / 8),
+])  # fmt: skip
+def test_a_slice_is_a_share_of_its_card(name: str, card: str, sms: int, memory_gb: int, share_of_memory: float) -> None:
+    part, whole = find_gpu(name), find_gpu(card)
+    assert (part.sms, part.memory_gb, part.chip) == (sms, memory_gb, whole.chip)
+    assert part.bandwidth_gbps == pytest.approx(whole.bandwidth_gbps * share_of_memory)
+    assert part.l2_mb == pytest.approx(whole.l2_mb * share_of_memory)
+    for field in ("float32_tflops", "tensor_float16_tflops", "tensor_tf32_tflops", "watts"):
+        assert getattr(part, field) == pytest.approx(getattr(whole, field) * sms / whole.sms, rel=1e-3)
+    assert find_gpu(part.name) == part
+    assert knowledge(part.name) == "data sheet"
+
+
+@pytest.mark.parametrize(("name", "card", "memory_gb"), [
+    ("GRID T4-16Q", "Tesla T4", 16), ("NVIDIA A10-24Q", "NVIDIA A10", 24),
+    ("GRID V100DX-8Q", "Tesla V100-SXM2-32GB", 8),
+    ("NVIDIA RTXA6000-48Q", "NVIDIA RTX A6000", 48), ("GRID M60-0B", "Tesla M60", 0.5),
+])  # fmt: skip
+def test_a_virtual_gpu_is_its_card_with_less_memory(name: str, card: str, memory_gb: float) -> None:
+    part, whole = find_gpu(name), find_gpu(card)
+    assert part == dataclasses.replace(whole, name=part.name, memory_gb=memory_gb, aliases=())
+    assert find_gpu(part.name) == part
 
 
 def test_an_unknown_name_lists_the_closest() -> None:
@@ -191,11 +275,12 @@ def _written(name: str, upper: bool, blank: str, brand: str, glued: bool) -> str
 
 @given(
     st.sampled_from(SHEETS), st.booleans(), st.sampled_from([" ", "-", "_", "  "]),
-    st.sampled_from(["", "NVIDIA ", "nvidia corporation "]), st.booleans(),
+    st.sampled_from(["{}", "{} ", "{} corporation "]), st.booleans(),
 )  # fmt: skip
 def test_case_blanks_and_brand_do_not_matter(
     sheet: DataSheet, upper: bool, blank: str, brand: str, glued: bool
 ) -> None:
+    brand = brand.format(sheet.vendor) if brand != "{}" else ""
     assert find_gpu(_written(sheet.name, upper, blank, brand, glued and "(" not in sheet.name)) is sheet
 
 
@@ -216,4 +301,4 @@ def test_another_digit_is_another_gpu_or_none(sheet: DataSheet, data: st.DataObj
 @given(st.text(max_size=60))
 def test_any_text_has_an_answer(text: str) -> None:
     with contextlib.suppress(UnknownGPU):
-        assert find_gpu(text).name in gpus()
+        assert find_gpu(text).memory_gb > 0
