@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from placer.calibration.published.samples import Sample, Table, op_samples, step_samples
 from placer.calibration.published.table import read_ops, read_steps
 from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
-from placer.pricing.gpu import FILE
+from placer.pricing.gpu import FILE, row_name, row_size
 
 #: Where counted steps are kept between runs.
 CACHE = Path("build/published")
@@ -25,6 +27,8 @@ CACHE = Path("build/published")
 HALF_TRUSTED = 6.0
 #: How much is believed of what its family says of an op that no sample shows.
 BY_FAMILY = 0.7
+#: The least share of a sample's physical seconds from which it counts as a row of an op.
+NOTICED = 0.02
 
 
 def main(cache: Path = CACHE, epochs: int = EPOCHS, file: Path = FILE) -> None:
@@ -89,7 +93,39 @@ def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, tuple[
         numbers = _numbers(net, trainer, trainer.scales[kind], seen[kind], labels[kind])
         networks[kind] = {**numbers, "sigma": [round(value, 4) for value in sigma[kind]], "trust": trusted}
     rows = Counter(trainer.samples[i].gpu for i in chosen)
-    return json.dumps({"rows": dict(sorted(rows.items())), "networks": networks}, separators=(",", ":")) + "\n"
+    found = {
+        "edition": zlib.crc32(json.dumps(networks).encode()), "rows": dict(sorted(rows.items())),
+        "ranges": ranges(trainer.table, chosen), "networks": networks,
+    }  # fmt: skip
+    return json.dumps(found, separators=(",", ":")) + "\n"
+
+
+def ranges(table: Table, chosen: Sequence[int]) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
+    """The sizes of what was fitted (log2, rounded outwards): lowest and highest by GPU, kind of row and dtype.
+
+    A sample is a row of each op that takes a noticed share of its physical seconds. The halves of a gradient that a
+    library computes in two calls are rows of the gradient.
+    """
+    sizes: dict[tuple[str, str, str], list[float]] = {}
+    for i in chosen:
+        seconds = [n * table.seconds[j] for j, n in table.members[i]]
+        for (j, _), each in zip(table.members[i], seconds, strict=True):
+            if each >= NOTICED * sum(seconds):
+                row, gpu, dtype = table.instances[j]
+                name = row_name(row).removesuffix("_input").removesuffix("_weight")
+                sizes.setdefault((gpu, name, dtype), []).append(row_size(row))
+    found: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
+    for (gpu, name, dtype), each in sorted(sizes.items()):
+        found.setdefault(gpu, {}).setdefault(name, {})[dtype] = math.floor(min(each)), math.ceil(max(each))
+    return found
+
+
+def with_ranges(file: Path = FILE, cache: Path = CACHE) -> None:
+    """Write into ``file``, a fit of the same samples, the sizes of its rows anew; its networks and edition stay."""
+    samples = read_samples(cache)
+    known = json.loads(file.read_text(encoding="utf-8"))
+    known["ranges"] = ranges(Table(samples), fit_to(samples))
+    file.write_text(json.dumps(known, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
