@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
-from collections import Counter
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,18 @@ from numpy.typing import NDArray
 from placer.calibration.published.samples import Sample, Table, op_samples, problem_samples, step_samples
 from placer.calibration.published.table import read_ops, read_problems, read_steps
 from placer.calibration.published.training import EPOCHS, Net, Scale, Trainer
-from placer.pricing.gpu import FILE
+from placer.pricing.gpu import FILE, Row, row_name, row_size
 
 #: Where counted steps are kept between runs.
 CACHE = Path("build/published")
 #: Samples that show a label as much as is needed to believe half of what was learnt of it.
 HALF_TRUSTED = 6.0
+#: The share of a sample from which it tells of one label; least samples for a label and for a kind to have a spread.
+MOST, LEAST_OF_LABEL, LEAST_OF_KIND = 0.5, 12, 50
 #: How much is believed of what its family says of an op that no sample shows.
 BY_FAMILY = 0.7
+#: The least share of a sample's physical seconds from which it counts as a row of an op.
+NOTICED = 0.02
 
 
 def main(cache: Path = CACHE, epochs: int = EPOCHS, file: Path = FILE) -> None:
@@ -52,28 +58,43 @@ def fit_to(samples: Sequence[Sample]) -> list[int]:
     return [i for i, sample in enumerate(samples) if sample.use == "fit"]
 
 
-def spread(trainer: Trainer) -> dict[str, tuple[float, float]]:
-    """Standard deviation of log(seconds) by kind, on operators held out: with the GPU's own numbers, and without.
+def spread(trainer: Trainer) -> dict[str, dict[str, tuple[float, float]]]:
+    """Standard deviation of log(seconds) by kind and label ("": any of the kind), on what was held out.
 
-    A GPU that was never published is further off than one whose numbers are only hidden: by half as much again.
+    The first is with the GPU's own numbers, the second without. A GPU that was never published is further off than one
+    whose numbers are only hidden: by half as much again. A sample counts for the label that takes most of it.
     """
-    found = {}
-    ops = [i for i, s in enumerate(trainer.samples) if s.use == "held out"]
-    for kind in trainer.kinds:
-        own = [i for i in ops if all(trainer.table.instances[j][0].kind == kind for j, _ in trainer.table.members[i])]
-        if len(own) < 50:
-            found[kind] = (0.3, 0.45)
+    members: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for i, sample in enumerate(trainer.samples):
+        row, share = _most_of(trainer.table, i)
+        if sample.use in ("held out", "held-out network") and share >= MOST:
+            members[row.kind, ""].append(i)
+            members[row.kind, row.label].append(i)
+    found: dict[str, dict[str, tuple[float, float]]] = {kind: {"": (0.3, 0.45)} for kind in trainer.kinds}
+    for (kind, label), own in members.items():
+        if len(own) < (LEAST_OF_LABEL if label else LEAST_OF_KIND):
             continue
         truth = np.array([trainer.samples[i].device_seconds for i in own])
         known, hidden = (
             float(np.quantile(np.abs(np.log(trainer.predicted(own, known=k) / truth)), 0.9) / 1.645)
             for k in (True, False)
         )
-        found[kind] = (known, 1.5 * hidden)
+        found[kind][label] = (round(known, 4), round(1.5 * hidden, 4))
     return found
 
 
-def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, tuple[float, float]]) -> str:
+def _most_of(table: Table, sample: int) -> tuple[Row, float]:
+    """(The row that takes most of a sample by physics, the share that rows of its label take.)"""
+    rows = [table.instances[j][0] for j, _ in table.members[sample]]
+    seconds = [n * (table.floor.launch[j] + table.floor.seconds[j]) for j, n in table.members[sample]]
+    most = rows[int(np.argmax(seconds))]
+    of_label = sum(each for row, each in zip(rows, seconds, strict=True) if row.label == most.label)
+    return most, of_label / sum(seconds)
+
+
+def document(
+    trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, Mapping[str, tuple[float, float]]]
+) -> str:
     """The file's text: networks by kind, and the number of published rows by GPU."""
     seen: dict[str, set[str]] = {kind: set() for kind in trainer.kinds}
     labels: dict[str, set[str]] = {kind: {""} for kind in trainer.kinds}
@@ -87,9 +108,41 @@ def document(trainer: Trainer, chosen: Sequence[int], sigma: Mapping[str, tuple[
     for kind, net in trainer.nets.items():
         trusted = {name: believed[name] for name in sorted(labels[kind])}
         numbers = _numbers(net, trainer, trainer.scales[kind], seen[kind], labels[kind])
-        networks[kind] = {**numbers, "sigma": [round(value, 4) for value in sigma[kind]], "trust": trusted}
+        networks[kind] = {**numbers, "sigma": sigma[kind], "trust": trusted}
     rows = Counter(trainer.samples[i].gpu for i in chosen)
-    return json.dumps({"rows": dict(sorted(rows.items())), "networks": networks}, separators=(",", ":")) + "\n"
+    found = {
+        "edition": zlib.crc32(json.dumps(networks).encode()), "rows": dict(sorted(rows.items())),
+        "ranges": ranges(trainer.table, chosen), "networks": networks,
+    }  # fmt: skip
+    return json.dumps(found, separators=(",", ":")) + "\n"
+
+
+def ranges(table: Table, chosen: Sequence[int]) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
+    """The sizes of what was fitted (log2, rounded outwards): lowest and highest by GPU, kind of row and dtype.
+
+    A sample is a row of each op that takes a noticed share of its physical seconds. The halves of a gradient that a
+    library computes in two calls are rows of the gradient.
+    """
+    sizes: dict[tuple[str, str, str], list[float]] = {}
+    for i in chosen:
+        seconds = [n * table.floor.seconds[j] for j, n in table.members[i]]
+        for (j, _), each in zip(table.members[i], seconds, strict=True):
+            if each >= NOTICED * sum(seconds):
+                row, gpu, dtype = table.instances[j]
+                name = row_name(row).removesuffix("_input").removesuffix("_weight")
+                sizes.setdefault((gpu, name, dtype), []).append(row_size(row))
+    found: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
+    for (gpu, name, dtype), each in sorted(sizes.items()):
+        found.setdefault(gpu, {}).setdefault(name, {})[dtype] = math.floor(min(each)), math.ceil(max(each))
+    return found
+
+
+def with_ranges(file: Path = FILE, cache: Path = CACHE) -> None:
+    """Write into ``file``, a fit of the same samples, the sizes of its rows anew; its networks and edition stay."""
+    samples = read_samples(cache)
+    known = json.loads(file.read_text(encoding="utf-8"))
+    known["ranges"] = ranges(Table(samples), fit_to(samples))
+    file.write_text(json.dumps(known, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:

@@ -279,6 +279,10 @@ def total(
     room = max(available, default=None)
     seconds = sum(count * step.step_seconds for count, step in parts)
     covered = sum(count * step.step_seconds * step.coverage for count, step in parts)
+    sources: dict[str, float] = {}
+    for count, step in parts:
+        for source, share in step.sources.items():
+            sources[source] = sources.get(source, 0.0) + count * step.step_seconds * share / seconds
     joules = [count * step.step_seconds * step.watts for count, step in parts if step.watts is not None]
     found = Cost(
         device=device,
@@ -293,6 +297,7 @@ def total(
         available_memory_bytes=room,
         fits=all(step.fits for _, step in parts) and (room is None or sum(needed.values()) <= room),
         coverage=covered / seconds if seconds else 1.0,
+        sources=sources,
         provenance=weakest(step.provenance for _, step in parts),
         one_time=shared,
         bounded_by=longest.bounded_by,

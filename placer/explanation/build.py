@@ -115,7 +115,8 @@ class _Sum:
     def add(self, call: _Call) -> None:
         self.devices[call.device] += call.seconds
         self.counts[call.device] = self.counts.get(call.device, 0) + call.runs
-        self.weakest = max(self.weakest, SOURCES.index(call.source))
+        if call.seconds:  # what takes no time rests on nothing
+            self.weakest = max(self.weakest, SOURCES.index(call.source))
         if call.guess:
             self.guessed[call.device] = self.guessed.get(call.device, 0.0) + call.seconds
 
@@ -177,7 +178,7 @@ def _notes_of(predictions: Mapping[str, Prediction]) -> Iterator[str]:
     for device, prediction in predictions.items():
         priced, seconds = prediction.priced, dict[str, float]()
         for call, price, source in zip(priced.trace.calls, priced.seconds, priced.sources, strict=True):
-            if not backed(source, prediction.provenance):
+            if price and not backed(source, prediction.provenance):
                 seconds[call.op] = seconds.get(call.op, 0.0) + price
         if not seconds or prediction.provenance == "data sheet":  # of which all that is said is said elsewhere
             continue

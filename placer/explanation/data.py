@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
-#:   watts and dollars_per_hour. Then: of each device its name and its threads.
+#:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources.
 SCHEMA = 1
 
 
@@ -30,7 +30,7 @@ SCHEMA = 1
 class LayerRow:
     """The ops issued by one layer itself (its sub-layers have their own rows) in one phase: seconds by device.
 
-    ``guessed`` is the part of them that rests on prices that nobody measured.
+    ``guessed`` is the part of them whose prices nobody measured: neither calibrated nor published in that range.
     """
 
     name: str

@@ -14,6 +14,7 @@ from placer.explanation.layers import gathered, lines, tree
 from placer.explanation.sentences import (
     ONE_TIME,
     PARTS,
+    RESTS,
     advice_lines,
     apart_line,
     bottleneck_lines,
@@ -26,17 +27,20 @@ from placer.explanation.sentences import (
     shown_parts,
     step_parts,
 )
+from placer.pricing import SOURCES
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_joules, format_seconds
 
 #: Op families and layers below this share of the time on every device are folded into one row.
 SMALL = 0.01
+#: What prices rest on is told from this share of the ops' time on.
+LEAST_SHARE = 0.005
 #: Most rows of the table of layers. Where layers below ``SMALL`` leave more, those below the larger shares are folded.
 MOST_ROWS = 40
 LARGER = (0.02, 0.03, 0.05, 0.1, 0.2)
-#: A time is marked as a guess (``MARK``) where more than this share of it is not backed by calibration.
+#: A time is marked (``MARK``) where more than this share of it is not backed by measurements.
 GUESS = 0.1
 MARK = "~"
-_MARKED = f"{MARK} more than a tenth of it is a guess: operations that were not measured in that range."
+_MARKED = f"{MARK} more than a tenth of it is not backed by measurements of that operation in that range."
 #: What the part of a step called dispatch is: on the CPU alone, and where an accelerator is among the devices.
 _DISPATCH_CPU = "dispatch is the framework's own time: Python, autograd, the optimizer's loop."
 _DISPATCH = "dispatch is the framework's own time on the CPU; on an accelerator, the device waiting for launches."
@@ -207,7 +211,7 @@ def _layers(explanation: ExplanationData) -> Section:
 
 
 def _families(explanation: ExplanationData) -> Section:
-    """One row per op family with the share that is a guess; small families are folded."""
+    """One row per op family with the share that nobody measured; small families are folded."""
     devices = list(explanation.devices)
     if not explanation.ops or not devices:
         return Section("")
@@ -235,8 +239,8 @@ def _families(explanation: ExplanationData) -> Section:
         rows.append([*cells, f"{share:.0%}" if share >= 0.005 else "-"])
     called = list(headings(explanation.devices).values())
     return Section(
-        "Operators", heads=["family", "calls", *called, "guess"], rows=rows,
-        taken=max(map(len, names)) + 11 + _columns_width(called) + 8,
+        "Operators", heads=["family", "calls", *called, "not measured"], rows=rows,
+        taken=max(map(len, names)) + 11 + _columns_width(called) + 15,
     )  # fmt: skip
 
 
@@ -267,10 +271,12 @@ def _made_of(explanation: ExplanationData) -> Section:
         rows.append(["bounded by", *(cost.bounded_by or "-" for cost in costs)])
     memory = [format_bytes(cost.peak_memory_bytes) + ("" if cost.fits else " (too much)") for cost in costs]
     rows.append(["needs memory", *memory])
-    calibrated = all(cost.provenance == "calibrated" for cost in costs)
-    if not calibrated:
+    if any(cost.provenance != "calibrated" for cost in costs):
         rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
-    rows.append(["calibrated" if calibrated else "measured", *(f"{cost.coverage:.0%}" for cost in costs)])
+    for source in SOURCES:
+        shares = [cost.sources.get(source, 0.0) for cost in costs]
+        if max(shares) >= LEAST_SHARE:
+            rows.append([f"  {RESTS[source]}", *(f"{share:.0%}" if share else "-" for share in shares)])
     called = list(headings(devices).values())
     return Section(
         f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong,

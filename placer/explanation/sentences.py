@@ -7,7 +7,7 @@ from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, is_cpu
 from placer.explanation.data import ExplanationData
-from placer.pricing import COMPUTE_PARTS, Cost
+from placer.pricing import COMPUTE_PARTS, Cost, Source
 from placer.units import format_bytes, format_ratio, format_seconds
 
 #: The provenance, in a legend, of a CPU that was not calibrated.
@@ -46,6 +46,11 @@ def legend(devices: Mapping[str, Cost]) -> list[str]:
 PARTS = {"memory": "memory traffic", "overhead": "starting ops", "copy": "copies"}
 #: The same of the parts of a first step that a later one does not have.
 ONE_TIME = {"first_calls": "first calls", "weights": "moving weights", "compiler": "loading the compiler"}
+#: What prices of ops rest on, in a few words.
+RESTS: dict[Source, str] = {
+    "calibrated": "calibrated", "published": "published", "extrapolated": "extrapolated", "learnt": "learnt elsewhere",
+    "physics": "physics alone", "guess": "guess",
+}  # fmt: skip
 #: What a step is bounded by, in words.
 BOUNDED = {
     "launches": "starting operations takes longer than running them",

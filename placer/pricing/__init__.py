@@ -50,7 +50,17 @@ from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framewor
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.op_table import Effort
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
+from placer.pricing.prediction import (
+    NOT_PREDICTED,
+    SOURCES,
+    Cost,
+    Prediction,
+    PricedTrace,
+    Provenance,
+    Source,
+    backed,
+    weakest,
+)
 from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,
@@ -76,7 +86,7 @@ __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
     "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
     "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
-    "Residence", "SOURCES", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
+    "Residence", "SOURCES", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
     "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
     "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
     "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as",

@@ -4,7 +4,7 @@
 
 The floor is in ``floors``, or is what the published knowledge of a GPU expects (``gpu.device_model``); the residual is
 learnt from samples (``gaussian_process``). A family without samples is priced by the published knowledge alone, and
-where there is none by the roofline. The price says so.
+where there is none by the roofline. The source of a price says so.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from placer.pricing.describe import (
     known_labels,
     on_accelerator,
 )
-from placer.pricing.floors import PUBLISHED, floor_parts, roofline_seconds
+from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
-from placer.pricing.prediction import PricedTrace, Provenance, Source
+from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
 from placer.profile import DeviceFit
@@ -37,8 +37,6 @@ from placer.tracing import Trace
 if TYPE_CHECKING:
     from placer.pricing.gpu.device_model import DeviceModel
 
-#: Standard deviation of log(seconds) where only the roofline is known: a factor of 3 either way at 90 %.
-FLOOR_SIGMA = math.log(3.0) / 1.645
 #: Standard deviation of log(seconds) of the part of an op that is left to the floor (see ``floors.floor_parts``).
 ARITHMETIC_SIGMA = 0.1
 #: Rates without which there is no physical floor.
@@ -75,7 +73,7 @@ class CostModel:
         """What the prices rest on: calibration where any family was measured, else what is known of the GPU."""
         if self._gpu is None or self.fit.families:
             return "published" if self.fit.estimated else "calibrated"
-        return "published" if self._gpu.provenance == "published" else "data sheet"
+        return self._gpu.provenance
 
     @cached_property
     def _gpu(self) -> DeviceModel | None:
@@ -117,8 +115,8 @@ class CostModel:
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
-        seconds, sigma = [0.0] * len(works), [FLOOR_SIGMA] * len(works)
-        sources: list[Source] = ["floor"] * len(works)
+        sources: list[Source] = ["physics" if has_physics(work) else "guess" for work in works]
+        seconds, sigma = [0.0] * len(works), [SIGMA[source] for source in sources]
         measured: Source = "published" if self.fit.estimated else "calibrated"
         by_family: dict[str, list[int]] = {}
         published: list[int] = []
@@ -128,7 +126,7 @@ class CostModel:
             residual = self._residuals.get(family)
             if family == "view" and self.fit.device != "cpu":
                 for i in members:  # nothing runs on the device
-                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, self.provenance
+                    seconds[i], sigma[i], sources[i] = 0.0, 0.0, measured
                 continue
             if residual is None and self._gpu is not None:
                 published += members

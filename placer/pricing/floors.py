@@ -30,6 +30,13 @@ _SWITCHES: dict[str, Switch] = {
 #: Families that multiply matrices. All others add up half-precision numbers at the rate of float32.
 _MULTIPLYING = frozenset((*_SWITCHES, "attention"))
 _HALVES = ("bfloat16", "float16")
+#: Families whose ops do what their amounts say, all of it, whether the table of ops has them or not.
+_DESCRIBED = _MULTIPLYING | {"normalization", "optimizer", "pooling", "softmax"}
+
+
+def has_physics(work: Work) -> bool:
+    """Whether it is known what an op does, so that its price is no guess: by the table of ops, or by its family."""
+    return work.effort is not None or work.family in _DESCRIBED
 
 
 def arithmetic(work: Work) -> str:

@@ -19,7 +19,7 @@ from placer.pricing.device_memory import Residence, available_bytes, memory_else
 from placer.pricing.families import family_of
 from placer.pricing.floors import step_bounds
 from placer.pricing.framework import framework_seconds
-from placer.pricing.prediction import Prediction, PricedTrace, Provenance, backed
+from placer.pricing.prediction import SOURCES, Prediction, PricedTrace, Provenance, backed
 from placer.profile import DeviceFit, Profile, find_gpu
 from placer.tracing import Trace, once_per_trace
 from placer.workload import Loading
@@ -179,6 +179,7 @@ def _predicted(
         available_memory_bytes=available,
         fits=available is None or needed <= available,
         coverage=coverage(priced, model.provenance),
+        sources=source_shares(priced),
         priced=priced,
         provenance=model.provenance,
         one_time=one_time,
@@ -209,9 +210,17 @@ def cost_model(profile: Profile, device: str, threads: int | None) -> CostModel:
 
 def coverage(priced: PricedTrace, provenance: Provenance = "calibrated") -> float:
     """Share of the priced op time that is ``backed`` by measurements (1.0 for a step without ops)."""
-    total = sum(priced.seconds)
-    sure = sum(t for t, s in zip(priced.seconds, priced.sources, strict=True) if backed(s, provenance))
-    return sure / total if total else 1.0
+    shares = source_shares(priced)
+    return sum(share for source, share in shares.items() if backed(source, provenance)) if shares else 1.0
+
+
+def source_shares(priced: PricedTrace) -> dict[str, float]:
+    """Shares of the priced op time by source, from the best to the weakest; none for a step without ops."""
+    sums = dict.fromkeys(SOURCES, 0.0)
+    for seconds, source in zip(priced.seconds, priced.sources, strict=True):
+        sums[source] += seconds
+    total = sum(sums.values())
+    return {source: seconds / total for source, seconds in sums.items() if seconds}
 
 
 def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float:

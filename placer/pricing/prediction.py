@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from placer.tracing import Trace
 
@@ -12,15 +13,18 @@ if TYPE_CHECKING:
     from placer.pricing.work import Work
     from placer.profile import DeviceFit
 
-#: Where an op's price comes from: samples around it, what others published of the GPU, distant samples and the floor,
-#: the data sheet and what others published of other GPUs, or the roofline alone. From the best to the weakest.
-Source = Literal["calibrated", "published", "extrapolated", "data sheet", "floor"]
+#: What an op's price rests on, from the best to the weakest: samples around it, taken on this device; rows that others
+#: published of this device, op and dtype, with sizes around it; distant samples; rows of other GPUs, dtypes or sizes;
+#: what the op does by the table of ops, and the data sheet; or no more than its bytes.
+Source = Literal["calibrated", "published", "extrapolated", "learnt", "physics", "guess"]
 #: What the numbers of a device rest on: measurements taken on it by placer, others' published measurements of its
 #: model, or its data sheet.
 Provenance = Literal["calibrated", "published", "data sheet"]
-#: Both, from the best to the weakest.
+#: The sources from the best to the weakest.
 SOURCES: tuple[Source, ...] = get_args(Source)
-PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+#: Standard deviation of log(seconds) of a price without any rows. A guess is within a factor of 3 at 90 %. Of the other
+#: sources, residuals and networks tell.
+SIGMA: dict[Source, float] = {"physics": 0.5, "guess": math.log(3.0) / 1.645}
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
 #: memory traffic, waiting for the device, or for the loader (see ``bounds.step_bounds``).
 Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]
@@ -75,9 +79,10 @@ class Cost:
     """What a step, or a job of several, takes on one device. Times in seconds, sizes in bytes.
 
     ``low`` and ``high`` bound a 90 % interval. ``components`` add up to ``step_seconds`` (compute, dispatch, copy,
-    sync, loading, ...); the priced ops add up to ``components["compute"]``. ``coverage`` is the share of the predicted
-    time that comes from calibrated, in-range ops; of a device that was not calibrated, the share from ops which
-    others measured on this GPU. ``provenance`` says which of the two it is, or that there is nothing but a data sheet.
+    sync, loading, ...); the priced ops add up to ``components["compute"]``. ``sources`` are the shares of the ops' time
+    by what their prices rest on (see ``Source``), and ``coverage`` is that of ops measured in that range: calibrated,
+    or, of a device that was not calibrated, published. ``provenance`` says which of the two it is, or that there is
+    nothing but a data sheet.
     ``peak_memory_bytes`` is the most that a step has in use at one time, weights and optimizer state included;
     ``available_memory_bytes`` what it could have: free memory, and what the workload holds on the device already (None:
     not known). ``fits`` compares the two.
@@ -105,6 +110,7 @@ class Cost:
     bounded_by: Bound | None = None
     watts: float | None = None
     dollars_per_hour: float | None = None
+    sources: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -133,7 +139,11 @@ def backed(source: str, provenance: str) -> bool:
     """Whether a price of this source was measured, on a device of this provenance: by placer, or by others."""
     return source == ("calibrated" if provenance == "calibrated" else "published")
 
+#: Sources and provenances, of which ``calibrated`` and ``published`` are both, from the best to the weakest.
+_ORDER: tuple[str, ...] = (*SOURCES, "data sheet")
+_Rank = TypeVar("_Rank", bound=str)
 
-def weakest(provenances: Iterable[Provenance]) -> Provenance:
-    """What several numbers rest on together."""
-    return max(provenances, key=PROVENANCES.index)
+
+def weakest(found: Iterable[_Rank]) -> _Rank:
+    """What several sources, or several provenances, rest on together."""
+    return max(found, key=_ORDER.index)

@@ -17,11 +17,12 @@ from sklearn.gaussian_process.kernels import Matern
 
 from placer.errors import ProfileError
 from placer.pricing import PUBLISHED, CostModel, Work, fitted_features, floor_amounts, foreign_family, inputs_of, peak
-from placer.pricing.cost_model import FLOOR_SIGMA
 from placer.pricing.describe import on_accelerator, op_label
 from placer.pricing.floors import allows_tf32, arithmetic, floor_parts, floor_seconds, roofline_parts, roofline_seconds
 from placer.pricing.gaussian_process import UNKNOWN_OP, Residual, with_weights
 from placer.pricing.gpu import edition
+from placer.pricing.op_table import Effort
+from placer.pricing.prediction import SIGMA
 from placer.profile import FamilyFit
 from placer.tracing.trace_data import Trace
 
@@ -184,8 +185,11 @@ def test_a_sampled_op_costs_what_it_was_measured_at_and_others_what_physics_say(
     assert seconds[1:4] == pytest.approx([3 * floors[0], floors[1], floors[2] / 2], rel=1e-3)
     assert max(sigma[1:4]) < 0.01
     assert seconds[0] == seconds[4] == pytest.approx(roofline_seconds(other, fit))
-    assert sigma[0] == FLOOR_SIGMA
-    assert sources == ["floor", "calibrated", "calibrated", "calibrated", "floor"]
+    assert sources == ["guess", "calibrated", "calibrated", "calibrated", "guess"]
+    assert math.exp(1.645 * sigma[0]) == pytest.approx(3.0)
+    in_table = replace(other, effort=Effort(10.0, 80.0))
+    _, sigma, sources = CostModel(fit).price_works([in_table])
+    assert (sigma, sources) == ([SIGMA["physics"]], ["physics"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

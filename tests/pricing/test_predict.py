@@ -38,6 +38,7 @@ from placer.pricing.predict import (
     log_sigma,
     one_time_parts,
     predict,
+    source_shares,
     step_watts,
 )
 from placer.profile import DeviceFit, Profile
@@ -221,10 +222,13 @@ def test_cost_models_are_kept_and_the_nearest_thread_count_is_taken(handmade_pro
 
 
 def test_coverage_is_the_share_of_time_not_of_ops(make_prediction: Callable[..., Prediction]) -> None:
-    sources = ("calibrated", "floor", "extrapolated", "calibrated", "floor")
+    sources = ("calibrated", "guess", "extrapolated", "calibrated", "physics")
     found = make_prediction(compute=1.0, sources=sources).priced
     assert coverage(found) == pytest.approx(0.4 + 0.3)  # conftest's weights: 0.4, 0.005, 0.1, 0.3, 0.195
-    assert coverage(replace(found, seconds=(0.0,) * 5)) == 1.0
+    expected = {"calibrated": 0.7, "extrapolated": 0.1, "physics": 0.195, "guess": 0.005}
+    assert list(source_shares(found).items()) == [(k, pytest.approx(v)) for k, v in expected.items()]
+    nothing = replace(found, seconds=(0.0,) * 5)
+    assert (coverage(nothing), source_shares(nothing)) == (1.0, {})
 
 
 def test_errors_add_up_within_a_family_and_as_squares_between(make_prediction: Callable[..., Prediction]) -> None:
@@ -321,9 +325,9 @@ GOLDEN: dict[str, tuple[float, float, float]] = {
     "amd-epyc-avx512-2-core": (0.00229204655, 0.00262458131, 0.00300536089),
     "amd-epyc-avx512-2-core-busy": (0.00283793149, 0.003928509, 0.00543818024),
     "intel-xeon-avx512-2-core": (0.00247277115, 0.00290799441, 0.0034198197),
-    "Tesla T4": (0.000892398305, 0.00130206568, 0.00189979634),
-    "NVIDIA A100-SXM4-80GB": (0.000603190422, 0.000772153556, 0.000988445925),
-    "Apple M1 Pro": (0.00105273078, 0.00184427624, 0.0032309826),
+    "Tesla T4": (0.000891483969, 0.00130206568, 0.00190174484),
+    "NVIDIA A100-SXM4-80GB": (0.000603182516, 0.000772153556, 0.000988458881),
+    "Apple M1 Pro": (0.00105272787, 0.00184427624, 0.00323099156),
 }
 
 

@@ -37,7 +37,7 @@ def priced(
     values: dict[str, Any] = {"parameters": (), "buffers": (), "batch": (), "outputs": (), **totals}
     trace = Trace(tuple(OpCall("aten::add", (), ()) for _ in seconds), mode, **values)
     return PricedTrace(
-        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("floor",) * n,
+        trace, "cuda", 1, ("elementwise",) * n, tuple(seconds), tuple(host or [0.0] * n), (0.1,) * n, ("guess",) * n,
         framework_counts(trace, host or [0.0] * n),
     )  # fmt: skip
 

@@ -9,35 +9,35 @@ The physics are in ``physics``, the learnt part is a small network per kind of k
 from __future__ import annotations
 
 import base64
-import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placer.lazy import cached_property
-from placer.pricing.floors import TF32, Switch, allows_tf32
+from placer.pricing.floors import TF32, Switch, allows_tf32, has_physics
+from placer.pricing.gpu import published
 from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
-from placer.pricing.prediction import Source
+from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu
 
-#: The fitted numbers that come with placer.
-FILE = Path(__file__).parents[2] / "profile" / "catalog" / "published.json"
-
 #: log(seconds / physics) of an op that was hardly published, and its standard deviation.
 USUAL, UNTRIED_SIGMA = 0.2, 0.5
+#: How much of what was learnt of an op is believed at the least where its price counts as learnt: as after one row.
+LEARNT_FROM = 0.1
+#: Sources of prices whose doubt held-out rows tell.
+_BY_ROWS: frozenset[Source] = frozenset(("published", "learnt"))
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """The numbers of one kind. ``trust`` says for each label how much of the learnt part is believed, from 0 to 1.
 
-    ``sigma`` are standard deviations of log(seconds): GPU known, GPU unknown."""
+    ``sigma`` are standard deviations of log(seconds) by label, "" for any other: GPU known, GPU unknown.
+    """
 
     low: Array
     high: Array
@@ -47,14 +47,19 @@ class Network:
     labels: Mapping[str, Array]
     trust: Mapping[str, float]
     layers: tuple[tuple[Array, Array], ...]
-    sigma: tuple[float, float]
+    sigma: Mapping[str, tuple[float, float]]
 
     def knows(self, gpu: str) -> bool:
         """Whether published measurements of this GPU went into the network."""
         return gpu in self.gpus
 
+    def sigma_of(self, label: str, source: Source) -> float:
+        """The standard deviation of a price that rests on published rows of this GPU, or on those of others."""
+        known, unknown = self.sigma.get(label) or self.sigma[""]
+        return known if source == "published" else unknown
+
     def evaluate(self, x: Array, labels: Sequence[str], gpu: str) -> tuple[Array, Array]:
-        """(log of measured over physics, its standard deviation) of n rows, for n x d inputs.
+        """(log of measured over physics, standard deviation of what is not believed of it) of n rows, for n x d inputs.
 
         Inputs outside the range of the published ones are taken at its edge: nothing is extrapolated.
         """
@@ -71,7 +76,7 @@ class Network:
         weight, bias = self.layers[-1]
         trust = np.array([self.trust.get(self._known(label), 0.0) for label in labels])
         learnt = USUAL + trust * ((z @ weight + bias)[:, 0] - USUAL)
-        return learnt, np.hypot(self.sigma[own is None], (1.0 - trust) * UNTRIED_SIGMA)
+        return learnt, (1.0 - trust) * UNTRIED_SIGMA
 
     def _known(self, label: str) -> str:
         """The label itself where it was published, else its family's, else any op's."""
@@ -80,18 +85,9 @@ class Network:
 
 
 @cache
-def edition() -> float:
-    """A number that changes whenever the fitted numbers that come with placer do; 0.0 without any."""
-    return float(zlib.crc32(FILE.read_bytes())) if FILE.is_file() else 0.0
-
-
-@cache
 def networks() -> Mapping[str, Network]:
     """The networks that come with placer, by kind."""
-    if not FILE.is_file():
-        return {}
-    document = json.loads(FILE.read_text(encoding="utf-8"))
-    return {kind: _network(fields) for kind, fields in document["networks"].items()}
+    return {kind: _network(fields) for kind, fields in published.document().get("networks", {}).items()}
 
 
 def _network(fields: dict[str, Any]) -> Network:
@@ -100,7 +96,7 @@ def _network(fields: dict[str, Any]) -> Network:
         low=_array(fields["low"]), high=_array(fields["high"]), mean=_array(fields["mean"]),
         scale=_array(fields["scale"]), gpus={k: _array(v) for k, v in fields["gpus"].items()},
         labels={k: _array(v) for k, v in fields["labels"].items()}, trust=fields["trust"], layers=layers,
-        sigma=(fields["sigma"][0], fields["sigma"][1]),
+        sigma={label: (each[0], each[1]) for label, each in fields["sigma"].items()},
     )  # fmt: skip
 
 
@@ -108,8 +104,6 @@ def _array(packed: str, rows: int = 0) -> Array:
     values = np.frombuffer(base64.b64decode(packed), dtype="<f4").astype(np.float64)
     return values.reshape(rows, -1) if rows else values
 
-#: Standard deviation of log(seconds) where only physics are known.
-_PHYSICS_SIGMA = 0.5
 #: Times its floor that a concatenation takes at the most, as it only copies: networks that saw few of a dtype on other
 #: GPUs say up to eight (docs/dev/findings.md).
 _CONCATENATION, _MOST_OF_A_COPY = "elementwise:cat", 2.0
@@ -123,39 +117,58 @@ class DeviceModel:
     """Prices the kernels of ops on one GPU of the catalog."""
 
     def __init__(self, sheet: DataSheet) -> None:
-        self.sheet, self.edition = sheet, edition()
+        self.sheet, self.edition = sheet, published.edition()
 
     @cached_property
-    def provenance(self) -> Source:
+    def provenance(self) -> Provenance:
         """``published`` where operators or steps were measured on this GPU by others, else ``data sheet``."""
         return "published" if any(n.knows(self.sheet.name) for n in networks().values()) else "data sheet"
 
     def price(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
-        """Seconds, standard deviation of log(seconds) and source of each work."""
+        """Seconds, standard deviation of log(seconds) and source of each work: the weakest of its rows'."""
         rows = [(i, row) for i, work in enumerate(works) for row in rows_of(work)]
         groups: dict[tuple[str, str], list[tuple[int, Row]]] = {}
         for i, row in rows:
             groups.setdefault((row.kind, row.dtype), []).append((i, row))
         seconds, errors = [0.0] * len(works), [0.0] * len(works)
+        sources: list[Source] = [SOURCES[0]] * len(works)
         for (kind, _), members in groups.items():
-            found, sigma = self.price_rows(kind, self._dtype(members[0][1]), [row for _, row in members])
-            for (i, _), each, error in zip(members, found.tolist(), sigma.tolist(), strict=True):
+            dtype = self._dtype(members[0][1])
+            told = [self.source(row, dtype, physics=has_physics(works[i])) for i, row in members]
+            found, sigma = self.price_rows(kind, dtype, [row for _, row in members], told)
+            for (i, _), each, error, source in zip(members, found.tolist(), sigma.tolist(), told, strict=True):
                 seconds[i] += each
                 errors[i] += each * error
+                sources[i] = weakest((sources[i], source))
         sigmas = [error / each if each else 0.0 for each, error in zip(seconds, errors, strict=True)]
-        return seconds, sigmas, [self.provenance] * len(works)
+        return seconds, sigmas, sources
 
-    def price_rows(self, kind: str, dtype: str, rows: Sequence[Row]) -> tuple[Array, Array]:
-        """(seconds, standard deviation of log(seconds)) of rows of one kind, in ``dtype``."""
+    def source(self, row: Row, dtype: str, *, physics: bool) -> Source:
+        """What the price of a row in ``dtype`` rests on. ``physics``: it is known what the row's op does."""
+        if published.has_rows(self.sheet.name, row, dtype):
+            return "published"
+        network = networks().get(row.kind)
+        if network is not None and network.trust.get(row.label, 0.0) >= LEARNT_FROM:
+            return "learnt"
+        return "physics" if physics else "guess"
+
+    def price_rows(
+        self, kind: str, dtype: str, rows: Sequence[Row], sources: Sequence[Source]
+    ) -> tuple[Array, Array]:
+        """(seconds, standard deviation of log(seconds)) of rows of one kind, in ``dtype``, and their ``sources``."""
         columns: Array = np.array([row.columns for row in rows])
         floor, x = inputs(kind, columns, dtype, self.sheet)
         network = networks().get(kind)
         if network is None:
-            return kernel_seconds(kind, floor, np.zeros(len(rows))), np.full(len(rows), _PHYSICS_SIGMA)
+            return kernel_seconds(kind, floor, np.zeros(len(rows))), np.array([SIGMA[source] for source in sources])
         labels = [row.label for row in rows]
-        learnt, sigma = network.evaluate(x, labels, self.sheet.name)
+        learnt, doubt = network.evaluate(x, labels, self.sheet.name)
         most = np.array([_MOST_OF_A_COPY if label == _CONCATENATION else np.inf for label in labels])
-        return kernel_seconds(kind, floor, np.minimum(learnt, np.log(most))), sigma
+        sigma = [
+            float(np.hypot(network.sigma_of(label, source), each)) if source in _BY_ROWS else SIGMA[source]
+            for label, source, each in zip(labels, sources, doubt.tolist(), strict=True)
+        ]
+        return kernel_seconds(kind, floor, np.minimum(learnt, np.log(most))), np.array(sigma)
 
     def _dtype(self, row: Row) -> str:
         """The row's dtype, or ``tf32`` where this process lets tensor cores multiply float32."""

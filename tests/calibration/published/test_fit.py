@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,17 +14,17 @@ import pytest
 import torch
 
 from placer.calibration.published import fit, training
-from placer.calibration.published.fit import document, fit_to, main, spread
+from placer.calibration.published.fit import document, fit_to, main, ranges, spread, with_ranges
 from placer.calibration.published.operators import tables
 from placer.calibration.published.samples import Sample, Table
 from placer.calibration.published.training import Scale, Trainer
-from placer.pricing.gpu import LAUNCH, device_model
+from placer.pricing.gpu import LAUNCH, device_model, published
 from placer.pricing.gpu.device_model import DeviceModel
 from placer.profile import find_gpu
 
-from .synthetic import GPUS, elementwise, op_sample, physics, product, row, small_world, truth
+from .synthetic import GPUS, elementwise, op_sample, physics, product, row, small_world, step_sample, truth
 
-SIGMA = {"product": (0.1, 0.25), "memory": (0.12345678, 0.3)}
+SIGMA = {"product": {"": (0.1, 0.25)}, "memory": {"": (0.12, 0.3), "elementwise:mul": (0.2, 0.4)}}
 
 
 @pytest.fixture(autouse=True)
@@ -112,11 +113,13 @@ def test_before_a_fit_has_learnt_anything_physics_stand_alone() -> None:
 
 def test_doubt_is_measured_on_operators_held_out() -> None:
     found = spread(fitted())
-    assert set(found) == {"product", "memory"}
-    for known, hidden in found.values():
+    assert {kind: set(labels) for kind, labels in found.items()} == {
+        "product": {"", "matmul:mm"}, "memory": {"", "elementwise:add"},
+    }  # fmt: skip
+    for known, hidden in (each for labels in found.values() for each in labels.values()):
         assert 0.0 < known < hidden < 0.5
     seen, unseen = world()
-    assert spread(trained([*seen, *unseen[:20]], 0)) == {"product": (0.3, 0.45), "memory": (0.3, 0.45)}
+    assert spread(trained([*seen, *unseen[:20]], 0)) == {"product": {"": (0.3, 0.45)}, "memory": {"": (0.3, 0.45)}}
 
 
 def test_inputs_are_cut_at_the_edge_of_what_was_published_and_scaled() -> None:
@@ -148,16 +151,19 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "published.json"
     monkeypatch.setattr(fit, "HALF_TRUSTED", 0.0)  # else an op is believed in part
     path.write_text(document(fitted(), fit_to(fitted().samples), SIGMA), encoding="utf-8")
-    monkeypatch.setattr(device_model, "FILE", path)
-    device_model.networks.cache_clear()
+    monkeypatch.setattr(published, "FILE", path)
+    for cached in (device_model.networks, published.document):
+        cached.cache_clear()
     yield path
-    device_model.networks.cache_clear()
+    for cached in (device_model.networks, published.document):
+        cached.cache_clear()
 
 
 def priced(number: int) -> tuple[float, float]:
     sample = fitted().samples[number]
     ((each, dtype, _),) = sample.rows
-    seconds, sigma = DeviceModel(find_gpu(sample.gpu)).price_rows(each.kind, dtype, [each])
+    model = DeviceModel(find_gpu(sample.gpu))
+    seconds, sigma = model.price_rows(each.kind, dtype, [each], [model.source(each, dtype, physics=False)])
     return float(seconds[0]), float(sigma[0])
 
 
@@ -189,7 +195,30 @@ def test_what_the_file_holds(written: Path) -> None:
     assert {name for each in found.values() for name in each.gpus} == set(GPUS)
     # No number of an op that was not fitted to.
     assert set(found["memory"].labels) == {"elementwise:add", "elementwise:mul", "elementwise:", ""}
-    assert found["memory"].sigma == (0.1235, 0.3)
+    assert found["memory"].sigma == SIGMA["memory"]
+    known = [found["memory"].sigma_of(f"elementwise:{name}", "published") for name in ("mul", "add")]
+    assert (known, found["memory"].sigma_of("elementwise:mul", "learnt")) == ([0.2, 0.12], 0.4)
+
+
+def test_the_edition_changes_with_the_fitted_numbers() -> None:
+    chosen = fit_to(fitted().samples)
+    first, other = (json.loads(document(fitted(), chosen, s)) for s in (SIGMA, {**SIGMA, "memory": {"": (0.1, 0.2)}}))
+    assert first["edition"] != other["edition"]
+    assert published.edition() > 0.0
+
+
+def test_ranges_are_of_the_rows_that_a_fit_saw_and_a_step_shows() -> None:
+    small, large, wide = elementwise("add", 2**10), elementwise("add", 2**20), product(512, 512, 512)
+    samples = [
+        op_sample(small, GPUS[0]), op_sample(large, GPUS[0], use="held out"), op_sample(large, GPUS[1]),
+        step_sample([(large, 1000), (wide, 1)], GPUS[0]),
+    ]  # fmt: skip
+    low, high = (math.log2(n * (1 + 12)) for n in (2**10, 2**20))
+    found = ranges(Table(samples), [i for i, sample in enumerate(samples) if sample.use == "fit"])
+    assert found == {
+        GPUS[0]: {"elementwise:add": {"float32": (math.floor(low), math.ceil(high))}},
+        GPUS[1]: {"elementwise:add": {"float32": (math.floor(high), math.ceil(high))}},
+    }
 
 
 def test_a_rebuild_writes_the_file_and_says_what_went_in(
@@ -197,7 +226,13 @@ def test_a_rebuild_writes_the_file_and_says_what_went_in(
 ) -> None:
     monkeypatch.setattr(fit, "read_samples", lambda cache: [s for each in world() for s in each])
     main(tmp_path, epochs=1, file=tmp_path / "published.json")
-    assert set(json.loads((tmp_path / "published.json").read_text(encoding="utf-8"))) == {"rows", "networks"}
+    path = tmp_path / "published.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert list(content) == ["edition", "rows", "ranges", "networks"]
+    known = content["ranges"]
+    path.write_text(json.dumps({**content, "ranges": {}}), encoding="utf-8")
+    with_ranges(path, tmp_path)  # the same sizes, whether with the fit or after it
+    assert json.loads(path.read_text(encoding="utf-8")) == {**content, "ranges": known}
     shown = capsys.readouterr()
     assert "fitting to 1,020 of 2,044 samples" in shown.err
     assert "1,020 rows of made up" in shown.out
