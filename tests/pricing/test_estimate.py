@@ -184,6 +184,24 @@ def test_an_accelerator_is_found_by_the_name_that_its_driver_gives(
     assert {device: p.provenance for device, p in priced.items()} == {"cpu": "published", "cuda": provenance}
 
 
+def test_what_a_driver_reports_tells_gpus_of_one_name_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = "NVIDIA GeForce RTX 2060"
+    for facts, gpu in (({"memory_bytes": 6 * 2**30}, shared), ({"memory_bytes": 0, "sms": 34}, f"{shared} 12GB")):
+        with_gpu(monkeypatch, name=shared, **facts)
+        assert estimated_profile(None, WHY, 2).fit("cuda").gpu == gpu
+
+
+def test_a_slice_of_a_card_is_slower_than_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, taken = step(2048, 2048, rows=2048), []
+    for name in ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"):
+        with_gpu(monkeypatch, name=name)
+        found = estimated_profile(None, WHY, 2)
+        assert found.fit("cuda").gpu == name
+        taken.append(predict(large, found, devices=("cuda",), threads=2)["cuda"].step_seconds)
+    assert taken[1] > 1.5 * taken[0]
+    assert taken[2] > 2.0 * taken[1]
+
+
 def test_what_holds_of_a_calibration_is_kept(handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU was added: the CPU is still the calibrated one. Another torch: nothing is."""
     cpu = replace(handmade_profile, fits=handmade_profile.fits[:1], fingerprint=FACTS)
