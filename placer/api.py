@@ -49,6 +49,7 @@ def choose(
     optimizer: str | torch.optim.Optimizer | None = None,
     steps: int | None = None,
     data: str = "host",
+    outputs: str | None = None,
     autocast: torch.dtype | bool | None = None,
     devices: Iterable[str | torch.device] | str | None = None,
     threads: str = "keep",
@@ -74,6 +75,7 @@ def choose(
         optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
         steps: how many steps will follow; one-time costs are spread over them. None: a long run.
         data: where batches live: ``"host"``, ``"pinned"`` or ``"device"``.
+        outputs: where those of an inference go: ``"host"`` or ``"device"``; None: they stay where data stay.
         autocast: None, ``torch.bfloat16``, ``torch.float16``, or True for bfloat16.
         devices: names to choose from; None: all of this machine.
         threads: ``"keep"``, or ``"tune"`` to also choose (and set) the number of CPU threads.
@@ -97,7 +99,7 @@ def choose(
     """
     what = checked_work(
         model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
-        autocast=autocast, modules=modules,
+        outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)
@@ -158,6 +160,7 @@ def explain(
     optimizer: str | torch.optim.Optimizer | None = None,
     steps: int | None = None,
     data: str = "host",
+    outputs: str | None = None,
     autocast: torch.dtype | bool | None = None,
     devices: Iterable[str | torch.device] | str | None = None,
     threads: str = "keep",
@@ -187,7 +190,7 @@ def explain(
     aim = deciding.objective_of(objective, price, watts)
     what = checked_work(
         model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
-        autocast=autocast, modules=modules,
+        outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     names = check_devices(devices)
     check_choice("threads", threads, THREADS)

@@ -22,6 +22,7 @@ from placer import machine, profile
 from placer.machine import speed
 from placer.pricing import estimate
 from placer.pricing.estimate import CpuSpeeds
+from placer.pricing.predict import source_shares
 from placer.pricing.prediction import Prediction, PricedTrace
 from placer.profile.profile import SCHEMA, DeviceFit, Profile
 from placer.tracing.trace_data import OpCall, TensorSpec, Trace
@@ -168,6 +169,7 @@ def make_prediction() -> Callable[..., Prediction]:
             "peak_memory_bytes": 1_000_000,
             "fits": True,
             "coverage": 1.0,
+            "sources": source_shares(priced),
         }
         return Prediction(
             device=device, threads=2, step_seconds=step, one_time_seconds=once, components=components, priced=priced,

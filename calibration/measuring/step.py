@@ -20,7 +20,7 @@ from placer.calibration.measuring.timing import Clock, block_seconds, percentile
 from placer.errors import TimerError
 from placer.nest import map_nest, tensors
 from placer.placement import move
-from placer.workload import Workload, loss_of, optimizer_classes
+from placer.workload import Workload, loss_of, optimizer_classes, outputs_stay
 
 #: So small that thousands of timed steps leave the weights where they are: NaN, infinities and denormals have other
 #: speeds than numbers. The cost of an update does not depend on it.
@@ -70,7 +70,7 @@ class Step:
         self._cpu = torch.device("cpu")
         # A batch that is there already is not searched for tensors every time: that would be the harness, not the step.
         self._stays = on_cpu or workload.data == "device"
-        self._brings_back = copies_out and not on_cpu
+        self._brings_back = copies_out and not on_cpu and not outputs_stay(workload.data, workload.outputs)
         #: What no optimizer clears. A gradient left over would be added to, which is another op than the first write.
         self._leaves: list[Tensor] = [tensor for tensor in tensors(batch) if tensor.requires_grad]
         if optimizer is None:

@@ -24,12 +24,14 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 
 Shape = tuple[tuple[int, ...], str]
 #: Names of the options that say what a single step is.
-OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data")
+OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data", "outputs")
 
 
 def step_options(command: F) -> F:
-    """``--batch``, ``--mode``, ``--optimizer``, ``--steps`` and ``--data``."""
+    """``--batch``, ``--mode``, ``--optimizer``, ``--steps``, ``--data`` and ``--outputs``."""
     for option in (
+        click.option("--outputs", type=click.Choice(["host", "device"]),
+                     help="Where the outputs of an inference go.  [default: they stay where the batches stay]"),
         click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
                      help="Where the batches live."),
         click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
@@ -103,7 +105,7 @@ def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
 
 def work(
     context: click.Context, target: str, *, batches: Sequence[str], mode: str | None, optimizer: str | None,
-    steps: int | None, data: str,
+    steps: int | None, data: str, outputs: str | None,
 ) -> Workload | Job:  # fmt: skip
     """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
 
@@ -129,7 +131,9 @@ def work(
         return Job(parts, repeats=model.repeats, apart=model.apart)
     if not inputs and not target.endswith(".pt2"):
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
-    made = checked(make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data)
+    made = checked(
+        make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data, outputs=outputs
+    )
     return replace(made, draw=draw)
 
 

@@ -209,8 +209,9 @@ def _changes(part: TracedPart, predictions: Mapping[str, Prediction], chosen: st
         if any("copy/h2d/pinned/bytes_per_second" in each.rates for each in fits):
             how = 'DataLoader(..., pin_memory=True) and data="pinned"'
             yield _Change("data", "batches in pinned memory", how, dataclasses.replace(workload, data="pinned"), trace)
-        resident = dataclasses.replace(workload, data="device")
-        yield _Change("data", "the data set kept on the device", 'data="device"', resident, trace)
+        resident = dataclasses.replace(workload, data="device", outputs=workload.outputs or "host")
+        how = 'data="device"' if trace.mode == "train" else f'data="device", outputs="{resident.outputs}"'
+        yield _Change("data", "the data set kept on the device", how, resident, trace)
     rates: Mapping[str, float] = {} if fit is None else fit.rates
     faster = rates.get("flops/bfloat16", 0.0) > rates.get("flops/float32", 0.0)
     if faster and workload.autocast is None and not trace.real:

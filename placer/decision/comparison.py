@@ -181,7 +181,7 @@ def price(part: TracedPart, candidate: Candidate, where: Residence | None = None
     """A part on a candidate. ``where`` the model is counts on this machine, ``threads`` instead of the candidate's."""
     found = predict(
         part.trace, candidate.profile, devices=(candidate.device,), threads=threads or candidate.threads,
-        data=part.workload.data, steps=part.workload.steps,
+        data=part.workload.data, outputs=part.workload.outputs, steps=part.workload.steps,
         residence=where if candidate.here else Residence(here=False), loading=part.workload.loading,
     )[candidate.device]  # fmt: skip
     # Priced at the nearest calibrated number of threads, but this is the one it would run with.
@@ -298,6 +298,7 @@ def total(
         fits=all(step.fits for _, step in parts) and (room is None or sum(needed.values()) <= room),
         coverage=covered / seconds if seconds else 1.0,
         sources=sources,
+        assumed=tuple(sorted({name for _, step in parts for name in step.assumed})),
         provenance=weakest(step.provenance for _, step in parts),
         one_time=shared,
         bounded_by=longest.bounded_by,
@@ -374,7 +375,7 @@ def workload_key(trace: Trace, workload: Workload) -> str:
     facts = (
         machine.machine_id(), torch.__version__, machine.matmul_precision(), trace.mode, trace.optimizer,
         workload.data, str(workload.autocast), trace.module_calls, *unusual_settings(),
-        *filter(None, (workload.loading, workload.loop_calls, trace.compiled)),
+        *filter(None, (workload.loading, workload.loop_calls, trace.compiled, workload.outputs)),
     )  # fmt: skip
     digest.update(repr(facts).encode())
     for calls in (trace.calls, *(other.calls for _, other in sorted(trace.others.items()))):

@@ -25,7 +25,7 @@ from placer.errors import first_line
 from placer.nest import map_nest, tensors
 from placer.placement import move, move_optimizer, synchronize, target
 from placer.pricing import NOT_PREDICTED, Prediction
-from placer.workload import Workload, loss_of, optimizer_classes, same_randomness
+from placer.workload import Workload, loss_of, optimizer_classes, outputs_stay, same_randomness
 
 #: Fewer timed steps than this say too little.
 LEAST_STEPS = 20
@@ -153,14 +153,16 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         batch = move(batch, there)
     elif workload.data == "pinned" and there.type != "cpu":
         batch = map_nest(lambda x: x.pin_memory(), batch)
-    autocast = workload.autocast
+    autocast, stays = workload.autocast, outputs_stay(workload.data, workload.outputs)
 
     def step() -> None:
         args, kwargs = move(batch, there, non_blocking=workload.data == "pinned")
         context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(there.type, dtype=autocast)
         if workload.mode == "infer":
             with torch.no_grad(), context:
-                move(model(*args, **kwargs), torch.device("cpu"))
+                output = model(*args, **kwargs)
+                if not stays:
+                    move(output, torch.device("cpu"))
             synchronize(device)
             return
         with context:

@@ -216,7 +216,8 @@ def _schedule(part: PricedPart) -> dict[str, tuple[SpanRow, ...]]:
         if priced.device == "cpu":
             timeline.on_cpu(priced, priced.fit, spans=spans)
         else:
-            timeline.on_accelerator(priced, priced.fit, data=str(part.facts.get("data", "host")), spans=spans)
+            data, outputs = str(part.facts.get("data", "host")), part.facts.get("outputs")
+            timeline.on_accelerator(priced, priced.fit, data=data, outputs=outputs, spans=spans)
         for depth in range(_DEEPEST, -1, -1):
             rows = _merged_spans(spans, priced, depth)
             if 0 < len(rows) <= MOST_SPANS:  # else too many switches between phases to show

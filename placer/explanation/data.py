@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: 1 (placer 0.1): workload, choice, confidence, reason, break_even_steps, devices, layers, ops; beside them threads,
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
-#:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources.
+#:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
+#:   and assumed.
 SCHEMA = 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.decision import MANY, TIME, Point, trade
+from placer.decision import MANY, TIME, Point, is_cpu, trade
 from placer.explanation.data import ExplanationData
 from placer.explanation.layers import gathered, lines, tree
 from placer.explanation.sentences import (
@@ -27,7 +27,7 @@ from placer.explanation.sentences import (
     shown_parts,
     step_parts,
 )
-from placer.pricing import SOURCES
+from placer.pricing import SOURCES, Cost
 from placer.units import format_bytes, format_count, format_dollars, format_duration, format_joules, format_seconds
 
 #: Op families and layers below this share of the time on every device are folded into one row.
@@ -41,9 +41,9 @@ LARGER = (0.02, 0.03, 0.05, 0.1, 0.2)
 GUESS = 0.1
 MARK = "~"
 _MARKED = f"{MARK} more than a tenth of it is not backed by measurements of that operation in that range."
-#: What the part of a step called dispatch is: on the CPU alone, and where an accelerator is among the devices.
-_DISPATCH_CPU = "dispatch is the framework's own time: Python, autograd, the optimizer's loop."
-_DISPATCH = "dispatch is the framework's own time on the CPU; on an accelerator, the device waiting for launches."
+#: What the parts of a step are that are no work: on the CPU, and where an accelerator is among the devices.
+_DISPATCH = "dispatch is the framework's own time: Python, autograd, the optimizer's loop."
+_WAITING = "waiting for host: the device has nothing to run; host waiting: for values of the device."
 _ENERGY = "Energy (~) is an estimate from data sheets and predicted use, unless you gave the watts."
 
 
@@ -86,8 +86,9 @@ def sections(explanation: ExplanationData) -> Iterator[Section]:
         yield _made_of(explanation)
     yield _threads(explanation)
     if explanation.devices:
-        only_cpu = all(name.partition("@")[0] == "cpu" for name in explanation.devices)
-        yield Section("", after=[_DISPATCH_CPU if only_cpu else _DISPATCH, *bounds_lines(explanation)])
+        on_cpu = [is_cpu(name) for name in explanation.devices]
+        told = [*([_DISPATCH] if any(on_cpu) else []), *([] if all(on_cpu) else [_WAITING])]
+        yield Section("", after=[*told, *bounds_lines(explanation)])
     cells = [cell for section in body for row in section.rows for cell in row]
     yield Section("", after=[_MARKED] if any(isinstance(cell, Cell) and cell.guess for cell in cells) else [])
     yield Section("", after=legend(explanation.devices))
@@ -239,8 +240,8 @@ def _families(explanation: ExplanationData) -> Section:
         rows.append([*cells, f"{share:.0%}" if share >= 0.005 else "-"])
     called = list(headings(explanation.devices).values())
     return Section(
-        "Operators", heads=["family", "calls", *called, "not measured"], rows=rows,
-        taken=max(map(len, names)) + 11 + _columns_width(called) + 15,
+        "Operators", heads=["family", "calls", *called, "unbacked"], rows=rows,
+        taken=max(map(len, names)) + 11 + _columns_width(called) + 11,
     )  # fmt: skip
 
 
@@ -252,7 +253,7 @@ def _made_of(explanation: ExplanationData) -> Section:
     rows: list[list[str]] = []
     for key in shown_parts(parts):
         times = [
-            time_cell(parts[name].get(key, 0.0), 0.0, cost.step_seconds, number)
+            time_cell(parts[name][key], 0.0, cost.step_seconds, number) if key in parts[name] else "-"
             for number, (name, cost) in enumerate(devices.items())
         ]
         rows.append([PARTS.get(key, key), *times])
@@ -264,15 +265,14 @@ def _made_of(explanation: ExplanationData) -> Section:
         strong.append(len(rows))
         rows.append([f"first {explanation.unit}", *(_time(first_step(cost)) for cost in costs)])
         once = shown_parts({name: cost.one_time for name, cost in devices.items()})
-        rows += [[f"  {ONE_TIME.get(key, key)}", *(_time(cost.one_time.get(key)) for cost in costs)] for key in once]
+        rows += [[f"  {ONE_TIME.get(key, key)}", *(_once(cost, key) for cost in costs)] for key in once]
     if any(cost.total_seconds is not None for cost in costs):
         rows.append(["in all", *(_time(cost.total_seconds) for cost in costs)])
     if any(cost.bounded_by for cost in costs):
         rows.append(["bounded by", *(cost.bounded_by or "-" for cost in costs)])
     memory = [format_bytes(cost.peak_memory_bytes) + ("" if cost.fits else " (too much)") for cost in costs]
     rows.append(["needs memory", *memory])
-    if any(cost.provenance != "calibrated" for cost in costs):
-        rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
+    rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
     for source in SOURCES:
         shares = [cost.sources.get(source, 0.0) for cost in costs]
         if max(shares) >= LEAST_SHARE:
@@ -282,6 +282,11 @@ def _made_of(explanation: ExplanationData) -> Section:
         f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong,
         taken=14 + _columns_width(called),
     )  # fmt: skip
+
+
+def _once(cost: Cost, part: str) -> str:
+    """A part of the first step; marked where it is assumed."""
+    return _time(cost.one_time.get(part)) + (" assumed" if part in cost.assumed else "")
 
 
 def _time(seconds: float | None) -> str:

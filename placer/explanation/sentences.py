@@ -16,7 +16,7 @@ _ESTIMATED = "estimated"
 MARKS = {_ESTIMATED: "§", "published": "†", "data sheet": "‡"}
 _MEANING = {
     _ESTIMATED: "estimated from a similar CPU's measurements, not calibrated here; run: placer calibrate",
-    "published": "from measurements that others published of this GPU, not from a calibration.",
+    "published": "from measurements that others published of this GPU and of others, not from a calibration.",
     "data sheet": "from the GPU's data sheet and published measurements of other GPUs: nobody's timings of this one.",
 }
 
@@ -42,8 +42,13 @@ def legend(devices: Mapping[str, Cost]) -> list[str]:
     return [f"{MARKS[what]} {meaning}" for what, meaning in _MEANING.items() if what in found]
 
 
+#: The part of a step in which an accelerator has nothing to run, as its host is late: its ``dispatch``.
+_STARVED = "starved"
 #: What parts of a step are called, where not by their own name.
-PARTS = {"memory": "memory traffic", "overhead": "starting ops", "copy": "copies"}
+PARTS = {
+    "memory": "memory traffic", "overhead": "starting ops", "copy": "copies", _STARVED: "waiting for host",
+    "sync": "host waiting",
+}  # fmt: skip
 #: The same of the parts of a first step that a later one does not have.
 ONE_TIME = {"first_calls": "first calls", "weights": "moving weights", "compiler": "loading the compiler"}
 #: What prices of ops rest on, in a few words.
@@ -65,9 +70,13 @@ BOUNDED = {
 def step_parts(explanation: ExplanationData, device: str) -> dict[str, float]:
     """Seconds of a step by part, in the order they are shown; they add up to the step.
 
-    Where it is known what limits the ops, those parts replace ``compute``.
+    Where it is known what the ops' time goes into, those parts replace ``compute``. An accelerator's ``dispatch`` is
+    time that it waits for its host, and is told as that.
     """
-    components = dict(explanation.devices[device].components)
+    components = {
+        _STARVED if name == "dispatch" and not is_cpu(device) else name: seconds
+        for name, seconds in explanation.devices[device].components.items()
+    }
     known = explanation.bounds.get(device) or {}
     if known:
         components.pop("compute", None)
@@ -126,8 +135,10 @@ def _first_step(explanation: ExplanationData) -> list[str]:
     if first is None or (repaid is None and name != decision.device):
         return []
     later = format_seconds(rows[name].step_seconds)
+    guessed = sum(rows[name].one_time[part] for part in rows[name].assumed)
+    told = f" ({format_seconds(guessed)} of it assumed)" if guessed else ""
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
-    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}, later ones {later}{ends}"]
+    return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{told}, later ones {later}{ends}"]
 
 
 def bounds_lines(explanation: ExplanationData) -> list[str]:

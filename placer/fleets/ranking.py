@@ -51,7 +51,7 @@ def fleet(
         target: seconds. Of all steps, or repeats of the job, where their number is given; else of one. What reaches it
             comes first, the cheapest at the top.
         workload: the arguments of ``placer.explain`` that say what to run: ``example``, ``mode``, ``loss``,
-            ``optimizer``, ``steps``, ``data``, ``autocast``, ``modules``.
+            ``optimizer``, ``steps``, ``data``, ``outputs``, ``autocast``, ``modules``.
 
     Raises:
         ValueError, TypeError: a wrong argument.

@@ -160,15 +160,19 @@ def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
 COMPUTE_PARTS = ("arithmetic", "memory", "overhead", "optimizer")
 
 
-def op_limit(work: Work, fit: DeviceFit) -> str:
-    """The longest of an op's three parts: its arithmetic, its memory traffic, or the overhead of starting it."""
-    overhead, arithmetic, memory = roofline_parts(work, fit)
-    times = {"arithmetic": arithmetic, "memory": memory, "overhead": overhead}
-    return max(times, key=lambda name: times[name])
+def op_parts(work: Work, seconds: float, fit: DeviceFit) -> tuple[float, float, float]:
+    """Seconds of an op by what they go into: starting it, its arithmetic, its memory traffic.
+
+    They are split like the least times of these. Arithmetic and traffic overlap: only the longer of the two counts.
+    """
+    start, arithmetic, memory = roofline_parts(work, fit)
+    longer = max(arithmetic, memory)
+    own = seconds * longer / (start + longer)
+    return seconds - own, own if arithmetic >= memory else 0.0, own if arithmetic < memory else 0.0
 
 
 def compute_parts(priced: PricedTrace, fit: DeviceFit) -> dict[str, float]:
-    """The seconds of a step's ops by ``COMPUTE_PARTS``: what limits them, the optimizer's apart."""
+    """The seconds of a step's ops by ``COMPUTE_PARTS``: what they go into, the optimizer's apart."""
     rows = list(zip(priced.trace.calls, priced.works, priced.seconds, strict=True))
     found = _by_limit(((work, seconds) for call, work, seconds in rows if call.phase != "optimizer"), fit)
     return {**found, "optimizer": sum(seconds for call, _, seconds in rows if call.phase == "optimizer")}
@@ -198,9 +202,10 @@ def step_bounds(priced: PricedTrace, components: Mapping[str, float], fit: Devic
 
 def _by_limit(rows: Iterable[tuple[Work, float]], fit: DeviceFit) -> dict[str, float]:
     sums = {"arithmetic": 0.0, "memory": 0.0, "overhead": 0.0}
-    known: dict[int, str] = {}
+    known: dict[int, tuple[float, float, float]] = {}
     for work, seconds in rows:
         if id(work) not in known:
-            known[id(work)] = op_limit(work, fit)
-        sums[known[id(work)]] += seconds
+            known[id(work)] = op_parts(work, 1.0, fit)
+        for name, share in zip(("overhead", "arithmetic", "memory"), known[id(work)], strict=True):
+            sums[name] += seconds * share
     return sums

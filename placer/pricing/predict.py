@@ -89,6 +89,8 @@ def step_watts(
             return watts + limit * (GPU_IDLE + used * (1.0 - GPU_IDLE))
     return None
 
+#: What is paid once that is the same for every accelerator that was not calibrated: see ``gpu.catalog_profile``.
+_ASSUMED = frozenset(("context", "libraries", "first_calls", "compiler", "compilation"))
 #: Half width of a 90 % interval of a normal variable, in standard deviations.
 Z90 = 1.645
 
@@ -107,15 +109,17 @@ def predict(
     devices: Sequence[str],
     threads: int | None = None,
     data: str = "host",
+    outputs: str | None = None,
     steps: int | None = None,
     residence: Residence | None = None,
     loading: Loading | None = None,
 ) -> dict[str, Prediction]:
     """Price ``trace`` on every device, by name, in the order given.
 
-    ``threads`` is the number of CPU threads the step will run with (None: those of this process). ``residence`` says
-    where the model is (None: on the CPU, and nobody knows what it holds). ``loading`` is what each step waits for.
-    Raises ProfileError where the profile knows nothing of a device, or its numbers make no sense.
+    ``data`` and ``outputs`` are those of a ``Workload``. ``threads`` is the number of CPU threads the step will run
+    with (None: those of this process). ``residence`` says where the model is (None: on the CPU, and nobody knows what
+    it holds). ``loading`` is what each step waits for. Raises ProfileError where the profile knows nothing of a device,
+    or its numbers make no sense.
     """
     residence = residence or Residence()
     found: dict[str, Prediction] = {}
@@ -123,7 +127,7 @@ def predict(
         try:
             with np.errstate(all="ignore"):  # a profile from elsewhere may hold any number; the result is checked
                 model = cost_model(profile, residence.fitted_as.get(device, device), threads)
-                found[device] = _predicted(model, device, trace, profile, data, steps, residence, loading)
+                found[device] = _predicted(model, device, trace, profile, data, outputs, steps, residence, loading)
         except (ArithmeticError, np.linalg.LinAlgError) as error:
             raise _senseless(profile, device, str(error)) from error
         _check(found[device], profile)
@@ -147,20 +151,22 @@ def _senseless(profile: Profile, device: str, found: str) -> ProfileError:
 
 
 def _predicted(
-    model: CostModel, device: str, trace: Trace, profile: Profile, data: str, steps: int | None, residence: Residence,
-    loading: Loading | None,
+    model: CostModel, device: str, trace: Trace, profile: Profile, data: str, outputs: str | None, steps: int | None,
+    residence: Residence, loading: Loading | None,
 ) -> Prediction:  # fmt: skip
     trace, fit = trace.on(device), model.fit
     priced = compiled_step(replace(model.price(trace), device=device), model)
     if device == "cpu":
         step = timeline.on_cpu(priced, fit, loading=loading)
     else:
-        step = timeline.on_accelerator(priced, fit, data=data, loading=loading)
+        step = timeline.on_accelerator(priced, fit, data=data, outputs=outputs, loading=loading)
     own = step.seconds - step.components.get("loading", 0.0)  # what loading takes is known: it widens no interval
     sigma = log_sigma(priced, fit, own) * (own / step.seconds if step.seconds else 1.0)
     one_time = one_time_parts(trace, profile, fit, device, residence)
     if priced.compilation is not None:
         one_time |= {"compiler": priced.compilation.loading, "compilation": priced.compilation.seconds}
+    calibrated = device == "cpu" or model.provenance == "calibrated"
+    assumed = () if calibrated else _ASSUMED & one_time.keys()
     once = sum(one_time.values())
     available = available_bytes(device, fit, residence) if residence.here else memory_elsewhere(profile, fit)
     needed = needed_bytes(trace, device)
@@ -183,6 +189,7 @@ def _predicted(
         priced=priced,
         provenance=model.provenance,
         one_time=one_time,
+        assumed=tuple(sorted(assumed)),
         bounded_by=max(bounds.items(), key=lambda bound: bound[1])[0],
         watts=step_watts(profile, fit, step.components, step.seconds, fit.threads),
     )

@@ -82,15 +82,14 @@ class Cost:
     sync, loading, ...); the priced ops add up to ``components["compute"]``. ``sources`` are the shares of the ops' time
     by what their prices rest on (see ``Source``), and ``coverage`` is that of ops measured in that range: calibrated,
     or, of a device that was not calibrated, published. ``provenance`` says which of the two it is, or that there is
-    nothing but a data sheet.
-    ``peak_memory_bytes`` is the most that a step has in use at one time, weights and optimizer state included;
-    ``available_memory_bytes`` what it could have: free memory, and what the workload holds on the device already (None:
-    not known). ``fits`` compares the two.
-    ``total_seconds`` is ``one_time_seconds + steps * step_seconds`` (None for a long run).
-    ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``, loading ``libraries``, ``first_calls``
-    and moving the ``weights``. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts``
-    is the electric power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``) where the caller gave
-    none, and ``dollars_per_hour`` the price that the caller gave; None where not known.
+    nothing but a data sheet. ``peak_memory_bytes`` is the most that a step has in use at one time, weights and
+    optimizer state included; ``available_memory_bytes`` what it could have: free memory, and what the workload holds on
+    the device already (None: not known). ``fits`` compares the two. ``total_seconds`` is ``one_time_seconds + steps *
+    step_seconds`` (None for a long run). ``one_time`` are the parts of ``one_time_seconds``: creating the ``context``,
+    loading ``libraries``, ``first_calls`` and moving the ``weights``; ``assumed`` names those that nobody measured on
+    this device. ``bounded_by`` says what takes most of a step; None for prices made by hand. ``watts`` is the electric
+    power of CPU and accelerator meanwhile, an estimate (see ``pricing.power``) where the caller gave none, and
+    ``dollars_per_hour`` the price that the caller gave; None where not known.
     """
 
     device: str
@@ -111,6 +110,7 @@ class Cost:
     watts: float | None = None
     dollars_per_hour: float | None = None
     sources: Mapping[str, float] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -18,7 +18,7 @@ from placer.pricing.prediction import PricedTrace
 from placer.pricing.work import Work, kernel_of, op_of
 from placer.profile import DeviceFit
 from placer.tracing import CHECKS, COUNTS, READS
-from placer.workload import Loading
+from placer.workload import Loading, outputs_stay
 
 #: Kernels that a queue of CUDA holds before the host blocks: the most that wait or run in profiler traces of a V100.
 QUEUE_DEPTH = 1022
@@ -193,15 +193,16 @@ def on_cpu(
 
 
 def on_accelerator(
-    priced: PricedTrace, fit: DeviceFit, *, data: str, loading: Loading | None = None, spans: list[Span] | None = None
-) -> StepTime:
+    priced: PricedTrace, fit: DeviceFit, *, data: str, outputs: str | None = None, loading: Loading | None = None,
+    spans: list[Span] | None = None,
+) -> StepTime:  # fmt: skip
     """Two clocks, run for several steps so that a full queue takes effect; the last step counts.
 
     ``compute`` is the device's busy time, ``dispatch`` the time that the device idles because the host is late,
     ``copy`` and ``sync`` the time that the host waits while nothing else runs, ``loading`` what the step takes longer
     because the host loads a batch. ``spans`` gets what both clocks do.
     """
-    schedule, copy = accelerator_schedule(priced, fit, data=data)
+    schedule, copy = accelerator_schedule(priced, fit, data=data, outputs=outputs)
     step = total = played(schedule, fit, spans)
     busy = sum(priced.seconds)
     copy = min(copy, max(step - busy, 0.0))
@@ -235,7 +236,9 @@ def played(schedule: Sequence[Entry], fit: DeviceFit, spans: list[Span] | None =
     return marks[-1] - marks[-2]
 
 
-def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> tuple[list[Entry], float]:
+def accelerator_schedule(
+    priced: PricedTrace, fit: DeviceFit, *, data: str, outputs: str | None = None
+) -> tuple[list[Entry], float]:
     """What the host does in a step on an accelerator, and the seconds that copies of batch and outputs take of it."""
     trace, rates = priced.trace, fit.rates
     sync = rates.get("sync_seconds", 0.0)
@@ -245,7 +248,7 @@ def accelerator_schedule(priced: PricedTrace, fit: DeviceFit, *, data: str) -> t
     if data != "device":
         memory = "pinned" if data == "pinned" else "pageable"
         inward = copy_seconds(tuple(t.stored_bytes for t in trace.batch), fit, "h2d", memory)
-    if trace.mode == "infer":
+    if trace.mode == "infer" and not outputs_stay(data, outputs):
         outward = copy_seconds(tuple(t.stored_bytes for t in trace.outputs), fit, "d2h", "pageable")
     if inward and data == "pinned":  # queued like a kernel: the host goes on
         issue = len(trace.batch) * rates.get("issue_seconds", 0.0)

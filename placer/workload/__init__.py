@@ -20,6 +20,7 @@ from placer.workload.workload import (
     compiled_inside,
     compiled_mode,
     loss_of,
+    outputs_stay,
     spread_over_processes,
     unwrap,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "loss_of",
     "make_workload",
     "optimizer_classes",
+    "outputs_stay",
     "override",
     "same_order",
     "same_randomness",

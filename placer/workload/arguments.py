@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from placer import machine
 from placer.nest import is_namedtuple, tensors
-from placer.workload.workload import Data, Mode, Workload
+from placer.workload.workload import Data, Mode, Outputs, Workload
 
 
 def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -147,6 +147,7 @@ def strict() -> bool:
 
 MODES: tuple[Mode, ...] = ("train", "infer")
 DATA: tuple[Data, ...] = ("host", "pinned", "device")
+OUTPUTS: tuple[Outputs, ...] = ("host", "device")
 #: More steps than any run has; a float still tells them apart.
 MOST_STEPS = 2**53
 #: Optimizers a name cannot stand for: LBFGS needs a closure, SparseAdam sparse gradients. Their instances are fine.
@@ -163,6 +164,7 @@ def make_workload(
     optimizer: str | torch.optim.Optimizer | None = None,
     steps: int | None = None,
     data: str = "host",
+    outputs: str | None = None,
     autocast: torch.dtype | bool | None = None,
     modules: nn.Module | Iterable[nn.Module] | None = None,
 ) -> Workload:
@@ -198,6 +200,7 @@ def make_workload(
         optimizer=_optimizer(optimizer, found, is_step_function),
         steps=check_count("steps", steps),
         data=cast(Data, check_choice("data", data, DATA)),
+        outputs=None if outputs is None else cast(Outputs, check_choice("outputs", outputs, OUTPUTS)),
         autocast=_autocast(autocast),
         is_step_function=is_step_function,
     )

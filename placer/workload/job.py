@@ -24,7 +24,7 @@ class Part:
     Args:
         name: what to call it, unlike the others of its job.
         model: the step; as for ``placer.choose``, and so are ``batch_shape``, ``example``, ``mode``, ``loss``,
-            ``optimizer``, ``data``, ``autocast`` and ``modules``.
+            ``optimizer``, ``data``, ``outputs``, ``autocast`` and ``modules``.
         count: how often it runs each time the job does; a mean may have a fraction.
         loading: what each step waits for: a ``Loading``, or the seconds of one that is not overlapped.
         loop_calls: how many Python functions the loop around the step enters for each of them, beside the step's own: a
@@ -48,6 +48,7 @@ class Part:
         loss: Callable[..., Any] | None = None,
         optimizer: str | torch.optim.Optimizer | None = None,
         data: str = "host",
+        outputs: str | None = None,
         autocast: torch.dtype | bool | None = None,
         modules: nn.Module | Iterable[nn.Module] | None = None,
     ) -> None:
@@ -59,7 +60,7 @@ class Part:
             raise ValueError(f"loop_calls must be a whole number, 0 or more, not {loop_calls!r}")
         workload = make_workload(
             model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, data=data,
-            autocast=autocast, modules=modules,
+            outputs=outputs, autocast=autocast, modules=modules,
         )  # fmt: skip
         self.workload: Workload = replace(workload, loading=_loading(loading), loop_calls=loop_calls)
         #: The optimizer as given: its state moves along also where the step does not train.

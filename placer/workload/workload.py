@@ -20,6 +20,7 @@ from placer.workload.loading import Loading
 
 Mode = Literal["train", "infer"]
 Data = Literal["host", "pinned", "device"]
+Outputs = Literal["host", "device"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +31,9 @@ class Workload:
     ``batch_shape``. ``mode_given`` tells a mode that the caller gave from one that was read off the model.
     ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step function that was
     given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode`` is a guess;
-    ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step that has
-    to run (see ``Undrawn``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python
-    functions the loop around it enters.
+    ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step that has to
+    run (see ``Undrawn``). ``outputs`` is where those of an inference go (see ``outputs_stay``). ``loading`` is what
+    each step waits for, and ``loop_calls`` how many Python functions the loop around it enters.
     """
 
     target: Callable[..., Any]
@@ -45,6 +46,7 @@ class Workload:
     optimizer: str | torch.optim.Optimizer | None = None
     steps: int | None = None
     data: Data = "host"
+    outputs: Outputs | None = None
     autocast: torch.dtype | None = None
     is_step_function: bool = False
     draw: Callable[[], None] | None = None
@@ -83,6 +85,7 @@ class Workload:
             "loss": None if self.loss is None else _name(self.loss),
             "steps": self.steps,
             "data": self.data,
+            **({} if self.outputs is None else {"outputs": self.outputs}),
             "autocast": None if self.autocast is None else str(self.autocast).removeprefix("torch."),
             **({} if self.loading is None else {"loading": vars(self.loading)}),
         }
@@ -94,6 +97,11 @@ class Workload:
             sizes = "×".join(map(str, tensor.shape)) if not tensor.is_nested else f"{tensor.size(0)} nested"
             found.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
         return found
+
+
+def outputs_stay(data: str, outputs: str | None) -> bool:
+    """Whether the outputs of an inference stay on the device: as was said; else where the data are there already."""
+    return outputs == "device" if outputs is not None else data == "device"
 
 
 def _name(target: object) -> str:

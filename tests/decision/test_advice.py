@@ -75,6 +75,17 @@ def test_resident_data_is_what_explain_says_of_it(handmade_profile: Profile) -> 
     assert (found.device, found.how) == ("cuda", 'data="device"')
 
 
+def test_resident_data_of_an_inference_is_told_with_outputs_that_go_where_they_went(handmade_profile: Profile) -> None:
+    wide = nn.Linear(4096, 1024).eval()
+    found = advice(wide, (65536, 4096), handmade_profile)["data"]
+    after = placer.explain(wide, (65536, 4096), profile=handmade_profile, data="device", outputs="host")
+    assert found.after == pytest.approx(after.devices["cuda"].step_seconds)
+    assert (found.device, found.how) == ("cuda", 'data="device", outputs="host"')
+    kept = placer.explain(wide, (65536, 4096), profile=handmade_profile, data="device")
+    assert kept.devices["cuda"].step_seconds < after.devices["cuda"].step_seconds
+    assert kept.devices["cpu"].step_seconds == after.devices["cpu"].step_seconds
+
+
 def test_what_tips_a_tie_is_marked(handmade_profile: Profile) -> None:
     """The copies of a wide input make the accelerator about as slow as the CPU; of resident ones it has none."""
     even = with_rates(handmade_profile, "cuda", copy__h2d__pageable__bytes_per_second=5.1e9)

@@ -31,7 +31,7 @@ def two(make_prediction: Make) -> Explanation:
     predictions = {
         "cpu": make_prediction("cpu", 2e-3, compute=1.5e-3),
         "cuda": make_prediction(
-            "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, sources=("calibrated",) * 4 + ("floor",), coverage=0.8
+            "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, sources=("calibrated",) * 4 + ("guess",), coverage=0.8
         ),
     }
     return explained(predictions, notes=("a note",))
@@ -46,7 +46,7 @@ def test_json_is_schema_1_and_is_read_again(two: Explanation) -> None:
     assert set(values["devices"]["cuda"]) == {
         "step_seconds", "low", "high", "one_time_seconds", "total_seconds", "components", "peak_memory_bytes", "fits",
         "coverage", "provenance", "available_memory_bytes", "one_time", "bounded_by", "watts",
-        "dollars_per_hour", "device", "threads",
+        "dollars_per_hour", "device", "threads", "sources", "assumed",
     }  # fmt: skip
     assert all(set(row) == {"name", "phase", "devices", "guessed"} for row in values["layers"])
     assert all(set(row) == {"op", "family", "count", "devices", "source", "guessed"} for row in values["ops"])
@@ -92,7 +92,7 @@ def test_ops_are_counted_once_for_all_devices_and_keep_the_weakest_source(two: E
     rows = {row.op: row for row in two.ops}
     assert rows["aten::addmm"].count == 2
     assert rows["aten::addmm"].devices == {"cpu": pytest.approx(0.75e-3), "cuda": pytest.approx(0.1e-3)}
-    assert rows["optimizer::Adam"].source == "floor"
+    assert rows["optimizer::Adam"].source == "guess"
     assert rows["aten::mm"].source == "calibrated"
 
 
@@ -108,11 +108,11 @@ def test_notes_are_told_once_and_name_what_is_not_calibrated(two: Explanation, m
 def test_what_others_measured_is_no_guess(make_prediction: Make) -> None:
     found = explained({
         "a": make_prediction("a", 1e-3, sources=("published",) * 5, provenance="published"),
-        "b": make_prediction("b", 1e-3, sources=("data sheet",) * 5, provenance="data sheet", coverage=0.0),
+        "b": make_prediction("b", 1e-3, sources=("learnt",) * 5, provenance="data sheet", coverage=0.0),
         "c": make_prediction("c", 1e-3, sources=("published",) + ("calibrated",) * 4, coverage=0.6),
     })  # fmt: skip
     assert all(set(row.guessed) <= {"b", "c"} for row in (*found.layers, *found.ops))
-    assert {row.source for row in found.ops} == {"data sheet"}  # the weakest of three devices
+    assert {row.source for row in found.ops} == {"learnt"}  # the weakest of three devices
     assert found.notes == ("on c, 40% of the time is not backed by calibration: aten::addmm",)
 
 
@@ -186,7 +186,7 @@ def test_the_timeline_lasts_as_long_as_was_predicted(handmade_profile: Profile, 
     assert end == pytest.approx(found.devices["cpu"].step_seconds)
     assert {span.lane for span in found.timeline["cuda"]} == {"host", "device"}
     kinds = {span.label for span in found.timeline["cuda"] if not span.phase}
-    assert ("copy in" in kinds, "copy out" in kinds) == (data != "device", mode == "infer")
+    assert ("copy in" in kinds, "copy out" in kinds) == (data != "device", data != "device" and mode == "infer")
 
 
 def test_spans_stay_few_however_deep_the_model(handmade_profile: Profile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import nn
 import placer
 from placer.explanation import Advice, Explanation, LayerRow, sureness
 from placer.explanation import render_text as render
+from placer.explanation.sentences import step_parts
 from placer.explanation.text import bar
 from placer.pricing.prediction import Prediction
 from placer.printable import printable
@@ -41,7 +43,7 @@ def explanations(make_prediction: Callable[..., Prediction]) -> dict[str, Explan
     once = {"context": 0.4, "libraries": 0.8, "first_calls": 0.25, "weights": 0.05}
     cuda = make_prediction(
         "cuda", 1e-3, compute=0.2e-3, one_time_seconds=1.5, one_time=once, bounded_by="launches", coverage=0.8,
-        sources=("calibrated",) * 4 + ("floor",), peak_memory_bytes=12_100_000_000,
+        sources=("calibrated",) * 4 + ("guess",), peak_memory_bytes=12_100_000_000,
     )  # fmt: skip
     one, two = {"cpu": cpu}, {"cpu": cpu, "cuda": cuda}
     both = explained(two, WORKLOAD, MACHINE, (NOTE,))
@@ -126,15 +128,45 @@ def test_devices_that_were_not_calibrated_are_marked_and_each_mark_is_explained_
     found = {
         "cpu": make_prediction("cpu", 2e-3, sources=("published",) * 5, provenance="published"),
         "cuda@A": make_prediction("cuda@A", 1e-3, sources=("published",) * 5, provenance="published"),
-        "cuda@B": make_prediction("cuda@B", 1e-3, sources=("data sheet",) * 5, provenance="data sheet", coverage=0.0),
+        "cuda@B": make_prediction("cuda@B", 1e-3, sources=("learnt",) * 5, provenance="data sheet", coverage=0.0),
     }
     lines = explained(found).to_text(width=140).splitlines()
     heads = [line for line in lines if "cuda@A †" in line and "cuda@B ‡" in line]
     assert len(heads) == 3  # of the tables of layers, operators and parts
     rows = [line.split() for line in lines]
     assert ["numbers", "estimated", "published", "data", "sheet"] in rows
-    assert ["measured", "100%", "100%", "0%"] in rows
+    assert ["published", "100%", "100%", "-"] in rows
+    assert ["learnt", "elsewhere", "-", "-", "100%"] in rows
+    assert not any("measured" in row for row in rows if len(row) == 4)
     assert sum(line.startswith(("† from", "‡ from", "§ estimated")) for line in lines) == 3
+
+
+def test_what_nobody_measured_of_the_first_step_is_called_assumed(handmade_profile: Profile) -> None:
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    found = placer.explain(net, (4, 8), profile=handmade_profile, what_if="Tesla T4")
+    gpu = found.devices["cuda@Tesla T4"]
+    assert gpu.assumed == ("context", "first_calls")
+    assert found.devices["cuda"].assumed == found.devices["cpu"].assumed == ()
+    assert "weights" in gpu.one_time
+    text = render(found, width=140)
+    assert text.count(" assumed") == 2
+    assert "2.50 s assumed" in text
+    alone = placer.explain(net, (4, 8), profile="Tesla T4", steps=10)
+    assert "of it assumed), later ones" in str(alone)
+    assert json.loads(alone.to_json())["devices"]["cuda"]["assumed"] == ["context", "first_calls"]
+
+
+def test_an_accelerator_that_waits_for_its_host_has_arithmetic_and_memory_too(handmade_profile: Profile) -> None:
+    net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    found = placer.explain(net, (64, 256), profile="Tesla T4")
+    assert found.devices["cuda"].bounded_by == "launches"
+    parts = step_parts(found, "cuda")
+    assert sum(parts.values()) == pytest.approx(found.devices["cuda"].step_seconds)
+    assert min(parts[name] for name in ("arithmetic", "memory", "overhead", "starved")) > 0.0
+    assert "dispatch" not in parts
+    rows = [line.split() for line in render(found).splitlines()]
+    assert {"arithmetic", "memory", "starting", "waiting"} <= {row[0] for row in rows if row}
+    assert "dispatch" in step_parts(placer.explain(net, (64, 256), profile=handmade_profile), "cpu")
 
 
 # No name can steer the terminal, or become markup.

@@ -199,14 +199,27 @@ def test_the_host_goes_on_during_a_pinned_copy_and_waits_for_a_pageable_one() ->
     assert on_accelerator(ops, fit(**COPIES), data="host").seconds == pytest.approx(5e-3 + 1e-3 + 1e-5 + 1e-5, rel=1e-3)
 
 
+@pytest.mark.parametrize(("data", "outputs", "stay"), [
+    ("host", None, False), ("pinned", None, False), ("device", None, True), ("host", "device", True),
+    ("device", "host", False), ("device", "device", True),
+])  # fmt: skip
+def test_outputs_of_an_inference_stay_where_data_stay_unless_told_otherwise(
+    data: str, outputs: str | None, stay: bool
+) -> None:
+    step = priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,))
+    found = on_accelerator(step, fit(**COPIES), data=data, outputs=outputs)
+    assert found.components["copy"] == pytest.approx(0.0 if stay else 2e-3 + 2e-5)
+    assert_adds_up(found)
+
+
 def test_inference_brings_its_outputs_back() -> None:
     step = on_accelerator(
-        priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,)), fit(sync_seconds=1e-5, **COPIES), data="device"
+        priced([1e-6], [1e-6], mode="infer", outputs=(MEGABYTE,)), fit(sync_seconds=1e-5, **COPIES), data="host"
     )
     assert step.components["copy"] == pytest.approx(2e-3 + 2e-5)
     assert step.components["sync"] == 0.0  # the wait is part of what a copy was timed with
     assert_adds_up(step)
-    training = on_accelerator(priced([1e-6], [1e-6], outputs=(MEGABYTE,)), fit(**COPIES), data="device")
+    training = on_accelerator(priced([1e-6], [1e-6], outputs=(MEGABYTE,)), fit(**COPIES), data="host")
     assert training.components["copy"] == 0.0
 
 

@@ -103,6 +103,7 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"steps": -5}, ValueError, "not -5"), ({"steps": 1.0}, TypeError, "not 1.0"),
     ({"steps": True}, TypeError, "not True"), ({"steps": 2**54}, ValueError, "at most"),
     ({"data": "gpu"}, ValueError, "'host' or 'pinned' or 'device', not 'gpu'"), ({"data": {}}, ValueError, "not {}"),
+    ({"outputs": "cpu"}, ValueError, "'host' or 'device', not 'cpu'"),
     ({"autocast": torch.float32}, ValueError, "torch.bfloat16 or torch.float16"),
     ({"autocast": "bf16"}, TypeError, "not 'bf16'"), ({"autocast": 0}, TypeError, "not 0"),
     ({"optimizer": "adamn"}, ValueError, "unknown optimizer 'adamn'"),

@@ -23,8 +23,8 @@ from placer.workload import Data, Part
 #: A column of the table: the account's time on its CPU, and with its GPU.
 Side = Literal["cpu", "gpu"]
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
-#: What a step ends in: its output; nothing that is brought back; a wait for the device, as one value is read; else the
-#: loss that is trained, of the network with targets (the last input), of its output, or its own.
+#: What a step ends in: its output, on the host; nothing that is brought back; a wait for the device, as one value is
+#: read; else the loss that is trained, of the network with targets (the last input), of its output, or its own.
 End = Literal["output", "stays", "waited", "cross entropy", "mse", "classes", "tokens", "zeros", "own"]
 
 #: Share of a data sheet's peak that a large product reaches: 0.84 to 0.87 on one core of the shipped profiles.
@@ -115,7 +115,10 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"opt
             network = Supervised(network, nn.CrossEntropyLoss() if self.ends == "cross entropy" else nn.MSELoss())
         inputs = tuple(example(text) for text in self.inputs)
         if self.ends in ("output", "stays", "waited"):
-            return Part(self.network, network, example=inputs, count=self.count, mode="infer", data=self.data)
+            outputs = "host" if self.ends == "output" else None
+            return Part(
+                self.network, network, example=inputs, count=self.count, mode="infer", data=self.data, outputs=outputs
+            )
         return Part(
             self.network, network, example=inputs, count=self.count, mode="train", optimizer=self.optimizer,
             data=self.data, loss=Reads(loss) if self.reads else loss,
