@@ -57,14 +57,14 @@ def test_the_options_are_those_of_the_contract() -> None:
         return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
 
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
-    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads", "--device",
-                                  "--profile", "--what-if", "--objective", "--price",
+    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads",
+                                  "--device", "--profile", "--what-if", "--objective", "--price",
                                   "--watts", "--sweep", "--format", "--output"}  # fmt: skip
-    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine", "--gpu",
-                                "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective", "--target",
-                                "--format", "--output"}  # fmt: skip
+    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine",
+                                "--gpu", "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective",
+                                "--target", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
-                                   "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
+                                   "--problems", "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
                                    "--jobs"}  # fmt: skip
     assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
@@ -105,6 +105,8 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     (("validate", "--published", "--threads", "1", "--against", "full"), "leave out --against and --threads"),
     (("validate", "--published", "--what-if", "K40"), "leave out --what-if"),
     (("validate", "--published", "--steps", "0"), "--steps"),
+    (("validate", "--published", "--problems"), "one at a time"),
+    (("validate", "--problems", "--suite", "quick"), "leave out --suite"),
     (("validate", "--steps", "10"), "say --published"),
     (("validate", "--compiled"), "say --published"),
     (("validate", "--accounts", "there", "--what-if"), "leave out all but --output"),
