@@ -57,12 +57,12 @@ def test_the_options_are_those_of_the_contract() -> None:
         return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
 
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
-    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads", "--device",
-                                  "--profile", "--what-if", "--objective", "--price",
+    assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads",
+                                  "--device", "--profile", "--what-if", "--objective", "--price",
                                   "--watts", "--sweep", "--format", "--output"}  # fmt: skip
-    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine", "--gpu",
-                                "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective", "--target",
-                                "--format", "--output"}  # fmt: skip
+    assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine",
+                                "--gpu", "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective",
+                                "--target", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
                                    "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
                                    "--jobs"}  # fmt: skip
