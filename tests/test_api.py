@@ -49,7 +49,7 @@ def names(function: Callable[..., Any]) -> list[str]:
 
 def test_signatures_are_those_of_the_contract() -> None:
     workload = ["model", "batch_shape=None", "example=None", "mode=None", "loss=None", "optimizer=None", "steps=None",
-                "data='host'", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
+                "data='host'", "outputs=None", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
     aim = ["objective='time'", "price=None", "watts=None"]
     assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None", *aim]
     assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", *aim]

@@ -136,7 +136,7 @@ def _first_step(explanation: ExplanationData) -> list[str]:
         return []
     later = format_seconds(rows[name].step_seconds)
     guessed = sum(rows[name].one_time[part] for part in rows[name].assumed)
-    told = f" ({format_seconds(guessed)} of it assumed)" if guessed else ""
+    told = " (mostly assumed)" if guessed > 0.5 * first else ""
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
     return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{told}, later ones {later}{ends}"]
 

@@ -152,7 +152,7 @@ def test_what_nobody_measured_of_the_first_step_is_called_assumed(handmade_profi
     assert text.count(" assumed") == 2
     assert "2.50 s assumed" in text
     alone = placer.explain(net, (4, 8), profile="Tesla T4", steps=10)
-    assert "of it assumed), later ones" in str(alone)
+    assert "(mostly assumed), later ones" in str(alone)
     assert json.loads(alone.to_json())["devices"]["cuda"]["assumed"] == ["context", "first_calls"]
 
 
