@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from priced import device
 from pricing import large_ops
 from pricing.large_ops import LARGE
 
+from placer.pricing import Context, CostModel, describe, op_lines, table_seconds
+from placer.pricing.cost_model import FLOOR_SIGMA, TABLE_SIGMA
 from placer.pricing.describe import describe_step
+from placer.pricing.floors import STARTING
+from placer.pricing.op_cycles import CYCLES
 from placer.pricing.op_table import effort
 from placer.tracing import OpCall, TensorSpec
 
@@ -33,3 +38,28 @@ def test_an_op_that_is_not_in_the_table_says_so() -> None:
 
 def test_an_op_in_place_is_the_same_op() -> None:
     assert effort(call("aten::relu_", (4,)), 4.0, 32.0) == effort(call("aten::relu", (4,)), 4.0, 32.0)
+
+
+def test_every_op_of_the_table_has_cycles_unless_its_family_counts_them() -> None:
+    named = {name for lines in op_lines().values() for names in lines for name in names}
+    assert set(CYCLES) == named
+
+
+ALONE = Context(0, recording=False)
+
+
+def test_a_cpu_takes_the_cycles_of_the_table_for_an_op_that_nobody_sampled() -> None:
+    work = describe(call("aten::kthvalue", (1000, 1000)), ALONE)
+    fit = device()
+    assert work.effort is not None
+    start = fit.rates["dispatch_seconds"]
+    expected = start + work.effort.cycles * start / STARTING
+    assert CostModel(fit).price_works([work]) == ([pytest.approx(expected)], [TABLE_SIGMA], ["floor"])
+    assert table_seconds(work, device(**{"probe/selection": 2.0})) == pytest.approx(2.0 * expected - start)
+
+
+def test_an_op_that_is_in_no_table_is_priced_by_its_bytes_within_a_factor_of_three() -> None:
+    work = describe(call("mine::op", (1000, 1000)), ALONE)
+    (seconds,), (sigma,), _ = CostModel(device()).price_works([work])
+    assert seconds == pytest.approx(1e-6 + 8e6 / 1e10)
+    assert sigma == FLOOR_SIGMA
