@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.measuring.op_record import TimedCall, read, timed_calls
+from placer.calibration.measuring.op_record import KIND, TimedCall, read, timed_calls
 from placer.pricing import STARTING, amounts, beside, cores_of, nearest_profile, op_lines, width
 
 Array = NDArray[np.float64]
@@ -27,6 +27,8 @@ EACH = np.array([0.0, *np.exp(np.arange(np.log(0.002), np.log(3e5), 0.12))])
 BEGUN = np.array([0.0, *np.exp(np.arange(np.log(10.0), np.log(1e6), 0.5))])
 #: Seconds from which on a call counts in full, the weight of shorter ones, and the shortest that teach anything.
 FULL, SHORT, SHORTEST = 1e-4, 0.15, 3e-5
+#: Weight of a probe of calibration: torch's samples have rows and matrices that are far smaller than most.
+PROBE_TRUST = 4.0
 
 
 class Cycles(NamedTuple):
@@ -38,7 +40,10 @@ class Cycles(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all."""
+    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all.
+
+    ``trust``: the weight of the call beside others.
+    """
 
     units: Array
     starts: Array
@@ -46,6 +51,7 @@ class Samples(NamedTuple):
     memory: Array
     start: Array
     seconds: Array
+    trust: Array
 
 
 def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[str, Cycles]:
@@ -63,6 +69,7 @@ def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[
         rows[name].append((
             units * wide, starts * wide, cores_of(timed.work, timed.threads),
             timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
+            PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
         ))  # fmt: skip
     own = {name: fit_one(Samples(*np.array(some).T)) for name, some in rows.items()}
     every: dict[str, Cycles] = {}
@@ -82,7 +89,7 @@ def _middle(some: Sequence[Cycles]) -> Cycles:
 
 def fit_one(samples: Samples) -> Cycles:
     """The cycles that are nearest to what was timed, by the mean of |log(ratio)|."""
-    weights = np.where(samples.seconds >= FULL, 1.0, SHORT)
+    weights = samples.trust * np.where(samples.seconds >= FULL, 1.0, SHORT)
     tried: list[tuple[float, Cycles]] = []
     for shared in (True, False):
         for begun in BEGUN if samples.starts.any() else BEGUN[:1]:

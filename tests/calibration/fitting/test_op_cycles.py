@@ -15,7 +15,7 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
     starts = units / 100.0 if begun else np.zeros(8)
     cores, start = np.tile([1.0, 2.0], 4), np.full(8, 1e-6)
     seconds = start + (each * units + begun * starts) * start / STARTING / (cores if shared else 1.0)
-    found = fit_one(Samples(units, starts, cores, np.zeros(8), start, seconds))
+    found = fit_one(Samples(units, starts, cores, np.zeros(8), start, seconds, np.ones(8)))
     priced = found.each * units + found.begun * starts
     assert found.shared is shared
     assert priced == pytest.approx(each * units + begun * starts, rel=0.1)
@@ -23,7 +23,7 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
 
 def test_what_memory_takes_needs_no_cycles() -> None:
     ones = np.ones(4)
-    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones))
+    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones, ones))
     assert found == Cycles(0.0, 0.0, True)
 
 
