@@ -16,20 +16,19 @@ from placer.calibration.build import enough
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch, Load
 from placer.calibration.measuring.journal import Journal
+from placer.calibration.measuring.op_kinds import measure_kinds
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
-from placer.calibration.measuring.timing import Clock, clock_resolution
+from placer.calibration.measuring.timing import LARGE_BLOCK, Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner
 from placer.calibration.progress import Progress
 from placer.decision import running_with
 
 #: Time that another number of threads than the process has is worth, in times of what that one gets.
 OTHER_THREADS = 0.3
-#: Bytes of a block that glibc maps, just below the largest that its heap will take.
-_LARGE_BLOCK = (32 << 20) - (64 << 10)
-#: Share of a device's time for the data-sheet rates.
-RATES_SHARE = 0.08
+#: Share of a device's time for the data-sheet rates, and of a CPU's for one op of each kind.
+RATES_SHARE, KINDS_SHARE = 0.08, 0.05
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
 LONGEST_STEP = 0.0012
 #: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
@@ -99,6 +98,8 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
             shown.update(0.0, "rates")
             begun = clock()
             rates = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
+            if target.device == "cpu":
+                rates |= measure_kinds(target.threads, rates, seconds=seconds * KINDS_SHARE, clock=clock)
             journal.add_rates(*target.key, rates, clock() - begun)
         if target.device == "cpu":
             return None
@@ -124,7 +125,7 @@ def measure(
     """
     with running_with(target.threads):
         # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
-        torch.empty(_LARGE_BLOCK, dtype=torch.uint8)
+        torch.empty(LARGE_BLOCK, dtype=torch.uint8)
         shown.start(f"measuring {target.label}", seconds, done=journal.seconds.get(target.key, 0.0))
         if recorder is None:
             recorder = start(target, seconds, journal, shown, clock)

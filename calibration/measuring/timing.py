@@ -27,6 +27,10 @@ LEAST_BLOCKS, MOST_BLOCKS, SMALL_ERROR = 5, 1000, 0.01
 #: Inter-quartile range over the median above which timings say nothing: a contended machine stays below 2.
 NEVER_SETTLES = 10.0
 
+#: Bytes of a block that glibc maps, just below the largest that its heap will take. Once one is freed, glibc maps no
+#: block of up to this size: else the same op costs more before than after.
+LARGE_BLOCK = (32 << 20) - (64 << 10)
+
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """The value below which ``share`` (0 to 1) of an ascending, non-empty sequence lies, linearly interpolated."""

@@ -39,28 +39,22 @@ from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     COMPUTE_PARTS,
     LOOPS_BY_FLOOR,
+    PROBED,
     PUBLISHED,
+    STARTING,
     compute_parts,
+    cores_of,
     floor_amounts,
     floor_parts,
     peak,
     roofline_seconds,
+    table_seconds,
 )
 from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
 from placer.pricing.gaussian_process import covariance, distances, with_weights
-from placer.pricing.op_table import Effort
+from placer.pricing.op_table import Effort, amounts, op_lines, width
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import (
-    NOT_PREDICTED,
-    SOURCES,
-    Cost,
-    Prediction,
-    PricedTrace,
-    Provenance,
-    Source,
-    backed,
-    weakest,
-)
+from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
 from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,
@@ -82,17 +76,16 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 
 __all__ = [
-    "Effort",
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
-    "CostModel", "CpuSpeeds", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
-    "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
-    "Residence", "SOURCES", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "backed", "beside",
-    "compute_parts", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
-    "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",
-    "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as",
-    "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "op_label",
-    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds", "timeline",
-    "waits_for_device", "weakest", "with_weights",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
+    "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR", "NOT_PREDICTED",
+    "PER_CORE", "PROBED", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SOURCES", "STARTING",
+    "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "cores_of",
+    "covariance", "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile",
+    "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts",
+    "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "named_profile",
+    "nearest_profile", "on_accelerator", "on_other_cpu", "op_label", "op_lines", "parameter_updates", "pause_seconds",
+    "peak", "predict", "roofline_seconds", "small_step_seconds", "table_seconds", "timeline", "waits_for_device",
+    "weakest", "width", "with_weights",
 ]  # fmt: skip
 
 

@@ -25,9 +25,10 @@ from placer.pricing.describe import (
     known_labels,
     on_accelerator,
 )
-from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds
+from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
+from placer.pricing.op_table import COUNTED
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
 from placer.pricing.work import Work
@@ -88,6 +89,14 @@ class CostModel:
     def _residuals(self) -> dict[str, Residual]:
         return {name: Residual(family) for name, family in self.fit.families.items()}
 
+    @staticmethod
+    def _by_table(work: Work, residual: Residual | None) -> bool:
+        """Whether the table of ops prices an op of a CPU: none of the family's samples is of it, nor does its family
+        count what it does."""
+        if work.family == "view" or (residual is not None and residual.op_index(known_labels(work)) >= 0):
+            return False
+        return work.effort is None or work.effort.kind != COUNTED
+
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""
         works, order = different_works(trace)
@@ -132,9 +141,16 @@ class CostModel:
                 published += members
                 continue
             seen = {i: works[i] if self.fit.device == "cpu" else on_accelerator(works[i]) for i in members}
+            if self.fit.device == "cpu":
+                told = {i for i in members if self._by_table(works[i], residual)}
+                for i in told:
+                    seconds[i] = table_seconds(works[i], self.fit)
+                members = [i for i in members if i not in told]
             if residual is None:
                 for i in members:
                     seconds[i] = roofline_seconds(seen[i], self.fit)
+                continue
+            if not members:
                 continue
             x: Array = np.array([inputs_of(seen[i]) for i in members])
             ops = np.array([residual.op_index(known_labels(seen[i])) for i in members])

@@ -12,7 +12,8 @@ from typing import Literal
 from placer import machine
 from placer.pricing.describe import known_labels, launches, ops_inside, reuse_share
 from placer.pricing.families import FAMILIES, PER_CORE
-from placer.pricing.families.loops import evaluates
+from placer.pricing.families.family import cut
+from placer.pricing.families.loops import ITEM, evaluates
 from placer.pricing.families.products import variant
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Bound, PricedTrace
@@ -84,6 +85,31 @@ def roofline_parts(work: Work, fit: DeviceFit) -> tuple[float, float, float]:
     return (
         ops * rates["dispatch_seconds"], work.flops / peak(work, rates, cpu=cpu), work.bytes / rates["bytes_per_second"]
     )  # fmt: skip
+
+
+#: Prefix of the rates that say how many times the table's cycles ops of a kind take on a machine.
+PROBED = "probe/"
+#: Cycles of a core in which an op is started: so the seconds of a start tell how fast a core's cycles are.
+STARTING = 2500.0
+
+
+def table_seconds(work: Work, fit: DeviceFit) -> float:
+    """What an op takes on a CPU by the table of ops: its start, then its cycles or its memory traffic.
+
+    The roofline where the table does not have it.
+    """
+    effort, rates = work.effort, fit.rates
+    if effort is None:
+        return roofline_seconds(work, fit)
+    start = rates["dispatch_seconds"]
+    cores = cores_of(work, fit.threads) if effort.shared else 1.0
+    computing = rates.get(f"{PROBED}{effort.kind}", 1.0) * effort.cycles * start / STARTING / cores
+    return start + max(computing, work.bytes / rates["bytes_per_second"])
+
+
+def cores_of(work: Work, threads: int) -> float:
+    """Cores among which a loop over the op's operands is shared: no piece of it is smaller than torch's grain."""
+    return float(min(max(threads, 1), cut(work.bytes / (2 * ITEM))))
 
 
 def floor_seconds(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> float:

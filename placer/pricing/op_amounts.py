@@ -70,7 +70,7 @@ def row_of(call: OpCall) -> float:
 
 
 #: Ops that take all elements for one row, and those that do without arguments.
-_WHOLE = frozenset(("aten::_unique2", "aten::unique_consecutive", "aten::randperm"))
+_WHOLE = frozenset(("aten::_unique2", "aten::_unique", "aten::unique_consecutive", "aten::randperm"))
 _WHOLE_WITHOUT = frozenset(("aten::median", "aten::nanmedian"))
 
 

@@ -24,7 +24,7 @@ Provenance = Literal["calibrated", "published", "data sheet"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 #: Standard deviation of log(seconds) of a price without any rows. A guess is within a factor of 3 at 90 %. Of the other
 #: sources, residuals and networks tell.
-SIGMA: dict[Source, float] = {"physics": 0.5, "guess": math.log(3.0) / 1.645}
+SIGMA: dict[Source, float] = {"physics": 0.55, "guess": math.log(3.0) / 1.645}
 #: What takes most of a step: starting ops (Python, the framework, launching kernels), copying batches, arithmetic,
 #: memory traffic, waiting for the device, or for the loader (see ``bounds.step_bounds``).
 Bound = Literal["launches", "transfer", "arithmetic", "memory", "waits", "loader"]

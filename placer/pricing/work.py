@@ -108,6 +108,7 @@ class Effort(NamedTuple):
         waits: times that the host waits for an accelerator inside the op.
         cycles: of one core of a CPU, operands in its caches.
         shared: whether torch shares the op among the cores of a CPU.
+        kind: of op, by which calibration scales its cycles.
     """
 
     flops: float
@@ -116,6 +117,7 @@ class Effort(NamedTuple):
     waits: float = 0.0
     cycles: float = 0.0
     shared: bool = True
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from priced import device
 from pricing import large_ops
 from pricing.large_ops import LARGE, calls_of, compulsory_bytes
 
-from placer.pricing import device_model
+from placer.pricing import Context, CostModel, describe, device_model, op_lines, table_seconds
 from placer.pricing.describe import describe_step
+from placer.pricing.floors import STARTING
+from placer.pricing.op_cycles import CYCLES
 from placer.pricing.op_table import effort
+from placer.pricing.prediction import SIGMA
 from placer.profile import find_gpu
 from placer.tracing import OpCall, TensorSpec
 
@@ -52,3 +56,28 @@ def test_no_gpu_of_the_catalog_prices_a_large_op_below_its_bound(gpu: str) -> No
         if seconds < bound:
             below[name] = seconds / bound
     assert not below
+
+
+def test_every_op_of_the_table_has_cycles_unless_its_family_counts_them() -> None:
+    named = {name for lines in op_lines().values() for names in lines for name in names}
+    assert set(CYCLES) == named
+
+
+ALONE = Context(0, recording=False)
+
+
+def test_a_cpu_takes_the_cycles_of_the_table_for_an_op_that_nobody_sampled() -> None:
+    work = describe(call("aten::kthvalue", (1000, 1000)), ALONE)
+    fit = device()
+    assert work.effort is not None
+    start = fit.rates["dispatch_seconds"]
+    expected = start + work.effort.cycles * start / STARTING
+    assert CostModel(fit).price_works([work]) == ([pytest.approx(expected)], [SIGMA["physics"]], ["physics"])
+    assert table_seconds(work, device(**{"probe/selection": 2.0})) == pytest.approx(2.0 * expected - start)
+
+
+def test_an_op_that_is_in_no_table_is_priced_by_its_bytes_within_a_factor_of_three() -> None:
+    work = describe(call("mine::op", (1000, 1000)), ALONE)
+    (seconds,), (sigma,), _ = CostModel(device()).price_works([work])
+    assert seconds == pytest.approx(1e-6 + 8e6 / 1e10)
+    assert sigma == SIGMA["guess"]

@@ -1,0 +1,130 @@
+"""Fits the cycles of the table of ops to a record of single ops.
+
+    python -m placer.calibration.fitting.op_cycles RECORD > placer/pricing/op_cycles.py
+
+Of each op, every second size is fitted to; the others are held out (``TimedCall.held_out``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placer.calibration.measuring.op_record import KIND, TimedCall, read, timed_calls
+from placer.pricing import STARTING, amounts, beside, cores_of, nearest_profile, op_lines, width
+
+Array = NDArray[np.float64]
+
+#: Cycles that are tried: for each unit, and for each start.
+EACH = np.array([0.0, *np.exp(np.arange(np.log(0.002), np.log(3e5), 0.12))])
+BEGUN = np.array([0.0, *np.exp(np.arange(np.log(10.0), np.log(1e6), 0.5))])
+#: Seconds from which on a call counts in full, the weight of shorter ones, and the shortest that teach anything.
+FULL, SHORT, SHORTEST = 1e-4, 0.15, 3e-5
+#: Weight of a probe of calibration: torch's samples have rows and matrices that are far smaller than most.
+PROBE_TRUST = 4.0
+
+
+class Cycles(NamedTuple):
+    """Of one op: for each unit, for each start, and whether torch shares it among cores."""
+
+    each: float
+    begun: float
+    shared: bool
+
+
+class Samples(NamedTuple):
+    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all.
+
+    ``trust``: the weight of the call beside others.
+    """
+
+    units: Array
+    starts: Array
+    cores: Array
+    memory: Array
+    start: Array
+    seconds: Array
+    trust: Array
+
+
+def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[str, Cycles]:
+    """The cycles of every op of the table: its own, those in the middle of its line where it was not timed, or of its
+    kind."""
+    nearest = nearest_profile(facts)
+    speeds_of = cache(partial(beside, nearest))
+    rows: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for timed in calls:
+        found = amounts(timed.call, timed.work.flops)
+        if found is None or timed.held_out or timed.seconds < SHORTEST:
+            continue
+        name, _, _, units, starts = found
+        speeds, wide = speeds_of(timed.speeds, timed.threads), width(timed.call)
+        rows[name].append((
+            units * wide, starts * wide, cores_of(timed.work, timed.threads),
+            timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
+            PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
+        ))  # fmt: skip
+    own = {name: fit_one(Samples(*np.array(some).T)) for name, some in rows.items()}
+    every: dict[str, Cycles] = {}
+    for lines in op_lines().values():
+        of_kind = [own[name] for names in lines for name in names if name in own]
+        for names in lines:
+            of_line = [own[name] for name in names if name in own]
+            for name in names:
+                every[name] = own.get(name) or _middle(of_line or of_kind)
+    return every
+
+
+def _middle(some: Sequence[Cycles]) -> Cycles:
+    ordered = sorted(some, key=lambda found: (found.each, found.begun))
+    return ordered[len(ordered) // 2] if ordered else Cycles(1.0, 0.0, True)
+
+
+def fit_one(samples: Samples) -> Cycles:
+    """The cycles that are nearest to what was timed, by the mean of |log(ratio)|."""
+    weights = samples.trust * np.where(samples.seconds >= FULL, 1.0, SHORT)
+    tried: list[tuple[float, Cycles]] = []
+    for shared in (True, False):
+        for begun in BEGUN if samples.starts.any() else BEGUN[:1]:
+            cycles = EACH[:, None] * samples.units + begun * samples.starts
+            computing = cycles * samples.start / STARTING / (samples.cores if shared else 1.0)
+            priced = samples.start + np.maximum(computing, samples.memory)
+            errors = (np.abs(np.log(priced / samples.seconds)) * weights).sum(1) / weights.sum()
+            best = int(errors.argmin())
+            tried.append((float(errors[best]), Cycles(float(EACH[best]), float(begun), shared)))
+    return min(tried, key=lambda pair: round(pair[0], 3))[1]
+
+
+def module_of(found: Mapping[str, Cycles]) -> str:
+    """The text of ``placer.pricing.op_cycles``."""
+    entries = [f'"{name}": ({each:.3g}, {begun:.3g}, {shared}),' for name, (each, begun, shared) in found.items()]
+    lines, line = [], "   "
+    for entry in entries:
+        if len(line) + len(entry) + 1 > 120:
+            lines.append(line)
+            line = "   "
+        line += f" {entry}"
+    return f"{HEAD}{chr(10).join([*lines, line])}\n}}  # fmt: skip\n"
+
+
+HEAD = '''"""Cycles of a core that ops take: for each unit and each start (``op_table``), and whether cores share an op.
+
+Written by ``python -m placer.calibration.fitting.op_cycles`` from a record of single ops.
+"""
+
+from __future__ import annotations
+
+CYCLES: dict[str, tuple[float, float, bool]] = {
+'''
+
+if __name__ == "__main__":
+    record = Path(sys.argv[1])
+    environment = next(row["environment"] for row in read(record) if "environment" in row)
+    sys.stdout.write(module_of(fit_cycles(timed_calls(record), environment)))

@@ -1,0 +1,108 @@
+"""Measures one op of each kind of the table of ops: how much longer or shorter a kind's cycles take on this CPU.
+
+The factors stand among a fit's rates, as ``probe/KIND``. They are for ops that no block samples.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placer.calibration.benchmarks.probe import Apply
+from placer.calibration.measuring.timing import Clock
+from placer.pricing import PROBED, describe_step, table_seconds
+from placer.profile import DeviceFit
+from placer.tracing import trace_here
+from placer.workload import Workload
+
+#: Times that each op is run; its first run warms up. The middle of the others counts.
+RUNS = 4
+#: A factor is believed to be between this and its inverse.
+MOST = 5.0
+
+#: A function for each kind, and the shapes of its operands, which are normal random numbers. Each takes a few
+#: milliseconds at the most on one core.
+PROBES: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "numbers": (torch.hypot, ((512, 512), (512, 512))),
+    "functions": (torch.sinh, ((512, 512),)),
+    "special": (torch.special.i1, ((128, 512),)),
+    "copies": (lambda x: x.flip(-1), ((512, 512),)),
+    "shuffles": (lambda x: F.pixel_shuffle(x, 2), ((4, 64, 32, 32),)),
+    "pads": (lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect"), ((4, 32, 48, 48),)),
+    "indexing": (lambda x: x.take(_places(x)), ((256, 512),)),
+    "picking": (lambda x: x.nonzero(), ((128, 512),)),
+    "sums": (lambda x: torch.var_mean(x, -1), ((256, 512),)),
+    "losses": (lambda x: F.multi_margin_loss(x, _places(x[:, 0]) % x.shape[1]), ((256, 256),)),
+    "rows": (lambda x: F.layer_norm(x, x.shape[1:]), ((512, 512),)),
+    "windows": (lambda x: F.max_pool3d(x, 2), ((2, 8, 24, 24, 24),)),
+    "interpolation": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), ((2, 8, 32, 32),)),
+    "sampling": (lambda x, g: F.grid_sample(x, g, align_corners=False), ((2, 8, 64, 64), (2, 64, 64, 2))),
+    "unfolding": (lambda x: F.unfold(x, 3), ((2, 16, 48, 48),)),
+    "unpooling": (lambda x: F.max_unpool2d(x, _places(x) % 9216, [2, 2]), ((2, 16, 48, 48),)),
+    "draws": (lambda x: torch.empty_like(x).geometric_(0.5), ((256, 256),)),
+    "multinomial": (lambda x: x.abs().multinomial(16), ((64, 1024),)),
+    "sorting": (torch.sort, ((64, 1024),)),
+    "selection": (lambda x: x.kthvalue(100), ((64, 1024),)),
+    "unique": (torch.unique, ((64, 512),)),
+    "scans": (lambda x: x.logcumsumexp(-1), ((64, 1024),)),
+    "histograms": (lambda x: x.histc(64), ((256, 512),)),
+    "searches": (lambda table, x: torch.searchsorted(table, x), ((4096,), (64, 512))),
+    "distances": (lambda x, y: torch.cdist(x, y, p=1.0), ((256, 64), (256, 64))),
+    "factorisations": (lambda x: torch.linalg.lu_factor(x), ((192, 192),)),
+    "solves": (lambda a, b: torch.linalg.solve_triangular(_unit(a), b, upper=True), ((192, 192), (192, 192))),
+    "reflections": (torch.linalg.qr, ((128, 128),)),
+    "eigenvalues": (torch.linalg.svd, ((64, 64),)),
+    "transforms": (torch.fft.fft2, ((256, 256),)),
+    "sparse": (lambda x: x.to_sparse(), ((128, 256),)),
+    "sequences": (lambda x: torch.ctc_loss(x.log_softmax(-1), _targets(x), [64] * 8, [16] * 8), ((64, 8, 32),)),
+}  # fmt: skip
+
+
+def _places(x: Tensor) -> Tensor:
+    """As many places as ``x`` has elements, in disorder."""
+    return (torch.arange(x.numel()) * 7919 % x.numel()).view(x.shape)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x.triu() + x.shape[-1] * torch.eye(x.shape[-1])
+
+
+def _targets(x: Tensor) -> Tensor:
+    return torch.arange(16).expand(x.shape[1], 16) + 1
+
+
+def measure_kinds(threads: int, rates: Mapping[str, float], *, seconds: float, clock: Clock) -> dict[str, float]:
+    """The factor of each kind, as many as ``seconds`` allow, for a CPU of these ``rates`` with ``threads`` threads."""
+    end = clock() + seconds
+    fit = DeviceFit("cpu", threads, rates, families={}, framework={}, interval={})
+    found: dict[str, float] = {}
+    for kind, (function, shapes) in PROBES.items():
+        if clock() > end:
+            break
+        operands = tuple(torch.randn(shape) for shape in shapes)
+        expected = _expected(function, operands, fit)
+        times = []
+        for _ in range(RUNS):
+            begun = clock()
+            with torch.no_grad():
+                function(*operands)
+            times.append(clock() - begun)
+        took = statistics.median(times[1:])
+        found[f"{PROBED}{kind}"] = min(max(took / expected, 1.0 / MOST), MOST)
+    return found
+
+
+def _expected(function: Callable[..., Any], operands: tuple[Tensor, ...], fit: DeviceFit) -> float:
+    """Seconds of the function by the table."""
+    target = Apply(function)
+    workload = Workload(
+        target=target, modules=(target,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
+        data="device",
+    )  # fmt: skip
+    works = describe_step(trace_here(workload))
+    return sum(table_seconds(work, fit) for work in works if work.family != "view")

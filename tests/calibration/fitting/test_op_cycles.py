@@ -1,0 +1,36 @@
+"""Cycles of the table of ops: found again in made-up samples, and written as the module that holds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from placer.calibration.fitting.op_cycles import Cycles, Samples, fit_one, module_of
+from placer.pricing import STARTING
+
+
+@pytest.mark.parametrize(("each", "begun", "shared"), [(40.0, 0.0, True), (40.0, 0.0, False), (3.0, 5000.0, False)])
+def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None:
+    units = np.geomspace(1e4, 1e7, 8)
+    starts = units / 100.0 if begun else np.zeros(8)
+    cores, start = np.tile([1.0, 2.0], 4), np.full(8, 1e-6)
+    seconds = start + (each * units + begun * starts) * start / STARTING / (cores if shared else 1.0)
+    found = fit_one(Samples(units, starts, cores, np.zeros(8), start, seconds, np.ones(8)))
+    priced = found.each * units + found.begun * starts
+    assert found.shared is shared
+    assert priced == pytest.approx(each * units + begun * starts, rel=0.1)
+
+
+def test_what_memory_takes_needs_no_cycles() -> None:
+    ones = np.ones(4)
+    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones, ones))
+    assert found == Cycles(0.0, 0.0, True)
+
+
+def test_the_module_holds_what_was_found() -> None:
+    found = {f"op_{number}": Cycles(number / 7.0, 10.0 * number, number % 2 == 0) for number in range(40)}
+    names: dict[str, dict[str, tuple[float, float, bool]]] = {}
+    text = module_of(found)
+    exec(text, {}, names)
+    assert max(map(len, text.splitlines())) <= 120
+    assert {name: pytest.approx(values, rel=0.01) for name, values in found.items()} == names["CYCLES"]

@@ -1,0 +1,30 @@
+"""A record of single ops says again what was timed."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from placer.calibration.measuring.op_record import timed_calls, written
+from placer.machine import MeasuredSpeeds
+from placer.tracing import OpCall, TensorSpec
+
+SPEC = TensorSpec((4, 8), (8, 1), "float32")
+CALL = OpCall("aten::kthvalue", (SPEC,), (SPEC,), (3, -1, False), "forward")
+SPEEDS = {"small_step_seconds": 1e-3, "flops_per_second": 1e11, "bytes_per_second": 1e10}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.xz"])
+def test_calls_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> None:
+    step = {"name": "kthvalue", "number": 1, "threads": 2, "context": [100, False, 3, 0.0]}
+    calls = [written(CALL, seconds) for seconds in (1e-3, 2e-3, 9e-3)]
+    lines = "".join(f"{json.dumps(row)}\n" for row in ({"speeds": SPEEDS}, {**step, "calls": calls}))
+    path = tmp_path / f"ops.{suffix}"
+    path.write_bytes(lzma.compress(lines.encode()) if suffix.endswith("xz") else lines.encode())
+    (timed,) = timed_calls(path)
+    assert timed.call == CALL
+    assert (timed.seconds, timed.count, timed.threads, timed.held_out) == (2e-3, 3, 2, True)
+    assert timed.speeds == MeasuredSpeeds(**SPEEDS)
