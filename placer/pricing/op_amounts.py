@@ -20,7 +20,10 @@ SMALL_MATRIX = 32
 
 
 def _numel(specs: tuple[TensorSpec, ...]) -> float:
-    return float(max((t.numel for t in specs), default=0))
+    most = 0
+    for spec in specs:
+        most = max(spec.numel, most)
+    return float(most)
 
 
 def elements(call: OpCall, _flops: float) -> tuple[float, float]:

@@ -288,7 +288,8 @@ TABLE: Mapping[str, tuple[Line, ...]] = {
 
 #: Arithmetic on complex numbers in terms of real ones: products that are added up, and one product of two.
 _COMPLEX_PRODUCTS, _COMPLEX = 4.0, 6.0
-_WIDE = frozenset(("float64", "complex64", "complex128"))
+_COMPLEX_TYPES = frozenset(("complex64", "complex128"))
+_WIDE = frozenset(("float64", *_COMPLEX_TYPES))
 #: What moves nothing, and runs nowhere.
 NOTHING = Effort(0.0, 0.0, 0.0)
 
@@ -323,7 +324,10 @@ def amounts(call: OpCall, flops: float) -> tuple[str, str, Line, float, float] |
 
 def width(call: OpCall) -> float:
     """How many times the cycles of float32 numbers a call's take: registers hold half as many float64."""
-    return max((t.item_bytes / 4.0 for t in call.inputs if t.dtype in _WIDE), default=1.0)
+    for operand in call.inputs:
+        if operand.dtype in _WIDE:
+            return operand.item_bytes / 4.0
+    return 1.0
 
 
 def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | None:
@@ -336,8 +340,10 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
         return None
     name, kind, line, units, starts = found
     arithmetic = line.flops * units + line.each * starts
-    if any("complex" in t.dtype for t in (*call.inputs, *call.outputs)):
-        arithmetic *= _COMPLEX_PRODUCTS if line.amount is amount.counted else _COMPLEX
+    for tensor in (*call.inputs, *call.outputs):
+        if tensor.dtype in _COMPLEX_TYPES:
+            arithmetic *= _COMPLEX_PRODUCTS if line.amount is amount.counted else _COMPLEX
+            break
     written = sum(t.touched_bytes for t in call.outputs) if line.again else 0.0
     kernels = line.kernels if isinstance(line.kernels, float | int) else line.kernels(call)
     moved = operand_bytes(call) if line.whole else moved
