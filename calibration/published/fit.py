@@ -66,8 +66,10 @@ def spread(trainer: Trainer) -> dict[str, dict[str, tuple[float, float]]]:
     """
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, sample in enumerate(trainer.samples):
+        if sample.use not in ("held out", "held-out network") or sample.offset > sample.seconds / 2.0:
+            continue
         row, share = _most_of(trainer.table, i)
-        if sample.use in ("held out", "held-out network") and share >= MOST:
+        if share >= MOST:
             members[row.kind, ""].append(i)
             members[row.kind, row.label].append(i)
     found: dict[str, dict[str, tuple[float, float]]] = {kind: {"": (0.3, 0.45)} for kind in trainer.kinds}

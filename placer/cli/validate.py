@@ -64,8 +64,8 @@ def command(
         raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
     if published is not None and problems is not None:
         raise click.UsageError("--published and --problems are two questions: ask one at a time")
-    for name, value in (("--published", published), ("--problems", problems)):
-        if value is not None and given:
+    for name, asked in (("--published", published), ("--problems", problems)):
+        if asked is not None and given:
             raise click.UsageError(f"{name} runs no suite and replays no record: leave out {' and '.join(given)}")
     for name, value in (("--compiled compares", compiled or None), ("--steps counts", steps)):
         if published is None and value is not None:

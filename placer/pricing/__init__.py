@@ -54,7 +54,17 @@ from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framewor
 from placer.pricing.gaussian_process import covariance, distances, with_weights
 from placer.pricing.op_table import Effort, amounts, op_lines, width
 from placer.pricing.predict import Z90, doubt, predict
-from placer.pricing.prediction import NOT_PREDICTED, SOURCES, Cost, Prediction, PricedTrace, Provenance, backed, weakest
+from placer.pricing.prediction import (
+    NOT_PREDICTED,
+    SOURCES,
+    Cost,
+    Prediction,
+    PricedTrace,
+    Provenance,
+    Source,
+    backed,
+    weakest,
+)
 from placer.pricing.timeline import (
     HOST,
     HOST_UPDATE,

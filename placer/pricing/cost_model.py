@@ -44,6 +44,21 @@ ARITHMETIC_SIGMA = 0.1
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 
 
+def _counted(work: Work) -> bool:
+    """Whether an op's family counts what it does, and the table of ops says nothing of a CPU."""
+    return work.effort is not None and work.effort.kind == COUNTED
+
+
+def between(seconds: float, sigma: float, by_table: float) -> float:
+    """The price of a sampled op, drawn to the table's by as much as samples around it leave in doubt.
+
+    Both are estimates of log(seconds), weighted by their precision: where a calibration is sure, the table says a
+    twentieth; of a shape unlike all that was sampled, as much as the samples.
+    """
+    share = sigma**2 / (sigma**2 + SIGMA["physics"] ** 2)
+    return seconds * (by_table / seconds) ** share if seconds > 0.0 and by_table > 0.0 else seconds
+
+
 class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
@@ -95,7 +110,7 @@ class CostModel:
         count what it does."""
         if work.family == "view" or (residual is not None and residual.op_index(known_labels(work)) >= 0):
             return False
-        return work.effort is None or work.effort.kind != COUNTED
+        return not _counted(work)
 
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""
@@ -166,6 +181,8 @@ class CostModel:
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
+                if self.fit.device == "cpu" and not _counted(works[i]):
+                    seconds[i] = between(seconds[i], sigma[i], table_seconds(works[i], self.fit))
                 sources[i] = measured if covered[j] else "extrapolated"
         if self._gpu is not None and published:
             found = self._gpu.price([works[i] for i in published])
