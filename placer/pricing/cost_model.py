@@ -49,16 +49,6 @@ def _counted(work: Work) -> bool:
     return work.effort is not None and work.effort.kind == COUNTED
 
 
-def between(seconds: float, sigma: float, by_table: float) -> float:
-    """The price of a sampled op, drawn to the table's by as much as samples around it leave in doubt.
-
-    Both are estimates of log(seconds), weighted by their precision: where a calibration is sure, the table says a
-    twentieth; of a shape unlike all that was sampled, as much as the samples.
-    """
-    share = sigma**2 / (sigma**2 + SIGMA["physics"] ** 2)
-    return seconds * (by_table / seconds) ** share if seconds > 0.0 and by_table > 0.0 else seconds
-
-
 class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
@@ -181,8 +171,6 @@ class CostModel:
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))
                 doubt = math.sqrt(variance[j] + residual.fit.noise)
                 sigma[i] = math.hypot(share * doubt, (1.0 - share) * ARITHMETIC_SIGMA)
-                if self.fit.device == "cpu" and not _counted(works[i]):
-                    seconds[i] = between(seconds[i], sigma[i], table_seconds(works[i], self.fit))
                 sources[i] = measured if covered[j] else "extrapolated"
         if self._gpu is not None and published:
             found = self._gpu.price([works[i] for i in published])

@@ -31,10 +31,10 @@ def isolated() -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # Compiled submodules run eagerly. Importing the compiler only to say so would cost seconds.
-        if "torch._dynamo" in sys.modules:
+        if _compiler_is_loaded():
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         else:
-            stack.callback(lambda: torch.compiler.set_stance("default") if "torch._dynamo" in sys.modules else None)
+            stack.callback(lambda: torch.compiler.set_stance("default") if _compiler_is_loaded() else None)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(True))
         for kind in ("cpu", "cuda", "xpu", "mps", torch._C._get_privateuse1_backend_name()):
@@ -49,6 +49,11 @@ def isolated() -> Iterator[None]:
         # Anomaly mode would look for NaN in tensors that have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         yield
+
+
+def _compiler_is_loaded() -> bool:
+    """Whether the compiler itself is loaded, not what stands for it in a child."""
+    return "torch._dynamo" in sys.modules and not isinstance(sys.modules["torch._dynamo"], _Light)
 
 
 @contextlib.contextmanager

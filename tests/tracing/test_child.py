@@ -26,7 +26,7 @@ from torch import nn
 import placer
 from placer.errors import TraceError
 from placer.profile.profile import Profile
-from placer.tracing import child, trace, trace_here, tracer
+from placer.tracing import child, isolation, trace, trace_here, tracer
 from placer.workload import make_workload
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -368,3 +368,12 @@ def test_a_child_asks_nothing_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trace(make_workload(step, (3, 4), modules=model, mode="train")).calls
     with pytest.raises(AssertionError, match="CUDA was asked"):
         torch.cuda.synchronize()
+
+
+def test_what_stands_for_the_compiler_in_a_child_does_not_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading it takes a second in every child."""
+    stands = isolation._Light("torch._dynamo", {})
+    monkeypatch.setitem(sys.modules, "torch._dynamo", stands)
+    with isolation.isolated():
+        pass
+    assert sys.modules["torch._dynamo"] is stands
