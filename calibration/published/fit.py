@@ -81,7 +81,7 @@ def spread(trainer: Trainer) -> dict[str, dict[str, tuple[float, float]]]:
             float(np.quantile(np.abs(np.log(trainer.predicted(own, known=k) / truth)), 0.9) / 1.645)
             for k in (True, False)
         )
-        found[kind][label] = (round(known, 4), round(1.5 * hidden, 4))
+        found[kind][label] = (round(known, 4), round(max(1.5 * hidden, known), 4))
     return found
 
 

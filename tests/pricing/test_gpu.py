@@ -80,7 +80,7 @@ def test_rows_have_the_columns_of_their_kind_and_add_up_to_the_op(every: list[Wo
     seen = set()
     for each in every:
         found = rows_of(each)
-        assert bool(found) == (each.family != "view")
+        assert bool(found) == (each.effort is None or each.effort.kernels > 0.0), each.op
         for row in found:
             seen.add(row.kind)
             assert len(row.columns) == len(COLUMNS[row.kind])
@@ -415,7 +415,7 @@ def test_a_step_of_which_rows_miss_is_not_published_in_full() -> None:
     found = gpu_profile("RTX 3090")
     made = make_workload(Special(), (4096, 1024), mode="infer", data="device")
     priced = pricing.predict(trace(made), found, devices=["cuda"], data="device")["cuda"]
-    assert (priced.provenance, set(priced.sources)) == ("published", {"published", "guess"})
+    assert (priced.provenance, set(priced.sources)) == ("published", {"published", "physics"})
     assert 0.0 < priced.coverage == priced.sources["published"] < 0.9
 
 
@@ -455,7 +455,7 @@ def test_every_gpu_of_the_catalog_prices_a_step(name: str) -> None:
         model = DeviceModel(sheet)
         seconds, sigmas, sources = model.price(asked)
         assert np.isfinite(seconds).all(), sheet.name
-        assert [each >= LAUNCH for each in seconds] == launching, sheet.name
+        assert [each > 0.0 for each in seconds] == launching, sheet.name
         assert all(0.0 < sigma < 1.0 for sigma, own in zip(sigmas, launching, strict=True) if own), sheet.name
         assert set(sources) <= {"published", "learnt", "physics", "guess", "calibrated"}
         assert ("published" in sources) <= (model.provenance == "published"), sheet.name
@@ -492,7 +492,7 @@ def test_a_small_kernel_takes_some_microseconds(gpu: str) -> None:
     x, rows = spec(100, 16), [spec(100, 1)] * 2
     ops = [work(f"aten::{op}", [x], [x]) for op in ("div", "relu")]
     ops.append(work("aten::native_layer_norm", [x, spec(16), spec(16)], [x, *rows]))
-    assert all(1e-6 < seconds < 8e-6 for seconds in device_model(gpu).price(ops)[0])
+    assert all(1e-6 < seconds < 11e-6 for seconds in device_model(gpu).price(ops)[0])
 
 
 @pytest.fixture
