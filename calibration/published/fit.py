@@ -139,14 +139,6 @@ def ranges(table: Table, chosen: Sequence[int]) -> dict[str, dict[str, dict[str,
     return found
 
 
-def with_ranges(file: Path = FILE, cache: Path = CACHE) -> None:
-    """Write into ``file``, a fit of the same samples, the sizes of its rows anew; its networks and edition stay."""
-    samples = read_samples(cache)
-    known = json.loads(file.read_text(encoding="utf-8"))
-    known["ranges"] = ranges(Table(samples), fit_to(samples))
-    file.write_text(json.dumps(known, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
 def trust(table: Table, chosen: Sequence[int]) -> dict[str, float]:
     """How much of the learnt part is believed of each label, family and "" (any op): near 1 where many samples show it.
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 
+from placer.pricing.op_amounts import dimension, row_of
 from placer.tracing import OpCall, TensorSpec
 
 #: Elements that the threads of a block take in one step, by op; a norm's block takes one row or one channel.
 _LAYER, _GROUP, _BATCH, _SOFTMAX = 512, 512, 1024, 4096
 #: Threads that add up the losses of a batch.
 _LOSS_THREADS = 32
+
 
 def dependent_loads(call: OpCall) -> float:
     """Loads that follow each other in the busiest thread; 0.0 of an op that fills the device whatever its shape."""
@@ -26,7 +28,8 @@ def dependent_loads(call: OpCall) -> float:
     if "norm" in name and "vector_norm" not in name:
         return _of_norm(call, source)
     if "softmax" in name:
-        row, inner = _row(call, source)
+        shape = call.inputs[0].shape
+        row, inner = row_of(call), math.prod(shape[dimension(call) + 1 :]) if shape else 1
         return 3.0 * row / _SOFTMAX if inner == 1 else 3.0 * row / min(max(1024 // inner, 1), 1024)
     if name == "aten::nll_loss_forward":
         return 2.0 * (source.shape[0] if len(source.shape) > 1 else 1) / _LOSS_THREADS
@@ -50,13 +53,3 @@ def _of_norm(call: OpCall, source: TensorSpec) -> float:
 def _normalized(call: OpCall) -> int:
     """Elements of the dimensions that a layer norm names; 0 where it names none."""
     return next((math.prod(argument) for argument in call.args if isinstance(argument, tuple)), 0)
-
-
-def _row(call: OpCall, source: TensorSpec) -> tuple[int, int]:
-    """(elements of a row along the dimension that the call names, elements between two of them)."""
-    rank = len(source.shape)
-    if not rank:
-        return 1, 1
-    numbers = (a for a in call.args if isinstance(a, int) and not isinstance(a, bool) and -rank <= a < rank)
-    dim = next(numbers, -1) % rank
-    return max(source.shape[dim], 1), max(math.prod(source.shape[dim + 1 :]), 1)

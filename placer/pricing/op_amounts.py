@@ -59,17 +59,22 @@ def updated(call: OpCall) -> float:
     return _KERNELS_OF_UPDATE if alone and not fused else 1.0
 
 
-def row_of(call: OpCall) -> float:
-    """Elements along the dimension that is sorted, selected or scanned: the first number among the arguments that can
-    be one, after what ``kthvalue`` and ``topk`` select."""
-    if not call.inputs or not call.inputs[0].shape:
-        return 1.0
-    shape = call.inputs[0].shape
-    if call.op in _WHOLE or (call.op in _WHOLE_WITHOUT and not call.args):
-        return float(call.inputs[0].numel)
+def dimension(call: OpCall) -> int:
+    """The dimension that a call walks: the first number among its arguments that can be one, after what ``kthvalue``
+    and ``topk`` select; else the last. 0 or more, of an operand that has dimensions."""
+    rank = len(call.inputs[0].shape)
     skip = 1 if call.op in ("aten::topk", "aten::kthvalue") else 0
     dim = next((a for a in call.args[skip:] if type(a) is int), -1)
-    return float(shape[dim]) if -len(shape) <= dim < len(shape) else float(shape[-1])
+    return dim % rank if -rank <= dim < rank else rank - 1
+
+
+def row_of(call: OpCall) -> float:
+    """Elements along the dimension that is sorted, selected or scanned."""
+    if not call.inputs or not call.inputs[0].shape:
+        return 1.0
+    if call.op in _WHOLE or (call.op in _WHOLE_WITHOUT and not call.args):
+        return float(call.inputs[0].numel)
+    return float(call.inputs[0].shape[dimension(call)])
 
 
 #: Ops that take all elements for one row, and those that do without arguments.
@@ -287,12 +292,8 @@ def eig(call: OpCall) -> float:
 
 def walked(call: OpCall) -> float:
     """Where one dimension is scanned that is not the innermost, a thread walks it; else a block does the row."""
-    length = row_of(call)
-    shape = call.inputs[0].shape if call.inputs else ()
-    dim = next((a for a in call.args if type(a) is int), -1)
-    if len(shape) > 1 and dim % len(shape) != len(shape) - 1:
-        return 1.0 + 0.09 * length
-    return 2.0
+    rank = len(call.inputs[0].shape) if call.inputs else 0
+    return 1.0 + 0.09 * row_of(call) if rank > 1 and dimension(call) != rank - 1 else 2.0
 
 
 def by_one_block(call: OpCall) -> float:
