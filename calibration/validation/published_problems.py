@@ -7,7 +7,6 @@ Every problem is priced as a step whose data stay on the device, without the cop
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
@@ -17,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published import PublishedProblem, read_problems
+from placer.calibration.validation.published_steps import error_figures, physics_by_label
 from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
-from placer.pricing import describe_step, gpu_profile, predict
-from placer.pricing.gpu import inputs, rows_of
+from placer.pricing import gpu_profile, predict
 from placer.profile import Profile, find_gpu
 from placer.tracing import Trace
 
@@ -75,23 +74,12 @@ def price_problem(problem: PublishedProblem, cpu: Profile | None = None) -> Pric
     device = profile.devices()[0]
     found = predict(trace, profile, devices=[device], data="device")[device]
     outside = found.components.get("copy", 0.0) + found.components.get("sync", 0.0)
-    physics, by_label = _physics(trace, problem.gpu)
+    by_label = physics_by_label(trace, find_gpu(problem.gpu))
     return PricedProblem(
         problem.problem, problem.gpu, max(by_label, key=by_label.__getitem__, default="none"),
         {"held-out network": "problem", "held-out GPU": "GPU"}.get(problem.use, ""), problem.seconds,
-        found.step_seconds - outside, found.low - outside, found.high - outside, physics,
+        found.step_seconds - outside, found.low - outside, found.high - outside, sum(by_label.values()),
     )  # fmt: skip
-
-
-def _physics(trace: Trace, gpu: str) -> tuple[float, Mapping[str, float]]:
-    """(seconds by physics alone, the same by label of kernel)."""
-    sheet = find_gpu(gpu)
-    by_label: defaultdict[str, float] = defaultdict(float)
-    for work in describe_step(trace):
-        for row in rows_of(work):
-            floor, _ = inputs(row.kind, np.array([row.columns]), row.dtype, sheet)
-            by_label[row.label] += float(floor.launch[0] + floor.seconds[0])
-    return sum(by_label.values()), by_label
 
 
 def tables(priced: Sequence[PricedProblem]) -> Iterator[str]:
@@ -114,11 +102,5 @@ def _table(title: str, groups: Mapping[str, Sequence[PricedProblem]]) -> Iterato
 
 
 def _figures(group: Sequence[PricedProblem]) -> Iterator[str]:
-    measured = np.array([p.measured for p in group])
-    predicted = np.array([p.predicted for p in group])
-    error = np.abs(predicted / measured - 1.0)
-    yield f"{np.median(error):.1%}"
-    yield f"{np.quantile(error, 0.9):.0%}"
-    yield f"{np.median(predicted / measured):.2f}x"
-    yield f"{np.mean([p.low <= p.measured <= p.high for p in group]):.0%}"
-    yield f"{np.median(np.abs(np.array([p.physics for p in group]) / measured - 1.0)):.0%}"
+    yield from error_figures(group)
+    yield f"{np.median([abs(p.physics / p.measured - 1.0) for p in group]):.0%}"

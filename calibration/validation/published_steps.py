@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ def _priced(step: PublishedStep, trace: Trace, cpu: Profile | None) -> PricedSte
     device = profile.devices()[0]
     with as_published(step):
         found = predict(trace, profile, devices=[device], data=step.data)[device]
-    roofline, flops = _bounds(step, trace, sheet)
+    roofline, flops = _bounds(trace, sheet)
     held_out = {"held-out GPU": "GPU", "held-out network": "network"}.get(step.use, "")
     return PricedStep(
         step.source, step.gpu, step.network, step.family, step.mode, step.dtype, step.batch, step.seconds,
@@ -119,15 +119,19 @@ def as_published(step: PublishedStep) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[1])
 
 
-def _bounds(step: PublishedStep, trace: Trace, sheet: DataSheet) -> tuple[float, float]:
+def _bounds(trace: Trace, sheet: DataSheet) -> tuple[float, float]:
     """(seconds by the roofline of every op, FLOPs)."""
-    roofline = flops = 0.0
+    return sum(physics_by_label(trace, sheet).values()), sum(work.flops for work in describe_step(trace))
+
+
+def physics_by_label(trace: Trace, sheet: DataSheet) -> Mapping[str, float]:
+    """The seconds of a trace's kernels by physics alone, by label of kernel."""
+    found: defaultdict[str, float] = defaultdict(float)
     for work in describe_step(trace):
-        flops += work.flops
         for row in rows_of(work):
             floor, _ = inputs(row.kind, np.array([row.columns]), row.dtype, sheet)
-            roofline += float(floor.launch[0] + floor.seconds[0])
-    return roofline, flops
+            found[row.label] += float(floor.launch[0] + floor.seconds[0])
+    return found
 
 
 def tables(priced: Sequence[PricedStep]) -> Iterator[str]:
@@ -156,7 +160,21 @@ def _table(title: str, groups: Mapping[str, Sequence[PricedStep]]) -> Iterator[s
     return markdown_by_group(columns, groups, _figures)
 
 
-def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
+class Priced(Protocol):
+    """A published time beside its price, and the bounds of that; in seconds."""
+
+    @property
+    def measured(self) -> float: ...
+    @property
+    def predicted(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def error_figures(group: Sequence[Priced]) -> Iterator[str]:
+    """The median error, the 90th percentile, the bias, and the share within the interval."""
     measured = np.array([p.measured for p in group])
     predicted = np.array([p.predicted for p in group])
     error = np.abs(predicted / measured - 1.0)
@@ -164,6 +182,11 @@ def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
     yield f"{np.quantile(error, 0.9):.0%}"
     yield f"{np.median(predicted / measured):.2f}x"
     yield f"{np.mean([p.low <= p.measured <= p.high for p in group]):.0%}"
+
+
+def _figures(group: Sequence[PricedStep]) -> Iterator[str]:
+    yield from error_figures(group)
+    measured = np.array([p.measured for p in group])
     for values in ([p.roofline for p in group], [p.peak for p in group]):
         yield f"{np.median(np.abs(np.array(values) / measured - 1.0)):.0%}"
     scaled = _nearest(group)
