@@ -16,7 +16,6 @@ from placer.calibration.build import enough
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
 from placer.calibration.measuring.clocks import ClockWatch, Load
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.op_kinds import measure_kinds
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
 from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
@@ -27,8 +26,8 @@ from placer.decision import running_with
 
 #: Time that another number of threads than the process has is worth, in times of what that one gets.
 OTHER_THREADS = 0.3
-#: Share of a device's time for the data-sheet rates, and of a CPU's for one op of each kind.
-RATES_SHARE, KINDS_SHARE = 0.08, 0.05
+#: Share of a device's time for the data-sheet rates.
+RATES_SHARE = 0.08
 #: Longest step of a probe, as a share of a device's time: a dozen of them are timed.
 LONGEST_STEP = 0.0012
 #: Longest step of most probes (seconds); of a few, where the budget is long; and the latter's share of a device's time.
@@ -98,8 +97,6 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
             shown.update(0.0, "rates")
             begun = clock()
             rates = measure_rates(target.device, seconds=seconds * RATES_SHARE, clock=clock)
-            if target.device == "cpu":
-                rates |= measure_kinds(target.threads, rates, seconds=seconds * KINDS_SHARE, clock=clock)
             journal.add_rates(*target.key, rates, clock() - begun)
         if target.device == "cpu":
             return None

@@ -1,29 +1,13 @@
-"""Measures one op of each kind of the table of ops: how much longer or shorter a kind's cycles take on this CPU.
-
-The factors stand among a fit's rates, as ``probe/KIND``. They are for ops that no block samples.
-"""
+"""A typical op of each kind of the table of ops: what the record of single ops times besides torch's own samples."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from placer.calibration.benchmarks.probe import Apply
-from placer.calibration.measuring.timing import Clock
-from placer.pricing import PROBED, describe_step, table_seconds
-from placer.profile import DeviceFit
-from placer.tracing import trace_here
-from placer.workload import Workload
-
-#: Times that each op is run; its first run warms up. The middle of the others counts.
-RUNS = 4
-#: A factor is believed to be between this and its inverse.
-MOST = 5.0
 
 #: A function for each kind, and the shapes of its operands, which are normal random numbers. Each takes a few
 #: milliseconds at the most on one core.
@@ -75,34 +59,3 @@ def _unit(x: Tensor) -> Tensor:
 def _targets(x: Tensor) -> Tensor:
     return torch.arange(16).expand(x.shape[1], 16) + 1
 
-
-def measure_kinds(threads: int, rates: Mapping[str, float], *, seconds: float, clock: Clock) -> dict[str, float]:
-    """The factor of each kind, as many as ``seconds`` allow, for a CPU of these ``rates`` with ``threads`` threads."""
-    end = clock() + seconds
-    fit = DeviceFit("cpu", threads, rates, families={}, framework={}, interval={})
-    found: dict[str, float] = {}
-    for kind, (function, shapes) in PROBES.items():
-        if clock() > end:
-            break
-        operands = tuple(torch.randn(shape) for shape in shapes)
-        expected = _expected(function, operands, fit)
-        times = []
-        for _ in range(RUNS):
-            begun = clock()
-            with torch.no_grad():
-                function(*operands)
-            times.append(clock() - begun)
-        took = statistics.median(times[1:])
-        found[f"{PROBED}{kind}"] = min(max(took / expected, 1.0 / MOST), MOST)
-    return found
-
-
-def _expected(function: Callable[..., Any], operands: tuple[Tensor, ...], fit: DeviceFit) -> float:
-    """Seconds of the function by the table."""
-    target = Apply(function)
-    workload = Workload(
-        target=target, modules=(target,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
-        data="device",
-    )  # fmt: skip
-    works = describe_step(trace_here(workload))
-    return sum(table_seconds(work, fit) for work in works if work.family != "view")

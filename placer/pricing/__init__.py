@@ -39,7 +39,6 @@ from placer.pricing.floors import (
     ARITHMETIC_BY_FLOOR,
     COMPUTE_PARTS,
     LOOPS_BY_FLOOR,
-    PROBED,
     PUBLISHED,
     STARTING,
     compute_parts,
@@ -88,7 +87,7 @@ _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
     "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_UPDATE", "KERNELS", "LEARNT", "LOOPS_BY_FLOOR",
-    "NOT_PREDICTED", "PER_CORE", "PROBED", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence",
+    "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence",
     "SOURCES", "STARTING", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside",
     "compute_parts", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances", "doubt",
     "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts", "foreign_family",

@@ -87,8 +87,6 @@ def roofline_parts(work: Work, fit: DeviceFit) -> tuple[float, float, float]:
     )  # fmt: skip
 
 
-#: Prefix of the rates that say how many times the table's cycles ops of a kind take on a machine.
-PROBED = "probe/"
 #: Cycles of a core in which an op is started: so the seconds of a start tell how fast a core's cycles are.
 STARTING = 2500.0
 
@@ -103,7 +101,7 @@ def table_seconds(work: Work, fit: DeviceFit) -> float:
         return roofline_seconds(work, fit)
     start = rates["dispatch_seconds"]
     cores = cores_of(work, fit.threads) if effort.shared else 1.0
-    computing = rates.get(f"{PROBED}{effort.kind}", 1.0) * effort.cycles * start / STARTING / cores
+    computing = effort.cycles * start / STARTING / cores
     return start + max(computing, work.bytes / rates["bytes_per_second"])
 
 

@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 #: The kind of ops whose arithmetic, and time on a CPU, their families know.
 COUNTED = "counted"
-#: The lines by kind: ops that a CPU runs alike, of which calibration measures one (``calibration.measuring.op_kinds``).
+#: The lines by kind: ops that a CPU runs alike (a typical one of each: ``calibration.measuring.op_kinds``).
 TABLE: Mapping[str, tuple[Line, ...]] = {
     "numbers": (
         Line("abs add addcdiv addcmul addr as_strided_scatter bitwise_and bitwise_left_shift bitwise_not bitwise_or "

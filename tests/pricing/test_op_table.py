@@ -73,7 +73,7 @@ def test_a_cpu_takes_the_cycles_of_the_table_for_an_op_that_nobody_sampled() -> 
     start = fit.rates["dispatch_seconds"]
     expected = start + work.effort.cycles * start / STARTING
     assert CostModel(fit).price_works([work]) == ([pytest.approx(expected)], [SIGMA["physics"]], ["physics"])
-    assert table_seconds(work, device(**{"probe/selection": 2.0})) == pytest.approx(2.0 * expected - start)
+    assert table_seconds(work, device()) == pytest.approx(expected)
 
 
 def test_an_op_that_is_in_no_table_is_priced_by_its_bytes_within_a_factor_of_three() -> None:
