@@ -86,14 +86,15 @@ def _each_file() -> Iterator[None]:
     """The collector passes over what was there before: libraries, and thousands of collected tests.
 
     What the file before has left is given back to the system: a fork takes time for every page that a process holds.
-    And the environment and the signals are put back afterwards, whatever a library has set.
+    And the environment and the signals are put back afterwards, whatever a library has set. What the file leaves
+    unclosed is collected while its own filters of warnings still hold: Ray leaves files open.
     """
-    gc.collect()
     gc.freeze()
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
     with process_put_back():
         yield
+    gc.collect()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 
 from placer.calibration.fitting.device import (
     LEAST_JUDGED,
@@ -34,6 +35,7 @@ from placer.calibration.measuring.step_timing import HOST_BOUND
 from placer.errors import UnknownGPU
 from placer.pricing import (
     HOST,
+    HOST_KERNEL,
     HOST_UPDATE,
     KERNELS,
     CostModel,
@@ -54,19 +56,27 @@ Array = NDArray[np.float64]
 #: Relative difference of what a count costs the host of an accelerator, and the CPU when it runs the ops itself: their
 #: operands go through its caches then.
 HOST_SPREAD = 0.8
+#: The quantile of an op's host times that is taken for hot: as in a network, which runs the same few ops many times.
+HOT = 0.1
 #: Of an optimizer that was seen with fewer numbers of tensors than this, all optimizers tell more, by their ops.
 LEAST_UPDATES = 4
 
 
 def issue_seconds(observations: Sequence[StepObservation]) -> dict[str, float]:
-    """Seconds the host needs to issue one call: the median of each op, of each family, and of all; updates apart.
+    """Seconds the host needs to issue a call whose code is hot: of each op, of each family, of all; updates apart.
+
+    Most ops of a calibration's steps run once, after code of others: what that takes beyond is told by how far away
+    the last run of an op was, and fitted with all that lies between ops.
 
     Steps in which the device waited for the host tell more of it: an op that is in any of them is told by them alone.
-    Where the host waits inside an op, the wait is no issue: pricing adds it, and takes the family's median for the op.
+    Where the host waits inside an op, the wait is no issue: pricing adds it, and takes the family's time for the op.
     """
     waited = [s for s in observations if sum((op.seconds or 0.0) * op.count for op in s.ops) < HOST_BOUND * s.seconds]
     updates = _updates(observations)
-    return {**_medians(observations), **_medians(waited), **_update_costs({**updates, **_telling(_updates(waited))})}
+    return {
+        **_hot(observations), **_hot(waited), **_recurrent_costs(observations),
+        **_update_costs({**updates, **_telling(_updates(waited))}),
+    }  # fmt: skip
 
 
 def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
@@ -79,14 +89,42 @@ def kernel_counts(observations: Sequence[StepObservation]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seen.items()}
 
 
-def _medians(observations: Sequence[StepObservation]) -> dict[str, float]:
+def _hot(observations: Sequence[StepObservation]) -> dict[str, float]:
     seen: dict[str, list[float]] = {}
     for step in observations:
         for op in step.ops:
             if op.host_seconds > 0.0 and not waits_for_device(op.op) and op.family != "optimizer":
                 for name in (f"{HOST}/{op.op}", f"{HOST}/{op.family}", HOST):
                     seen.setdefault(name, []).append(op.host_seconds)
-    return {name: statistics.median(values) for name, values in seen.items()}
+    return {name: float(np.quantile(values, HOT)) for name, values in seen.items()}
+
+
+def _recurrent_costs(observations: Sequence[StepObservation]) -> dict[str, float]:
+    """What a recurrent op takes the host whatever its size, and what each of its kernels adds.
+
+    A layer has few kernels or thousands, and few layers are timed: all kinds of them tell of each.
+    """
+    ops = [op for step in observations for op in step.ops if op.family == "recurrent" and "_cell" not in op.op]
+    costs: dict[str, float] = {}
+    for backward in (False, True):
+        some = [op for op in ops if op.op.endswith("_backward") == backward and min(op.kernels, op.host_seconds) > 0.0]
+        if len({op.kernels for op in some}) < LEAST_UPDATES:
+            continue
+        call, kernel = _call_and_each(
+            np.array([op.kernels for op in some]), np.array([op.host_seconds for op in some])
+        )
+        for name in {op.op for op in some}:
+            costs |= {f"{HOST}/{name}": call, f"{HOST_KERNEL}/{name}": kernel}
+    return costs
+
+
+def _call_and_each(counts: Array, seconds: Array) -> tuple[float, float]:
+    """(a, b), both positive: a + b * count is near ``seconds``, as a ratio; few that are far off are borne."""
+    logs, log_counts = np.log(seconds), np.log(counts)
+    start = [logs.min(), logs.min() - log_counts.max()]
+    found = least_squares(lambda at: np.logaddexp(at[0], at[1] + log_counts) - logs, start, loss="soft_l1", f_scale=0.1)
+    call, each = np.exp(found.x).tolist()
+    return call, each
 
 
 def _updates(observations: Sequence[StepObservation]) -> dict[str, list[OpObservation]]:

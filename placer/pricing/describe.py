@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from placer.pricing.dependent import dependent_loads
 from placer.pricing.families import FAMILIES, family_of, parameter_updates
-from placer.pricing.families.products import OPS_IN_TIME_STEP, time_steps, variant
+from placer.pricing.families.products import OPS_IN_TIME_STEP, recurrent_launches, time_steps, variant
 from placer.pricing.op_table import NOTHING, effort
 from placer.pricing.work import SUFFIX, Work, converted, kernel_of, largest, op_of, repeats
 from placer.profile import DeviceFit
@@ -307,9 +307,7 @@ def launches(work: Work) -> float:
         )
         tensors = max(work.sizes[1], 1.0)
         return (1 if fused else ops) * math.ceil(tensors / parameter_updates.TENSORS_PER_LAUNCH) / tensors
-    if work.family == "recurrent":  # cuDNN runs one kernel for a time step at the least
-        return max(time_steps(work), 1.0)
-    return 1.0
+    return recurrent_launches(work) if work.family == "recurrent" else 1.0
 
 
 def updated_alone(work: Work) -> bool:

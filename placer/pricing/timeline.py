@@ -86,9 +86,9 @@ class Clocks:
         self.host, self.device = host, device
         return first, issued
 
-#: Names under which a fit stores the seconds to issue a call, and to issue an update besides the calls in it. ``/`` and
-#: an op or a family may follow.
-HOST, HOST_UPDATE = "host", "host_update"
+#: Names under which a fit stores the seconds to issue a call, to issue an update besides the calls in it, and to issue
+#: each kernel of a recurrent op. ``/`` and an op or a family may follow.
+HOST, HOST_UPDATE, HOST_KERNEL = "host", "host_update", "host_kernel"
 #: The same of the number of kernels that an op runs in; ``/`` and an op follow.
 KERNELS = "kernels"
 #: What follows the name of an update in one kernel.
@@ -98,9 +98,12 @@ FUSED = ".fused"
 def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
     """Seconds to issue one call: those known of the op, else of its family, else of any op, else 0.0.
 
-    An update is issued for all tensors at once: each call takes its own time and its share of the whole update's.
+    An update is issued for all tensors at once: each call takes its own time and its share of the whole update's. A
+    recurrent op is as many kernels as it has time steps, or a few.
     """
     each = _of(work, HOST, framework, framework.get(HOST, 0.0))
+    if work.family == "recurrent":
+        return each + launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
     if work.family != "optimizer":
         return each
     if updated_alone(work):
@@ -111,6 +114,8 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
 
 def kernels_of(work: Work, framework: Mapping[str, float]) -> float:
     """Kernels that one call runs in; 1.0 where it is not known. A tensor's share of an update may be less than one."""
+    if f"{HOST_KERNEL}/{work.op}" in framework:
+        return launches(work)
     return framework.get(f"{KERNELS}/{issued_as(work)}", 1.0)
 
 

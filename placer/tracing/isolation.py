@@ -85,21 +85,9 @@ def without_compiler() -> None:
     They ask it to leave them alone, and shapes whether they are symbols, which they are not. Whoever asks for anything
     else gets the modules themselves.
     """
-    true = ("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true")
-    symbols = {
-        **dict.fromkeys(true, _is_true),
-        "guard_int": lambda size: size,
-        "guarding_hint_or_throw": lambda size: size,
-        "has_guarding_hint": lambda size: True,
-        "free_unbacked_symbols": lambda sizes: set(),
-        "is_nested_int": lambda size: False,
-        "sym_and": lambda *conditions: all(conditions),
-        "sym_or": lambda *conditions: any(conditions),
-        "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
-    }
     for name, known in (
         ("torch._dynamo", {"disable": lambda function, *_, **__: function}),
-        ("torch.fx.experimental.symbolic_shapes", symbols),
+        ("torch.fx.experimental.symbolic_shapes", SIZES_ARE_NUMBERS),
         ("sympy", dict.fromkeys(("Basic", "Expr", "Integer", "Number", "Symbol"), _NoSymbol)),
     ):
         if name not in sys.modules:
@@ -110,6 +98,24 @@ def without_compiler() -> None:
 
 def _is_true(size: object) -> bool:
     return bool(size)
+
+
+#: What the kernels of torch 2.6 to 2.13 ask of a size, and the answers of one that is no symbol.
+SIZES_ARE_NUMBERS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys((
+        "definitely_true", "expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious",
+        "statically_known_true",
+    ), _is_true),
+    **dict.fromkeys(("has_guarding_hint", "has_hint"), lambda size: True),
+    "guard_int": lambda size: size,
+    "guarding_hint_or_throw": lambda size: size,
+    "size_hint": lambda size, fallback=None: size,
+    "free_unbacked_symbols": lambda sizes: set(),
+    "is_nested_int": lambda size: False,
+    "sym_and": lambda *conditions: all(conditions),
+    "sym_or": lambda *conditions: any(conditions),
+    "sym_eq": lambda a, b: tuple(a) == tuple(b) if isinstance(a, (tuple, list)) else a == b,
+}  # fmt: skip
 
 
 class _NoSymbol:

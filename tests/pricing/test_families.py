@@ -439,7 +439,16 @@ def test_attention_is_told_apart_by_what_runs_it(dtype: str, width: int, masked:
     op = "aten::scaled_dot_product_attention"
     found = on_accelerator(work(op, [q, q, q, *([spec(16, 16, dtype=dtype)] if masked else [])], [q], False))
     assert found.op == f"{op}.{backend}"
-    assert launches(traced(nn.LSTM(8, 16), "aten::lstm", (20, 4, 8), mode="infer")) == 20
+
+
+def test_a_small_recurrent_layer_is_a_few_kernels_and_a_large_one_two_for_every_time_step() -> None:
+    """As in the calibrations of an H100 and an H200 (calibration/records)."""
+    small = traced(nn.LSTM(8, 128, num_layers=4), "aten::lstm", (64, 32, 8), mode="infer")
+    assert launches(small) == pytest.approx(11, rel=0.2)
+    large = traced(nn.LSTM(89, 512, num_layers=2), "aten::lstm", (17, 21, 89), mode="infer")
+    assert launches(large) == pytest.approx(78, rel=0.1)
+    wide = traced(nn.GRU(20, 256), "aten::gru", (35, 152, 20), mode="infer")
+    assert launches(wide) == pytest.approx(71, rel=0.1)
 
 
 # --- where an op stands in its step -------------------------------------------------------------------------------

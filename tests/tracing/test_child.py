@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import os
 import signal
@@ -377,3 +378,19 @@ def test_what_stands_for_the_compiler_in_a_child_does_not_load_it(monkeypatch: p
     with isolation.isolated():
         pass
     assert sys.modules["torch._dynamo"] is stands
+
+
+def test_what_stands_for_symbolic_sizes_answers_all_that_this_torchs_kernels_ask() -> None:
+    """What it does not answer loads the modules of symbolic sizes in every child, and the compiler with them."""
+    package = Path(torch.__file__).parent
+    folders = [package / name for name in ("_refs", "_prims", "_prims_common", "_decomp")]
+    files = [package / "_meta_registrations.py", *(file for folder in folders for file in folder.rglob("*.py"))]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    asked = {
+        alias.name for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "torch.fx.experimental.symbolic_shapes"
+        for alias in node.names
+    }  # fmt: skip
+    of_symbols = {"constrain_range", "_constrain_range_for_size"}  # by ops of symbols alone
+    assert len(asked) > 5
+    assert asked - of_symbols <= isolation.SIZES_ARE_NUMBERS.keys()

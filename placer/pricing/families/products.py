@@ -325,6 +325,31 @@ def time_steps(work: Work) -> float:
     return work.sizes[0] * work.sizes[4]
 
 
+def persistent(work: Work) -> bool:
+    """Whether one kernel runs all time steps of a layer on a GPU, as its weights stay on the SMs.
+
+    Those of small states do, and of larger ones in half precision (``use_rnn_persist_small_h`` and
+    ``use_persist_common_heuristics`` in ATen/native/cudnn/RNN.cpp).
+    """
+    _, _, width, hidden, stacked = work.sizes[:5]
+    plain = "rnn" in work.op
+    small = (256 if plain else 128) if work.flags[0] else (384 if plain else 192)
+    half = work.dtype.partition("+")[0] in ("float16", "bfloat16")
+    wide = half and stacked == 1 and hidden <= 1024 and hidden % 128 == 0 and width % 128 == 0
+    return hidden <= small or wide
+
+
+def recurrent_launches(work: Work) -> float:
+    """Kernels of a recurrent op on a GPU: some for each layer, and two for each time step where it is not persistent.
+
+    Counted in the calibrations of an H100 and an H200, over 200 layers (calibration/records).
+    """
+    backward = work.flags[0] > 0.0
+    if persistent(work):
+        return (9.0 if backward else 3.0) * work.sizes[4]
+    return 2.1 * time_steps(work) + (6.0 if backward else 1.0) * work.sizes[4]
+
+
 RECURRENT = Family(
     name="recurrent",
     ops=aten(

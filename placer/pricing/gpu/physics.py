@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from placer.pricing.describe import launches
 from placer.pricing.families import FAMILIES
-from placer.pricing.families.products import time_steps
+from placer.pricing.families.products import persistent, time_steps
 from placer.pricing.floors import TF32
 from placer.pricing.work import Work, op_of
 from placer.profile import DataSheet
@@ -64,7 +64,7 @@ def rows_of(work: Work) -> tuple[Row, ...]:
         kind, columns = "attention", (*work.sizes[:4], *work.flags[:3], backward)
     elif work.family == "recurrent":
         kind, columns = "recurrent", (*work.sizes[:5], work.sizes[6], work.flags[0])
-        kernels = max(time_steps(work) * _kernels_of_time_step(work, dtype), 1.0)
+        kernels = max(time_steps(work) * _kernels_of_time_step(work), 1.0)
     else:
         columns = _memory_row(work)
         if work.family == "optimizer":
@@ -74,21 +74,13 @@ def rows_of(work: Work) -> tuple[Row, ...]:
     return (Row(kind, label_of(work), dtype, (flops, moved, kernels, work.loads, *columns)),)
 
 
-def _kernels_of_time_step(work: Work, dtype: str) -> float:
+def _kernels_of_time_step(work: Work) -> float:
     """Kernels of one time step of one layer: a product, the gates, and what lies between them.
 
-    One kernel runs all time steps where its weights stay on the SMs: small states, and larger ones in half precision
-    (``use_rnn_persist_small_h`` and ``use_persist_common_heuristics`` in ATen/native/cudnn/RNN.cpp). It waits for all
-    of its blocks once a time step.
+    A kernel that runs all time steps waits for all of its blocks once a time step.
     """
-    _, _, width, hidden, stacked = work.sizes[:5]
-    backward = work.flags[0] > 0.0
-    plain = "rnn" in work.op
-    small = (256 if plain else 128) if backward else (384 if plain else 192)
-    half = dtype in ("float16", "bfloat16")
-    wide = half and stacked == 1 and hidden <= 1024 and hidden % 128 == 0 and width % 128 == 0
-    each = _PERSISTENT if hidden <= small or wide else _PER_TIME_STEP
-    return 2.0 * each if backward else each
+    each = _PERSISTENT if persistent(work) else _PER_TIME_STEP
+    return 2.0 * each if work.flags[0] else each
 
 
 def label_of(work: Work) -> str:

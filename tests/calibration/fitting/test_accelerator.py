@@ -18,7 +18,16 @@ from placer.calibration.fitting.accelerator import (
 from placer.calibration.fitting.family import ops_by_family
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.errors import ProfileError
-from placer.pricing import PUBLISHED, CostModel, device_model, feature_names, framework_seconds, op_label
+from placer.pricing import (
+    PUBLISHED,
+    CostModel,
+    device_model,
+    feature_names,
+    framework_seconds,
+    host_seconds,
+    kernels_of,
+    op_label,
+)
 
 from .made_up import RATES, steps
 
@@ -108,6 +117,31 @@ def test_steps_that_wait_for_the_host_tell_what_issuing_takes_and_waits_do_not()
     assert issue_seconds([*shown, *reads]) == issue_seconds(shown)  # pricing adds the wait inside such an op
     counted = [ran("aten::gather", 5e-6, 1e-6, 1e-4, kernels) for kernels in (2.0, 0.0, 2.0, 3.0)]
     assert kernel_counts([*counted, ran("aten::take", 5e-6, 1e-6, 1e-4, 0.0)]) == {"kernels/aten::gather": 2.0}
+
+
+def recurrent(op: str, kernels: float, host: float) -> StepObservation:
+    """A step of one recurrent op."""
+    features = (0.0,) * (2 + len(feature_names("recurrent")))
+    one = OpObservation("recurrent", op, "float32", features, 1e-4, host, 0.0, 1, kernels)
+    return StepObservation("made-up", 2, "recurrent", op, 1e-2, 0.0, {}, (one,))
+
+
+def test_a_recurrent_op_takes_the_host_a_call_and_a_time_for_each_kernel() -> None:
+    """Neither the middle of a few layers nor a least squares of their ratios: one that is far off moves nothing."""
+    some = [recurrent("aten::gru", k, 2e-4 + 1e-5 * k) for k in (3.0, 6.0, 18.0, 70.0, 400.0)]
+    odd = recurrent("aten::lstm", 70.0, 9e-3)
+    backward = [recurrent("aten::gru_backward", k, 6e-4 + 2e-5 * k) for k in (10.0, 20.0, 80.0, 500.0)]
+    found = issue_seconds([*some, odd, *backward, recurrent("aten::gru_cell", 4.0, 5e-5)])
+    for op in ("aten::gru", "aten::lstm"):
+        assert found[f"host/{op}"] == pytest.approx(2e-4, rel=0.15)
+        assert found[f"host_kernel/{op}"] == pytest.approx(1e-5, rel=0.15)
+    assert found["host/aten::gru_backward"] == pytest.approx(6e-4, rel=0.01)
+    assert found["host/aten::gru_cell"] == 5e-5
+    assert "host_kernel/aten::gru_cell" not in found
+    work = replace(some[0].ops[0].work(), sizes=(20.0, 4.0, 8.0, 512.0, 1.0, *some[0].ops[0].work().sizes[5:]))
+    assert host_seconds(work, found) == pytest.approx(2e-4 + 43e-5, rel=0.15)  # two kernels for each of 20 time steps
+    assert kernels_of(work, found) == 43.0
+    assert "host_kernel/aten::gru" not in issue_seconds(some[:3])  # too few
 
 
 def test_samples_of_an_accelerator_are_those_its_kernels_see() -> None:
