@@ -11,6 +11,7 @@ from __future__ import annotations
 from placer.pricing.framework import LEARNT
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
+from placer.pricing.timeline import HOST_KERNEL
 from placer.profile import SCHEMA, DataSheet, DeviceFit, Profile, find_gpu
 
 #: Bytes per second of pinned and of pageable memory over 16 lanes, by generation of PCIe. Pinned: bandwidthTest on
@@ -50,15 +51,22 @@ def copy_rates(sheet: DataSheet) -> dict[str, float]:
 _ISSUE = {
     "elementwise": 6.5e-6, "random": 8e-6, "reduction": 8.5e-6, "softmax": 7e-6, "matmul": 24e-6,
     "convolution": 32e-6, "convolution_backward": 61e-6, "normalization": 38e-6, "pooling": 19e-6,
-    "indexing": 13e-6, "attention": 36e-6, "encoder": 200e-6, "recurrent": 100e-6, "linear_algebra": 80e-6,
+    "indexing": 13e-6, "attention": 36e-6, "encoder": 200e-6, "recurrent": 115e-6, "linear_algebra": 80e-6,
     "fourier": 35e-6, "sorting": 35e-6, "other": 13e-6, "view": 2e-6, "optimizer": 4e-6,
 }  # fmt: skip
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 #: The same of ops that are far from their family: cuDNN's batch norm has descriptors to fill, other norms have none.
+#: Recurrent ones are the calibrated times of an H100's and an H200's host (calibration/records), at the pace at which
+#: that host issues elementwise ops.
 _ISSUE_OF = {
     "aten::native_layer_norm": 18e-6, "aten::native_group_norm": 20e-6, "aten::native_layer_norm_backward": 46e-6,
     "aten::native_group_norm_backward": 50e-6, "optimizer::SGD": 2.5e-6, "optimizer::Adam": 6e-6,
     "optimizer::AdamW": 6e-6,
+    **{f"aten::{kind}_backward": 500e-6 for kind in _RECURRENT}, **{f"aten::{kind}_cell": 60e-6 for kind in _RECURRENT},
+    **{f"aten::{kind}_cell_backward": 145e-6 for kind in _RECURRENT},
 }  # fmt: skip
+#: What each kernel of a recurrent layer adds: it is as many as it has time steps, or a few.
+_ISSUE_KERNEL = {f"aten::{kind}{end}": 8.5e-6 for kind in _RECURRENT for end in ("", "_backward")}
 #: Seconds to issue an update besides what each tensor takes. A foreach op takes 12 us and half a microsecond for each
 #: tensor (hta_resnet50_ddp1: 161 tensors, 106 us under the profiler); SGD with momentum has three of them, Adam twelve.
 _UPDATE = {"": 150e-6, "/optimizer::SGD": 60e-6, "/optimizer::Adam": 200e-6, "/optimizer::AdamW": 200e-6}
@@ -94,6 +102,7 @@ def published_host(sheet: DataSheet, cpu: DeviceFit | None) -> tuple[dict[str, f
         scale = min(max(ratio, 1.0 / _FARTHEST), _FARTHEST)
         between = {name: value for name, value in cpu.framework.items() if name in LEARNT}
     issue = {f"host/{name}": scale * seconds for name, seconds in (*_ISSUE.items(), *_ISSUE_OF.items())}
+    issue |= {f"{HOST_KERNEL}/{name}": scale * seconds for name, seconds in _ISSUE_KERNEL.items()}
     update = {f"host_update{name}": scale * seconds for name, seconds in _UPDATE.items()}
     framework = {**between, **issue, **update, "host": scale * _ISSUE["elementwise"]}
     rates = {
