@@ -22,11 +22,14 @@ from placer.pricing import STARTING, amounts, beside, cores_of, nearest_profile,
 
 Array = NDArray[np.float64]
 
-#: Cycles that are tried: for each unit, and for each start.
+#: Cycles that are tried: for each unit, and for each start, of which an op may have thousands.
 EACH = np.array([0.0, *np.exp(np.arange(np.log(0.002), np.log(3e5), 0.12))])
-BEGUN = np.array([0.0, *np.exp(np.arange(np.log(10.0), np.log(1e6), 0.5))])
+BEGUN = np.array([0.0, *np.exp(np.arange(np.log(10.0), np.log(2e4), 0.5))])
 #: Seconds from which on a call counts in full, the weight of shorter ones, and the shortest that teach anything.
 FULL, SHORT, SHORTEST = 1e-4, 0.15, 3e-5
+#: Calls tell what a unit takes where they are of so many, or where units differ by such a factor: else what is seen is
+#: the call, or grows with a value. Of starts, which are few, calls tell only where they differ.
+MANY, VARIED = 1000.0, 2.0
 #: Weight of a probe of calibration: torch's samples have rows and matrices that are far smaller than most.
 PROBE_TRUST = 4.0
 
@@ -71,7 +74,8 @@ def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[
             timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
             PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
         ))  # fmt: skip
-    own = {name: fit_one(Samples(*np.array(some).T)) for name, some in rows.items()}
+    fitted = {name: fit_one(Samples(*np.array(some).T)) for name, some in rows.items()}
+    own = {name: found for name, found in fitted.items() if found is not None}
     every: dict[str, Cycles] = {}
     for lines in op_lines().values():
         of_kind = [own[name] for names in lines for name in names if name in own]
@@ -82,17 +86,23 @@ def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[
     return every
 
 
+def _vary(amounts_of_calls: Array) -> bool:
+    return bool(amounts_of_calls.max() >= VARIED * max(amounts_of_calls.min(), 1.0))
+
+
 def _middle(some: Sequence[Cycles]) -> Cycles:
     ordered = sorted(some, key=lambda found: (found.each, found.begun))
     return ordered[len(ordered) // 2] if ordered else Cycles(1.0, 0.0, True)
 
 
-def fit_one(samples: Samples) -> Cycles:
-    """The cycles that are nearest to what was timed, by the mean of |log(ratio)|."""
+def fit_one(samples: Samples) -> Cycles | None:
+    """The cycles that are nearest to what was timed, by the mean of |log(ratio)|; None where calls do not tell any."""
+    if samples.units.max() < MANY and not _vary(samples.units):
+        return None
     weights = samples.trust * np.where(samples.seconds >= FULL, 1.0, SHORT)
     tried: list[tuple[float, Cycles]] = []
     for shared in (True, False):
-        for begun in BEGUN if samples.starts.any() else BEGUN[:1]:
+        for begun in BEGUN if _vary(samples.starts) else BEGUN[:1]:
             cycles = EACH[:, None] * samples.units + begun * samples.starts
             computing = cycles * samples.start / STARTING / (samples.cores if shared else 1.0)
             priced = samples.start + np.maximum(computing, samples.memory)
