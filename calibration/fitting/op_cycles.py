@@ -1,6 +1,6 @@
-"""Fits the cycles of the table of ops to a record of single ops.
+"""Fits the cycles of the table of ops to records of single ops.
 
-    python -m placer.calibration.fitting.op_cycles RECORD > placer/pricing/op_cycles.py
+    python -m placer.calibration.fitting.op_cycles RECORD... > placer/pricing/op_cycles.py
 
 Of each op, every second size is fitted to; the others are held out (``TimedCall.held_out``).
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.measuring.op_record import KIND, TimedCall, read, timed_calls
+from placer.calibration.measuring.op_record import KIND, read, timed_calls
 from placer.pricing import STARTING, amounts, beside, cores_of, nearest_profile, op_lines, width
 
 Array = NDArray[np.float64]
@@ -57,23 +57,13 @@ class Samples(NamedTuple):
     trust: Array
 
 
-def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[str, Cycles]:
+def fit_cycles(*records: Path) -> dict[str, Cycles]:
     """The cycles of every op of the table: its own, those in the middle of its line where it was not timed, or of its
     kind."""
-    nearest = nearest_profile(facts)
-    speeds_of = cache(partial(beside, nearest))
     rows: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    for timed in calls:
-        found = amounts(timed.call, timed.work.flops)
-        if found is None or timed.held_out or timed.seconds < SHORTEST:
-            continue
-        name, _, _, units, starts = found
-        speeds, wide = speeds_of(timed.speeds, timed.threads), width(timed.call)
-        rows[name].append((
-            units * wide, starts * wide, cores_of(timed.work, timed.threads),
-            timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
-            PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
-        ))  # fmt: skip
+    for record in records:
+        for name, row in _rows(record):
+            rows[name].append(row)
     fitted = {name: fit_one(Samples(*np.array(some).T)) for name, some in rows.items()}
     own = {name: found for name, found in fitted.items() if found is not None}
     every: dict[str, Cycles] = {}
@@ -84,6 +74,24 @@ def fit_cycles(calls: Iterable[TimedCall], facts: Mapping[str, object]) -> dict[
             for name in names:
                 every[name] = own.get(name) or _middle(of_line or of_kind)
     return every
+
+
+def _rows(record: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """The name and what ``Samples`` holds of each call that counts."""
+    facts = next(row["environment"] for row in read(record) if "environment" in row)
+    nearest = nearest_profile(facts)
+    speeds_of = cache(partial(beside, nearest))
+    for timed in timed_calls(record):
+        found = amounts(timed.call, timed.work.flops)
+        if found is None or timed.held_out or timed.seconds < SHORTEST:
+            continue
+        name, _, _, units, starts = found
+        speeds, wide = speeds_of(timed.speeds, timed.threads), width(timed.call)
+        yield name, (
+            units * wide, starts * wide, cores_of(timed.work, timed.threads),
+            timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
+            PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
+        )  # fmt: skip
 
 
 def _vary(amounts_of_calls: Array) -> bool:
@@ -135,6 +143,4 @@ CYCLES: dict[str, tuple[float, float, bool]] = {
 '''
 
 if __name__ == "__main__":
-    record = Path(sys.argv[1])
-    environment = next(row["environment"] for row in read(record) if "environment" in row)
-    sys.stdout.write(module_of(fit_cycles(timed_calls(record), environment)))
+    sys.stdout.write(module_of(fit_cycles(*map(Path, sys.argv[1:]))))
