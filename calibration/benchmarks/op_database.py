@@ -103,13 +103,16 @@ def sized(info: Any, factor: float, *, repeated: bool = False) -> Sized | None:
                 info.op(map_nest(_copied, given)[0], *given[1], **given[2])
         except Exception:  # noqa: BLE001  what has no kernel here, or takes no such shapes
             continue
-        target = Op(info.op)
-        workload = Workload(
-            target=target, modules=(target,), args=given, kwargs={}, mode="train" if learns else "infer", loss=None,
-            optimizer=None, data="device",
-        )  # fmt: skip
-        return Sized(name_of(info), factor, workload, _elements(given))
+        return Sized(name_of(info), factor, step_of(Op(info.op), given, learns=learns), _elements(given))
     return None
+
+
+def step_of(op: nn.Module, args: tuple[Any, ...], *, learns: bool) -> Workload:
+    """A step of one op, its operands where it runs: forward, and backward where it ``learns``."""
+    return Workload(
+        target=op, modules=(op,), args=args, kwargs={}, mode="train" if learns else "infer", loss=None, optimizer=None,
+        data="device",
+    )  # fmt: skip
 
 
 def _elements(given: Any) -> int:

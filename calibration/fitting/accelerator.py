@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from numpy.typing import ArrayLike, NDArray
 
 from placer.calibration.fitting.device import (
     LEAST_JUDGED,
@@ -110,21 +109,10 @@ def _recurrent_costs(observations: Sequence[StepObservation]) -> dict[str, float
         some = [op for op in ops if op.op.endswith("_backward") == backward and min(op.kernels, op.host_seconds) > 0.0]
         if len({op.kernels for op in some}) < LEAST_UPDATES:
             continue
-        call, kernel = _call_and_each(
-            np.array([op.kernels for op in some]), np.array([op.host_seconds for op in some])
-        )
+        call, kernel = _whole_and_each([op.kernels for op in some], [op.host_seconds for op in some])
         for name in {op.op for op in some}:
             costs |= {f"{HOST}/{name}": call, f"{HOST_KERNEL}/{name}": kernel}
     return costs
-
-
-def _call_and_each(counts: Array, seconds: Array) -> tuple[float, float]:
-    """(a, b), both positive: a + b * count is near ``seconds``, as a ratio; few that are far off are borne."""
-    logs, log_counts = np.log(seconds), np.log(counts)
-    start = [logs.min(), logs.min() - log_counts.max()]
-    found = least_squares(lambda at: np.logaddexp(at[0], at[1] + log_counts) - logs, start, loss="soft_l1", f_scale=0.1)
-    call, each = np.exp(found.x).tolist()
-    return call, each
 
 
 def _updates(observations: Sequence[StepObservation]) -> dict[str, list[OpObservation]]:
@@ -165,10 +153,16 @@ def _update_seconds(name: str, probes: Sequence[OpObservation]) -> dict[str, flo
     """
     tensors = np.array([float(op.count) for op in probes])
     ops = np.array([1.0 if name == "optimizer" else _ops(name) / _ops(op.op) for op in probes])
-    seconds = np.array([op.host_seconds for op in probes]) * tensors * ops
-    counts = np.column_stack([np.ones(len(probes)), tensors])
-    whole, each = positive_costs(counts, seconds, 1.0 / seconds, np.zeros(2), HOST_SPREAD).tolist()
+    whole, each = _whole_and_each(tensors, np.array([op.host_seconds for op in probes]) * tensors * ops)
     return {f"{HOST_UPDATE}/{name}": whole, f"{HOST}/{name}": each}
+
+
+def _whole_and_each(counts: ArrayLike, seconds: ArrayLike) -> tuple[float, float]:
+    """What a call takes whatever it holds, and what each of ``counts`` adds; what is far off is left out."""
+    seconds = np.asarray(seconds)
+    columns = np.column_stack([np.ones(len(seconds)), counts])
+    whole, each = positive_costs(columns, seconds, 1.0 / seconds, np.zeros(2), HOST_SPREAD).tolist()
+    return whole, each
 
 
 def _ops(optimizer: str) -> int:

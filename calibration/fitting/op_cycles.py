@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.calibration.measuring.op_record import KIND, read, timed_calls
+from placer.calibration.measuring.op_record import read, timed_calls
 from placer.pricing import STARTING, amounts, beside, cores_of, nearest_profile, op_lines, width
 
 Array = NDArray[np.float64]
@@ -30,8 +30,6 @@ FULL, SHORT, SHORTEST = 1e-4, 0.15, 3e-5
 #: Calls tell what a unit takes where they are of so many, or where units differ by such a factor: else what is seen is
 #: the call, or grows with a value. Of starts, which are few, calls tell only where they differ.
 MANY, VARIED = 1000.0, 2.0
-#: Weight of a probe of calibration: torch's samples have rows and matrices that are far smaller than most.
-PROBE_TRUST = 4.0
 
 
 class Cycles(NamedTuple):
@@ -43,10 +41,7 @@ class Cycles(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all.
-
-    ``trust``: the weight of the call beside others.
-    """
+    """What was timed of one op, a number for each call: units, starts, cores, seconds of memory, start, and all."""
 
     units: Array
     starts: Array
@@ -54,7 +49,6 @@ class Samples(NamedTuple):
     memory: Array
     start: Array
     seconds: Array
-    trust: Array
 
 
 def fit_cycles(*records: Path) -> dict[str, Cycles]:
@@ -90,7 +84,6 @@ def _rows(record: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
         yield name, (
             units * wide, starts * wide, cores_of(timed.work, timed.threads),
             timed.work.bytes / speeds.bytes_per_second, speeds.dispatch_seconds, timed.seconds,
-            PROBE_TRUST if timed.name.startswith(KIND) else 1.0,
         )  # fmt: skip
 
 
@@ -107,7 +100,7 @@ def fit_one(samples: Samples) -> Cycles | None:
     """The cycles that are nearest to what was timed, by the mean of |log(ratio)|; None where calls do not tell any."""
     if samples.units.max() < MANY and not _vary(samples.units):
         return None
-    weights = samples.trust * np.where(samples.seconds >= FULL, 1.0, SHORT)
+    weights = np.where(samples.seconds >= FULL, 1.0, SHORT)
     tried: list[tuple[float, Cycles]] = []
     for shared in (True, False):
         for begun in BEGUN if _vary(samples.starts) else BEGUN[:1]:
@@ -134,7 +127,7 @@ def module_of(found: Mapping[str, Cycles]) -> str:
 
 HEAD = '''"""Cycles of a core that ops take: for each unit and each start (``op_table``), and whether cores share an op.
 
-Written by ``python -m placer.calibration.fitting.op_cycles`` from a record of single ops.
+Written by ``python -m placer.calibration.fitting.op_cycles`` from records of single ops.
 """
 
 from __future__ import annotations

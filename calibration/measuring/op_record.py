@@ -14,9 +14,6 @@ from placer.machine import MeasuredSpeeds
 from placer.pricing import Context, Work, describe
 from placer.tracing import OpCall, TensorSpec
 
-#: What the names of calibration's probes of kinds begin with.
-KIND = "probe "
-
 
 @dataclass(frozen=True)
 class TimedCall:

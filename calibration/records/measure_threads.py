@@ -7,7 +7,6 @@ Writes ``thread_ops.jsonl`` (a line for every op, size and number of threads: me
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from placer import machine, profile
+from placer.calibration.measuring.timing import measure, percentile
+from placer.calibration.records.measure_gpu import given, phases
 from placer.calibration.suite import entries
 from placer.calibration.validation.run import validate
 
-#: Seconds that one op is timed with one number of threads, those of one reading, and readings at least.
-BUDGET, READING, LEAST = 0.02, 0.001, 3
+#: Seconds that one op is timed with one number of threads.
+BUDGET = 0.02
+#: What is added to a layer's name.
+PHASES = {"forward": "", "backward": "_backward"}
 #: Elements of operands: each op walks one to three of them.
 SIZES = (1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 23)
 COLUMNS = 256
@@ -74,43 +77,17 @@ def calls() -> Iterator[tuple[str, list[int], Callable[[], object]]]:
         x, y = torch.randn(number, n, n), torch.randn(number, n, n)
         yield "bmm", [number, n, n], partial(torch.matmul, x, y)
     for rows, inputs, outputs in LINEARS:
-        yield from both("linear", nn.Linear(inputs, outputs), (rows, inputs), [rows, inputs, outputs])
+        for phase, call in phases("cpu", ((rows, inputs),), partial(nn.Linear, inputs, outputs)):
+            yield f"linear{PHASES[phase]}", [rows, inputs, outputs], call
     for name, (layer, shapes) in LAYERS.items():
         for shape in shapes:
-            yield from both(name, layer, shape, list(shape))
+            for phase, call in phases("cpu", (shape,), partial(given, layer)):
+                yield f"{name}{PHASES[phase]}", list(shape), call
     for count, size in ((10, 1000), (50, 20000), (20, 1 << 20)):
         weights = [nn.Parameter(torch.randn(size)) for _ in range(count)]
         for weight in weights:
             weight.grad = torch.randn(size)
         yield "adam", [count, size], torch.optim.Adam(weights).step
-
-
-def both(name: str, layer: nn.Module, shape: tuple[int, ...], said: list[int]) -> Iterator[
-    tuple[str, list[int], Callable[[], object]]
-]:  # fmt: skip
-    """A layer forward, and its backward pass."""
-    x = torch.randn(shape, requires_grad=True)
-    yield name, said, torch.no_grad()(lambda: layer(x))
-    output = layer(x)
-    output = output[0] if isinstance(output, tuple) else output
-    wanted, ones = [x, *layer.parameters()], torch.ones_like(output)
-    yield f"{name}_backward", said, lambda: torch.autograd.grad(output, wanted, ones, retain_graph=True)
-
-
-def timed(call: Callable[[], object]) -> tuple[float, float, int]:
-    """Median and least seconds of a call, and how many readings."""
-    call()
-    start = time.perf_counter()
-    call()
-    count = max(1, round(READING / max(time.perf_counter() - start, 1e-6)))
-    readings: list[float] = []
-    begun = time.perf_counter()
-    while len(readings) < LEAST or time.perf_counter() - begun < BUDGET:
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        readings.append((time.perf_counter() - start) / count)
-    return statistics.median(readings), min(readings), len(readings)
 
 
 def main(folder: Path, seconds: float) -> None:
@@ -125,9 +102,9 @@ def main(folder: Path, seconds: float) -> None:
         for threads in reversed(counts):
             torch.set_num_threads(threads)
             for name, shape, call in every:
-                median, least, readings = timed(call)
-                found = {"op": name, "shape": shape, "threads": threads, "median": median, "least": least}
-                lines.write(json.dumps({**found, "readings": readings}) + "\n")
+                readings = measure(call, seconds=BUDGET)
+                found = {"median": percentile(readings, 0.5), "least": readings[0], "readings": len(readings)}
+                lines.write(json.dumps({"op": name, "shape": shape, "threads": threads, **found}) + "\n")
             lines.flush()
     torch.set_num_threads(most)
     validate(

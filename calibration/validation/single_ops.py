@@ -31,7 +31,7 @@ from placer.calibration.benchmarks.probe import Apply
 from placer.calibration.measuring.faults import HungError, time_limit
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.op_kinds import PROBES
-from placer.calibration.measuring.op_record import KIND, TimedCall, read, timed_calls, written
+from placer.calibration.measuring.op_record import TimedCall, read, timed_calls, written
 from placer.calibration.measuring.step import Step
 from placer.calibration.measuring.timing import LARGE_BLOCK
 from placer.decision import running_with
@@ -40,11 +40,12 @@ from placer.machine import MeasuredSpeeds
 from placer.pricing import Z90, Context, CostModel, beside, nearest_profile, on_other_cpu
 from placer.profile import Profile, load
 from placer.tracing import trace_here
-from placer.workload import Workload
 
 #: Seconds of a step that is timed, and sizes of each op; each has so many times the elements of the one before.
 SHORTEST, LONGEST, SIZES, LARGER = 1.5e-4, 0.03, 4, 4.0
-#: Factors of the shapes of probes, and the smallest dimension that grows.
+#: What the names of typical ops of a kind begin with.
+KIND = "probe "
+#: Factors of their shapes, and the smallest dimension that grows.
 TIMES, LEAST_SCALED = (1, 2, 3, 4), 16
 #: Ops after which the machine's speeds are measured again.
 OPS_A_READING = 10
@@ -79,15 +80,11 @@ def measure(path: Path, seconds: float) -> None:
 
 
 def kinds() -> Iterator[dict[str, Any]]:
-    """Calibration's probe of each kind, whose shapes torch's samples do not have, at some sizes."""
+    """A typical op of each kind, of shapes that torch's samples do not have, at some sizes."""
     for kind, (function, shapes) in PROBES.items():
         for number, times in enumerate(TIMES):
             larger = [tuple(n * times if n >= LEAST_SCALED else n for n in shape) for shape in shapes]
-            target = Apply(function)
-            workload = Workload(
-                target=target, modules=(target,), args=tuple(torch.randn(shape) for shape in larger), kwargs={},
-                mode="infer", loss=None, optimizer=None, data="device",
-            )  # fmt: skip
+            workload = op_database.step_of(Apply(function), tuple(map(torch.randn, larger)), learns=False)
             try:
                 rows = list(timed(op_database.Sized(f"{KIND}{kind}", times, workload, 0)))
             except (RuntimeError, PlacerError):  # a function that is made for its own shapes alone

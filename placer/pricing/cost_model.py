@@ -44,11 +44,6 @@ ARITHMETIC_SIGMA = 0.1
 _NEEDED_RATES = ("dispatch_seconds", "flops/float32", "bytes_per_second")
 
 
-def _counted(work: Work) -> bool:
-    """Whether an op's family counts what it does, and the table of ops says nothing of a CPU."""
-    return work.effort is not None and work.effort.kind == COUNTED
-
-
 class CostModel:
     """Prices op calls on one device at one thread count. Residuals are factorised once and shared by every call."""
 
@@ -100,7 +95,7 @@ class CostModel:
         count what it does."""
         if work.family == "view" or (residual is not None and residual.op_index(known_labels(work)) >= 0):
             return False
-        return not _counted(work)
+        return work.effort is None or work.effort.kind != COUNTED
 
     def price(self, trace: Trace) -> PricedTrace:
         """A price for every call of ``trace``; equal calls are priced once."""

@@ -108,7 +108,7 @@ class Effort(NamedTuple):
         waits: times that the host waits for an accelerator inside the op.
         cycles: of one core of a CPU, operands in its caches.
         shared: whether torch shares the op among the cores of a CPU.
-        kind: of op, by which calibration scales its cycles.
+        kind: of op, as the table of ops has them.
     """
 
     flops: float

@@ -16,7 +16,7 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
     starts = units / 100.0 if begun else np.zeros(8)
     cores, start = np.tile([1.0, 2.0], 4), np.full(8, 1e-6)
     seconds = start + (each * units + begun * starts) * start / STARTING / (cores if shared else 1.0)
-    found = fit_one(Samples(units, starts, cores, np.zeros(8), start, seconds, np.ones(8)))
+    found = fit_one(Samples(units, starts, cores, np.zeros(8), start, seconds))
     assert found is not None
     priced = found.each * units + found.begun * starts
     assert found.shared is shared
@@ -25,7 +25,7 @@ def test_cycles_are_found_again(each: float, begun: float, shared: bool) -> None
 
 def test_what_memory_takes_needs_no_cycles() -> None:
     ones = np.ones(4)
-    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones, ones))
+    found = fit_one(Samples(1e6 * ones, 0.0 * ones, ones, 1e-3 * ones, 1e-6 * ones, 1e-3 * ones))
     assert found == Cycles(0.0, 0.0, True)
 
 
@@ -33,9 +33,9 @@ def test_what_grows_while_units_and_starts_stay_is_not_laid_to_them() -> None:
     """As with ``repeat_interleave`` of three numbers: it takes what they say, and was priced at 1e5 cycles for each."""
     ones = np.ones(4)
     seconds = np.geomspace(1e-4, 4e-3, 4)
-    assert fit_one(Samples(3.0 * ones, 0.0 * ones, ones, 1e-9 * ones, 1e-6 * ones, seconds, ones)) is None
+    assert fit_one(Samples(3.0 * ones, 0.0 * ones, ones, 1e-9 * ones, 1e-6 * ones, seconds)) is None
     units = np.geomspace(1e4, 1e6, 4)
-    found = fit_one(Samples(units, ones, ones, 1e-9 * ones, 1e-6 * ones, 5e-5 + 1e-9 * units, ones))
+    found = fit_one(Samples(units, ones, ones, 1e-9 * ones, 1e-6 * ones, 5e-5 + 1e-9 * units))
     assert found is not None
     assert found.begun == 0.0
 
