@@ -5,6 +5,7 @@ from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
     SCHEMA,
+    Cores,
     DeviceFit,
     FamilyFit,
     Profile,
@@ -36,7 +37,7 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample",
+    "Cores", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample",
     "changed_fields", "check_fresh", "check_source", "data_home", "default_path", "default_threads", "describe",
     "dissimilarity", "find_gpu", "gpus", "imported", "knowledge", "load", "load_cached", "locate",
     "memory_of", "named_path", "notes", "profiles_folder", "replace_file", "reported_gpu", "save", "shipped",
