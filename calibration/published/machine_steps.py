@@ -1,4 +1,4 @@
-"""Published times of whole steps on CPUs of many cores and on Apple's chips: which network each row is, and its machine.
+"""Published times of whole steps on CPUs of many cores and Apple's chips: each row's network and machine.
 
 Most are eager forward passes of inductor's CPU dashboards. Rows of networks that the installed packages do not build,
 of steps whose time is another thing (a data loader's, a compiled step's), and of GPUs elsewhere say so.

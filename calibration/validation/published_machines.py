@@ -82,7 +82,7 @@ def validate_machines(
         say(f"{count} ops left out: {reason}")
     priced = list(price_ops(rows, say))
     whole = list(price_machine_steps(read_machine_steps(Path(folder)), steps, say))
-    write_lines((json.dumps(asdict(each)) for each in (*priced, *whole)), output)
+    write_lines([json.dumps(asdict(each)) for each in priced] + [json.dumps(asdict(each)) for each in whole], output)
     print_lines([*tables(priced), *step_tables(whole)])
     return 0 if priced or whole else 1
 
