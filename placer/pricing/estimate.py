@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +19,9 @@ import msgspec
 
 from placer import machine
 from placer import profile as profiles
-from placer.errors import ProfileMissing, UnknownGPU
+from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.predict import predict
-from placer.profile import SCHEMA, DeviceFit, Profile, load, load_cached
+from placer.profile import SCHEMA, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores, sheet_of
 from placer.tracing import trace
 from placer.workload import make_workload
 
@@ -30,6 +31,10 @@ _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
 #: doubling of the number of threads from the nearest that was measured. With these the 90 % interval holds nine in ten
 #: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
 _OTHER_CPU, _PER_DOUBLING = 0.18, 0.25
+#: The shipped profile that stands for cloud servers: Emerald Rapids at the clock that all its cores keep. By the data
+#: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
+#: times as long on Zen 4.
+SERVER = "intel-xeon-avx512-2-core"
 #: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
 #: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
 COPIED = 0.6
@@ -64,6 +69,39 @@ def on_other_cpu(profile: Profile, speeds: CpuSpeeds, *, threads: int) -> Profil
         reference=str(profile.fingerprint.get("cpu") or ""),
     )  # fmt: skip
     return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=())
+
+
+@cache
+def server_profile() -> Profile:
+    """The measurements of the shipped server. Raises ProfileError where they cannot be read."""
+    return load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
+
+
+@cache
+def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
+    """What is known of a CPU of the catalog with so many threads: one on each core, of as many sockets as that takes.
+
+    A server's measurements, scaled: arithmetic by the cores, their clock and vectors, memory by the cores up to what
+    the sockets' channels copy, and the start of an op by the clock. Its provenance is ``published``. Cached.
+    """
+    server = server_profile()
+    measured, of = server.fit("cpu", threads), sheet_of(server.fingerprint)
+    if of is None:
+        raise LookupError(f"the catalog of CPUs has none for {server.fingerprint['cpu']}")
+    clock = sheet.clock_ghz / of.clock_ghz
+    flops, moved = (measured.rates[name] / measured.threads for name in ("flops/float32", "bytes_per_second"))
+    sockets = math.ceil(threads / sheet.cores)
+    speeds = CpuSpeeds(
+        dispatch_seconds=measured.rates["dispatch_seconds"] / clock,
+        flops_per_second=threads * flops * clock * sheet.flops_per_cycle / of.flops_per_cycle,
+        bytes_per_second=min(threads * moved, COPIED * sockets * sheet.bytes_per_second),
+    )
+    facts = {
+        "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [], "torch": server.fingerprint["torch"]
+    }
+    note = f"{sheet.name}: a server's measurements, scaled by its cores, clock, vectors and memory channels"
+    scaled = on_other_cpu(server, speeds, threads=threads)
+    return replace(scaled, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name)
 
 
 def _scaled(fit: DeviceFit, speeds: CpuSpeeds) -> DeviceFit:
@@ -213,10 +251,10 @@ def _accelerator(
 def named_profile(
     source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None], *, samples: bool = False
 ) -> Profile:
-    """A profile by its path or name; else of the GPU that the catalog finds by that name (see ``gpu_profile``).
+    """A profile by its path or name; else of the GPU (see ``gpu_profile``) or CPU that a catalog finds by that name.
 
     ``cpu`` gives the profile of the GPU's host. ``samples`` keeps those of a file. Raises ProfileError; UnknownGPU
-    lists the closest names where neither is found.
+    lists the closest names where none is found.
     """
     try:
         return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
@@ -229,6 +267,8 @@ def named_profile(
         try:
             return gpu_profile(source, cpu())
         except UnknownGPU as unknown:
+            with suppress(UnknownCPU):
+                return on_sheet(*named_cores(source))
             if os.sep in source:
                 raise missing from None
             what = str(missing) if isinstance(missing, ProfileMissing) else (
