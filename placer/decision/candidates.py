@@ -74,7 +74,7 @@ def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
     threads: str = "keep", what_if: Profile | None = None, beside: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, the accelerator of ``what_if`` (else its CPU), and all ``beside``.
+    """The devices of ``profile`` that were asked for, the accelerator or CPU of ``what_if``, and all ``beside``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.

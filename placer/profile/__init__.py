@@ -1,4 +1,4 @@
-"""What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs of CPUs and GPUs."""
+"""What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
 from placer.profile.cpus import CpuSheet, Instance, cpus, find_cpu, find_instance, named_cores, sheet_of
 from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge, reported_gpu
