@@ -10,7 +10,7 @@ from functools import cache
 from placer import profile as profiles
 from placer.decision import current_profile, profile_named
 from placer.lazy import cached_property
-from placer.pricing import COPIED, CpuSpeeds, gpu_profile, on_other_cpu
+from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu
 from placer.profile import Profile
 
 #: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
@@ -128,12 +128,15 @@ def _class(vcpus: float, memory_gb: float | None) -> Profile:
     server = profiles.load_cached(profiles.shipped_folder() / f"{SERVER}.json")  # a user's profile may have its name
     cores, share = max(vcpus / VCPUS_PER_CORE, 1.0), min(vcpus, 1.0)
     threads = math.ceil(cores)
-    measured = server.fit("cpu", threads)
-    flops, moved = (measured.rates[name] / measured.threads for name in ("flops/float32", "bytes_per_second"))
+    measured, kind = server.fit("cpu", 1), CLASSES["x86-avx512"]
+    flops, moved = share * ARITHMETIC * measured.rates["flops/float32"], share * kind.copied
     speeds = CpuSpeeds(
         dispatch_seconds=measured.rates["dispatch_seconds"] / share,
-        flops_per_second=share * ARITHMETIC * cores * flops,
-        bytes_per_second=share * min(cores * moved, COPIED * SOCKET),
+        flops_per_second=flops * cores**kind.scaling,
+        bytes_per_second=min(cores * moved, COPIED * SOCKET),
+        core_flops_per_second=flops,
+        core_bytes_per_second=moved,
+        region_seconds=kind.region_seconds(threads),
     )
     called = f"a cloud CPU with {vcpus:g} vCPU{'' if vcpus == 1 else 's'}"
     facts = {
