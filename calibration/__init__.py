@@ -18,7 +18,7 @@ __all__ = [
     "render_summary",
     "validate_accounts",
     "validate_compiled",
-    "validate_jobs", "validate_problems",
+    "validate_jobs", "validate_machines", "validate_problems",
     "validate_published",
     "validate_suite",
 ]
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from placer.calibration.validation.accounts import validate_accounts
     from placer.calibration.validation.compiled_speed_ups import validate_compiled
     from placer.calibration.validation.jobs import validate_jobs
+    from placer.calibration.validation.published_machines import validate_machines
     from placer.calibration.validation.published_problems import validate_problems
     from placer.calibration.validation.published_steps import validate_published
     from placer.calibration.validation.run import check_what_if
@@ -46,6 +47,7 @@ _HOMES = {
     "validate_accounts": ("validation.accounts", "validate_accounts"),
     "validate_compiled": ("validation.compiled_speed_ups", "validate_compiled"),
     "validate_jobs": ("validation.jobs", "validate_jobs"),
+    "validate_machines": ("validation.published_machines", "validate_machines"),
     "validate_problems": ("validation.published_problems", "validate_problems"),
     "validate_published": ("validation.published_steps", "validate_published"),
     "validate_suite": ("validation.run", "main"),

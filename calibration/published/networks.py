@@ -62,7 +62,7 @@ def trace_step(step: PublishedStep, *, compiled: bool = False) -> Trace:
     if step.loss.endswith("not timed"):
         calls = tuple(call for call in calls if call.phase != "loss")
     if step.gradients.endswith("added to"):
-        calls = _with_kept_gradients(traced, calls, cleared=step.gradients.startswith("cleared"))
+        calls = with_kept_gradients(traced, calls, cleared=step.gradients.startswith("cleared"))
     return traced if calls is traced.calls else replace(traced, calls=calls, dataflow=())
 
 
@@ -75,7 +75,7 @@ def _traced(step: PublishedStep, compiled: bool) -> Trace:
             return trace(build(step, "cpu", compiled=compiled), limit_seconds=LIMIT_SECONDS)
 
 
-def _with_kept_gradients(traced: Trace, calls: tuple[OpCall, ...], cleared: bool) -> tuple[OpCall, ...]:
+def with_kept_gradients(traced: Trace, calls: tuple[OpCall, ...], cleared: bool) -> tuple[OpCall, ...]:
     """``calls`` with an addition for each gradient after the backward pass, and its clearing before all else."""
     gradients = traced.parameters
     add = tuple(OpCall("aten::add_", (g, g), (g,), (1,), phase="backward", in_place=True) for g in gradients)

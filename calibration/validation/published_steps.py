@@ -24,7 +24,7 @@ from placer.calibration.published import PublishedStep, read_steps, trace_step
 from placer.calibration.validation.priced_step import PricedStep
 from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown, markdown_by_group, print_lines, write_lines
-from placer.errors import TraceError
+from placer.errors import TraceError, UnknownGPU
 from placer.pricing import describe_step, gpu_profile, predict
 from placer.pricing.gpu import inputs, rows_of
 from placer.profile import DataSheet, Profile, find_gpu
@@ -75,18 +75,18 @@ def price_steps(
 
 
 def buildable(
-    asked: Sequence[Asked], build: Callable[[Asked], Built], what: str, say: Callable[[str], Any]
+    asked: Sequence[Asked], build: Callable[[Asked], Built], what: str, say: Callable[[str], Any], every: int = 50
 ) -> Iterator[Built]:
     """What ``build`` makes of each that can be built. The others are counted by reason in the last lines said."""
     left_out: Counter[str] = Counter()
     for number, each in enumerate(asked):
         try:
             built = build(each)
-        except (TraceError, ImportError) as error:
+        except (TraceError, UnknownGPU, ImportError) as error:
             left_out[str(error).partition(":")[0]] += 1
             continue
         yield built
-        if number % 50 == 49:
+        if number % every == every - 1:
             say(f"{number + 1} of {len(asked)} {what}")
     for reason, count in left_out.most_common():
         say(f"{count} {what} left out: {reason}")

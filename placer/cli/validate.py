@@ -42,11 +42,14 @@ MOST_THREADS = 4096
                    "on the accounts' own hardware, and on a Tesla T4]")  # fmt: skip
 @click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
               help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip
+@click.option("--machines", type=click.Path(file_okay=False), metavar="DIR",
+              help="Compare with published times of single ops on CPUs of many cores and on Apple's chips; "
+                   "nothing is run.")  # fmt: skip
 @click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
     suite: str | None, threads: str | None, output: str | None, against: str | None, profile: str | None,
     estimate: bool | None, published: bool | None, problems: bool | None, steps: int | None, what_if: tuple[str, ...],
-    accounts: str | None, compiled: bool, jobs: bool,
+    accounts: str | None, machines: str | None, compiled: bool, jobs: bool,
 ) -> None:  # fmt: skip
     """Show predicted beside measured step times.
 
@@ -58,10 +61,12 @@ def command(
         "--what-if": what_if or None,
     }  # fmt: skip
     given = [name for name, value in of_a_suite.items() if value is not None]
-    if jobs and (given or any(value is not None for value in (accounts, published, problems, steps))):
+    if jobs and (given or any(value is not None for value in (accounts, machines, published, problems, steps))):
         raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
-    if accounts is not None and (given or any(value is not None for value in (profile, published, problems, steps))):
-        raise click.UsageError("--accounts runs no suite and names its own hardware: leave out all but --output")
+    for name, folder in (("--accounts", accounts), ("--machines", machines)):
+        others = (profile, published, problems, steps, *((accounts, machines) if accounts is not machines else ()))
+        if folder is not None and (given or any(value is not None for value in others)):
+            raise click.UsageError(f"{name} runs no suite and names its own hardware: leave out all but --output")
     if published is not None and problems is not None:
         raise click.UsageError("--published and --problems are two questions: ask one at a time")
     for name, asked in (("--published", published), ("--problems", problems)):
@@ -76,6 +81,8 @@ def command(
     say = partial(show_text, err=True)
     if accounts is not None:
         code = calibration.validate_accounts(accounts, output=written, say=say)
+    elif machines is not None:
+        code = calibration.validate_machines(machines, output=written, say=say)
     elif jobs:
         code = calibration.validate_jobs(profile=_loaded(profile), output=written, say=say)
     elif problems is not None:

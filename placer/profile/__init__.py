@@ -6,6 +6,7 @@ from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
     SCHEMA,
+    Cores,
     DeviceFit,
     FamilyFit,
     Profile,
@@ -37,9 +38,10 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "Profile", "SAME_CLASS_WITHIN",
-    "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source", "cpus", "data_home", "default_path",
-    "default_threads", "describe", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported",
-    "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "profiles_folder",
-    "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
+    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "Profile",
+    "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source", "cpus", "data_home",
+    "default_path", "default_threads", "describe", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus",
+    "imported", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes",
+    "profiles_folder", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts",
+    "shipped_folder", "stale_fields",
 ]  # fmt: skip
