@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +25,12 @@ from placer.pricing.describe import (
     inputs_of,
     known_labels,
     on_accelerator,
+    ops_inside,
 )
 from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
+from placer.pricing.many_cores import cut_of, share_of, shared_seconds
 from placer.pricing.op_table import COUNTED
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
@@ -123,32 +126,45 @@ class CostModel:
         )
 
     def price_works(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
-        """Seconds, sigma of log(seconds) and source of each work, evaluated family by family."""
+        """Seconds, sigma of log(seconds) and source of each work."""
+        cores, threads = self.fit.cores, self.fit.threads
+        if cores is None:
+            return self._priced(works, self.fit)
+        cuts = [cut_of(work) for work in works]
+        shares = [share_of(work, min(threads, each.pieces)) for work, each in zip(works, cuts, strict=True)]
+        one = replace(self.fit, threads=1, rates=cores.rates)
+        seconds, sigma, sources = self._priced(shares, one)
+        rows = zip(works, cuts, seconds, strict=True)
+        start = cores.rates["dispatch_seconds"]
+        return [shared_seconds(w, c, t, start * ops_inside(w), cores, threads) for w, c, t in rows], sigma, sources
+
+    def _priced(self, works: Sequence[Work], fit: DeviceFit) -> tuple[list[float], list[float], list[Source]]:
+        """The same with the costs of ``fit``, evaluated family by family."""
         sources: list[Source] = ["physics" if has_physics(work) else "guess" for work in works]
         seconds, sigma = [0.0] * len(works), [SIGMA[source] for source in sources]
-        measured: Source = "published" if self.fit.estimated else "calibrated"
+        measured: Source = "published" if fit.estimated else "calibrated"
         by_family: dict[str, list[int]] = {}
         published: list[int] = []
         for i, work in enumerate(works):
             by_family.setdefault(work.family, []).append(i)
         for family, members in by_family.items():
             residual = self._residuals.get(family)
-            if family == "view" and self.fit.device != "cpu":
+            if family == "view" and fit.device != "cpu":
                 for i in members:  # nothing runs on the device
                     seconds[i], sigma[i], sources[i] = 0.0, 0.0, measured
                 continue
             if residual is None and self._gpu is not None:
                 published += members
                 continue
-            seen = {i: works[i] if self.fit.device == "cpu" else on_accelerator(works[i]) for i in members}
-            if self.fit.device == "cpu":
+            seen = {i: works[i] if fit.device == "cpu" else on_accelerator(works[i]) for i in members}
+            if fit.device == "cpu":
                 told = {i for i in members if self._by_table(works[i], residual)}
                 for i in told:
-                    seconds[i] = table_seconds(works[i], self.fit)
+                    seconds[i] = table_seconds(works[i], fit)
                 members = [i for i in members if i not in told]
             if residual is None:
                 for i in members:
-                    seconds[i] = roofline_seconds(seen[i], self.fit)
+                    seconds[i] = roofline_seconds(seen[i], fit)
                 continue
             if not members:
                 continue
@@ -160,7 +176,7 @@ class CostModel:
             if PUBLISHED in parameters and self._gpu is not None:
                 floors = [(known, 1.0) for known in self._gpu.price([seen[i] for i in members])[0]]
             else:
-                floors = [floor_parts(seen[i], self.fit, parameters) for i in members]
+                floors = [floor_parts(seen[i], fit, parameters) for i in members]
             for j, i in enumerate(members):
                 floor, share = floors[j]
                 seconds[i] = floor * math.exp(usual + share * (mean[j] - usual))

@@ -94,6 +94,27 @@ class FamilyFit:
 
 
 @dataclass(frozen=True)
+class Cores:
+    """The cores of a CPU that share an op, where only what one core takes is known (see ``pricing.many_cores``).
+
+    ``rates`` are those of one core. Of all of them together: ``region_seconds`` starts a loop on them,
+    ``flops_per_second`` they multiply float32 matrices with, ``bytes_per_second`` they copy, bytes read and written,
+    where operands are larger than ``cache_bytes``.
+    """
+
+    rates: Mapping[str, float]
+    region_seconds: float
+    flops_per_second: float
+    bytes_per_second: float
+    cache_bytes: float = 32e6
+
+    def exponent(self, threads: int) -> float:
+        """p of so many threads are p to this power as fast as one."""
+        faster = max(self.flops_per_second / self.rates["flops/float32"], 1.0)
+        return min(math.log(faster) / math.log(threads), 1.0) if threads > 1 else 1.0
+
+
+@dataclass(frozen=True)
 class DeviceFit:
     """What was fitted for one device at one number of CPU threads.
 
@@ -102,7 +123,8 @@ class DeviceFit:
     time; ``interval`` the constants of the 90 % interval. ``reference`` is the name of the shipped profile it built on.
     ``gpu`` is the catalog name of the GPU whose published knowledge prices the families that were not measured here;
     where none was, ``reference`` is the CPU whose calibration its host is priced by. ``estimated``: other machines'
-    numbers stand in for those of this device, which was not calibrated; not stored.
+    numbers stand in for those of this device, which was not calibrated; not stored. ``cores``: the families' numbers are
+    those of one core, of which these share an op; not stored.
     """
 
     device: str
@@ -114,6 +136,7 @@ class DeviceFit:
     reference: str = ""
     gpu: str = ""
     estimated: bool = False
+    cores: Cores | None = None
 
 
 @dataclass(frozen=True)

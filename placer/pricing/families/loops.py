@@ -137,10 +137,14 @@ def _count_elementwise(work: Work, threads: int) -> dict[str, float]:
         "blocks": max(numel / max(block, 1.0) - 1.0, 0.0),
         "strided": work.flags[0] * numel,
     }
-    name = work.op.rstrip("_")
+    return {**own, **of_busiest(pieces_of_elementwise(work), threads, flops=work.flops, bytes=work.bytes, **own)}
+
+
+def pieces_of_elementwise(work: Work) -> float:
+    """Pieces that the loop over all elements is cut into."""
+    numel, name = work.sizes[0], work.op.rstrip("_")
     fine = name in _FINE or (name in _GELU and numel > GELU_GRAIN)
-    pieces = 1.0 if name in _GELU and not fine else cut(numel, FINE_GRAIN if fine else GRAIN)
-    return {**own, **of_busiest(pieces, threads, flops=work.flops, bytes=work.bytes, **own)}
+    return 1.0 if name in _GELU and not fine else cut(numel, FINE_GRAIN if fine else GRAIN)
 
 
 ELEMENTWISE = Family(
@@ -216,10 +220,13 @@ def _read_normalization(call: OpCall) -> Features:
 
 
 def _count_normalization(work: Work, threads: int) -> dict[str, float]:
+    return of_busiest(pieces_of_normalization(work), threads, flops=work.flops, bytes=work.bytes)
+
+
+def pieces_of_normalization(work: Work) -> float:
     """Cores share channels where each has statistics of the whole batch, else rows."""
     numel, channels = work.sizes[:2]
-    pieces = max(channels if "batch_norm" in work.op else numel / max(channels, 1.0), 1.0)
-    return of_busiest(pieces, threads, flops=work.flops, bytes=work.bytes)
+    return max(channels if "batch_norm" in work.op else numel / max(channels, 1.0), 1.0)
 
 
 NORMALIZATION = Family(
@@ -309,22 +316,24 @@ def _count_reduction(work: Work, threads: int) -> dict[str, float]:
     """
     numel, results = work.sizes[:2]
     by_columns = bool(work.flags[0])
-    several = 1 < results < numel
-    if numel < GRAIN:
-        pieces = 1.0
-    elif not several:
-        pieces = cut(numel)
-    elif by_columns and op_of(work.op) in _TOGETHER:
-        pieces = max(results // COLUMNS_TOGETHER, 1)
-    else:
-        pieces = results
-    rows = results if several and not by_columns else 0.0
+    rows = results if 1 < results < numel and not by_columns else 0.0
     return {
         "row_results": rows,
-        **of_busiest(pieces, threads, additions=work.flops, read_bytes=work.bytes, results=rows),
+        **of_busiest(pieces_of_reduction(work), threads, additions=work.flops, read_bytes=work.bytes, results=rows),
         "column_fetches": column_fetches(work, threads) if by_columns else 0.0,
         "column_refetches": column_refetches(work, threads) if by_columns else 0.0,
     }
+
+
+def pieces_of_reduction(work: Work) -> float:
+    """Pieces of a reduction: of its results, or where it has but one of its operand."""
+    numel, results = work.sizes[:2]
+    if numel < GRAIN:
+        return 1.0
+    if not 1 < results < numel:
+        return cut(numel)
+    by_columns = bool(work.flags[0])
+    return max(results // COLUMNS_TOGETHER, 1) if by_columns and op_of(work.op) in _TOGETHER else results
 
 
 def _columns(work: Work, threads: int) -> float:
