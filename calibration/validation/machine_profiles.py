@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 from typing import Protocol
 
-from placer.errors import UnknownGPU
+from placer.errors import UnknownCPU, UnknownGPU
 from placer.fleets.machine import VCPUS_PER_CORE, cpu_class
-from placer.pricing import gpu_profile
-from placer.profile import Profile, find_gpu
+from placer.pricing import CLASSES, gpu_profile, on_sheet
+from placer.profile import Profile, find_gpu, named_cores
 
-#: Cores of a CPU of which nothing is said.
+#: Cores of a CPU that the catalog does not know.
 USUAL_CORES = 8
 
 
@@ -34,9 +35,21 @@ class Measured(Protocol):
 
 def profile_of(row: Measured) -> Profile:
     """What is known of a row's machine. Raises UnknownGPU."""
-    cores = row.threads or row.cores if row.device == "cpu" else 0
-    cpu = cpu_class(VCPUS_PER_CORE * (cores or USUAL_CORES))
-    return cpu if row.device == "cpu" else gpu_profile(gpu_name(row), cpu)
+    if row.device == "cpu":
+        return cpu_profile(row.machine, row.threads)
+    return gpu_profile(gpu_name(row), cpu_profile(row.host, 0))
+
+
+@cache
+def cpu_profile(name: str, threads: int) -> Profile:
+    """What is known of a CPU by its name, run with so many threads; 0: all cores of a socket."""
+    try:
+        sheet, cores = named_cores(name)
+    except UnknownCPU:
+        sheet, cores = None, 0
+    if sheet is None or sheet.kind not in CLASSES:
+        return cpu_class(VCPUS_PER_CORE * (threads or USUAL_CORES))
+    return on_sheet(sheet, threads or cores)
 
 
 def gpu_name(row: Measured) -> str:
