@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import lzma
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from placer.machine import MeasuredSpeeds
 from placer.pricing import Context, Work, describe
 from placer.tracing import OpCall, TensorSpec
+
+#: What virtual cores, two of which may be one, make of each other: so many are as fast as so many to this power; and
+#: seconds to start a loop on them.
+SCALING, REGION = 0.75, 5e-6
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 def timed_calls(path: Path) -> Iterator[TimedCall]:
     """Every distinct call of every step of a record. Before the first reading of the speeds, their middle holds."""
     rows = read(path)
-    readings = [MeasuredSpeeds(**row["speeds"]) for row in rows if "speeds" in row]
-    speeds = MeasuredSpeeds(*(statistics.median(values) for values in zip(*map(_numbers, readings), strict=True)))
+    most = max((row["threads"] for row in rows if "calls" in row), default=1)
+    readings = [_speeds(row["speeds"], most) for row in rows if "speeds" in row]
+    speeds = MeasuredSpeeds(*(statistics.median(values) for values in zip(*map(astuple, readings), strict=True)))
     for row in rows:
         if "speeds" in row:
-            speeds = MeasuredSpeeds(**row["speeds"])
+            speeds = _speeds(row["speeds"], most)
         if "calls" not in row:
             continue
         footprint, recording, kinds, evicted = row["context"]
@@ -73,8 +78,14 @@ def timed_calls(path: Path) -> Iterator[TimedCall]:
             )  # fmt: skip
 
 
-def _numbers(speeds: MeasuredSpeeds) -> tuple[float, float, float]:
-    return speeds.small_step_seconds, speeds.flops_per_second, speeds.bytes_per_second
+def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
+    """A reading of the speeds; earlier records have those of all ``threads`` alone."""
+    share = threads**SCALING
+    usual = {
+        "core_flops_per_second": found["flops_per_second"] / share,
+        "core_bytes_per_second": found["bytes_per_second"] / share, "region_seconds": REGION if threads > 1 else 0.0,
+    }  # fmt: skip
+    return MeasuredSpeeds(**{**usual, **found})
 
 
 def _call(op: str, inputs: Any, outputs: Any, args: Any, phase: Any, in_place: bool, kept: bool) -> OpCall:

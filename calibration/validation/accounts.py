@@ -145,7 +145,7 @@ def priced_elsewhere(traced: Trace, profile: Profile, device: str, threads: int,
 def host_profile(host: Host) -> Profile:
     """The shipped profile that an account's CPU is scaled from, scaled."""
     measured = load(host.profile)
-    speeds = host.speeds(measured.fit("cpu", host.cores).rates)
+    speeds = host.speeds(measured.fit("cpu", 1).rates)
     return on_other_cpu(measured, speeds, threads=host.cores)
 
 

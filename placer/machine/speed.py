@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-#: Seconds of each of the three measurements; with the memory they need they stay below half a second.
-_SECONDS = 0.06
+#: Seconds of each of the measurements; with the memory they need all stay below half a second.
+_SECONDS = 0.05
 #: Rows of a matrix, and numbers in a row of memory that is larger than most caches.
 _ROWS, _LARGE = 1024, 16 << 20
+#: Numbers that torch gives one thread at the least (``at::internal::GRAIN_SIZE``).
+_GRAIN = 32768
 #: Rows of the small step's batch, and numbers in each.
 _BATCH, _INPUTS, _HIDDEN = 4, 32, 64
 
@@ -22,42 +24,74 @@ _BATCH, _INPUTS, _HIDDEN = 4, 32, 64
 class MeasuredSpeeds:
     """What a CPU can do with one number of threads.
 
-    ``small_step_seconds``: a training step of ``small_network`` with Adam, in which hardly anything is computed.
-    ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory, bytes read
-    and written.
+    ``small_step_seconds``: a training step of ``small_network`` with Adam on one thread, in which hardly anything is
+    computed. ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory,
+    bytes read and written. ``core_flops_per_second`` and ``core_bytes_per_second``: the same on one thread.
+    ``region_seconds``: to start a loop on all threads.
     """
 
     small_step_seconds: float
     flops_per_second: float
     bytes_per_second: float
+    core_flops_per_second: float
+    core_bytes_per_second: float
+    region_seconds: float
 
 
 def measure_speeds() -> MeasuredSpeeds:
-    """The speeds of this CPU with the threads that the process has; takes less than half a second.
+    """The speeds of this CPU with the threads that the process has, and with one; takes less than half a second.
 
-    Draws no random numbers, and changes nothing.
+    Draws no random numbers, and leaves everything as it was.
     """
     import torch
 
-    kind: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}  # whatever the process's defaults are
-    with torch.inference_mode(mode=False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+    threads = torch.get_num_threads()
+    small_step = _small_step()
+    with torch.inference_mode():
+        kind: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}  # whatever the process's defaults are
+        matrix, large = torch.ones(_ROWS, _ROWS, **kind), torch.ones(_LARGE, **kind)
+        product, copied = torch.empty_like(matrix), torch.empty_like(large)
+
+    def added(numbers: int) -> None:
+        torch.add(large[:numbers], large[:numbers], out=copied[:numbers])
+
+    def rates() -> tuple[float, float]:
+        multiplying, copying = _usual(lambda: torch.mm(matrix, matrix, out=product)), _usual(lambda: copied.copy_(large))
+        return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / copying
+
+    with torch.inference_mode():
+        flops, moved = rates()
+        on_two = _usual(lambda: added(2 * _GRAIN))
+    try:
+        torch.set_num_threads(1)
+        small_step_seconds = _usual(small_step)
+        with torch.inference_mode():
+            core_flops, core_moved = rates() if threads > 1 else (flops, moved)
+            on_one = _usual(lambda: added(_GRAIN))
+    finally:
+        torch.set_num_threads(threads)
+    return MeasuredSpeeds(
+        small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
+        core_flops_per_second=core_flops, core_bytes_per_second=core_moved,
+        region_seconds=max(on_two - on_one, 0.0) if threads > 1 else 0.0,
+    )  # fmt: skip
+
+
+def _small_step() -> Callable[[], object]:
+    """A training step in which hardly anything is computed."""
+    import torch
+
+    with torch.inference_mode(mode=False):
         model, batch = small_network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
-        def step() -> None:
+    def step() -> None:
+        with torch.inference_mode(mode=False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
             optimizer.zero_grad()
             model(batch).sum().backward()
             optimizer.step()
 
-        small_step = _usual(step)
-    with torch.inference_mode():
-        matrix, large = torch.ones(_ROWS, _ROWS, **kind), torch.ones(_LARGE, **kind)
-        product, copied = torch.empty_like(matrix), torch.empty_like(large)
-        return MeasuredSpeeds(
-            small_step_seconds=small_step,
-            flops_per_second=2.0 * _ROWS**3 / _usual(lambda: torch.mm(matrix, matrix, out=product)),
-            bytes_per_second=2.0 * large.nbytes / _usual(lambda: copied.copy_(large)),
-        )
+    return step
 
 
 def small_network() -> tuple[torch.nn.Module, torch.Tensor]:

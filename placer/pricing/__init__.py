@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.pricing import timeline
 from placer.pricing.cost_model import CostModel
+from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
     CONTEXT_SIZES,
     VARIANT,
@@ -32,6 +33,7 @@ from placer.pricing.estimate import (
     named_profile,
     nearest_profile,
     on_other_cpu,
+    on_sheet,
     small_step_seconds,
 )
 from placer.pricing.families import FAMILIES, PER_CORE, parameter_updates
@@ -86,14 +88,15 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
-    "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE", "KERNELS", "LEARNT",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
+    "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE", "KERNELS", "LEARNT",
     "LOOPS_BY_FLOOR", "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
     "Residence", "SOURCES", "STARTING", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed",
     "beside", "compute_parts", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances",
     "doubt", "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
     "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of",
-    "issued_as", "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "op_label",
+    "issued_as", "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet",
+    "op_label",
     "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
     "table_seconds", "timeline", "waits_for_device", "weakest", "width", "with_weights",
 ]  # fmt: skip

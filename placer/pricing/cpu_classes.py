@@ -18,7 +18,7 @@ class CpuClass:
     which a core starts an op. ``reached``: share of a core's peak FLOP/s that large float32 products reach.
     ``efficiency``: FLOP/s of a family's ops, or of one op (``aten::tanh``), relative to large products, over those of
     the profile's machine; what is not listed is 1. ``region``: seconds to start a loop on several cores, and more for
-    each of them. ``copied``: bytes/s that one core copies between main memory, read and written.
+    each of them. ``scaling``: p threads multiply p to this power times as fast as one. ``copied``: bytes/s that one core copies between main memory, read and written.
     ``fault_seconds``: to map a fresh page of 4 KiB, on one core whatever the number of threads.
     """
 
@@ -26,6 +26,7 @@ class CpuClass:
     start_cycles: float
     reached: float
     region: tuple[float, float]
+    scaling: float
     copied: float
     efficiency: Mapping[str, float] = field(default_factory=dict)
     fault_seconds: float = 0.25e-6
@@ -38,13 +39,13 @@ class CpuClass:
 #: The kinds by name, as ``profile.cpus`` has them.
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
-        profile="intel-xeon-avx512-2-core", start_cycles=3000.0, reached=0.8, region=(1.5e-6, 0.25e-6), copied=20e9,
+        profile="intel-xeon-avx512-2-core", start_cycles=3000.0, reached=0.8, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
     ),
     "x86-avx2": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, region=(1.5e-6, 0.25e-6), copied=20e9,
+        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
     ),
     "arm": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=2500.0, reached=0.8, region=(2e-6, 3e-6), copied=20e9,
+        profile="amd-epyc-2-core", start_cycles=2500.0, reached=0.8, region=(2e-6, 3e-6), scaling=0.9, copied=20e9,
         efficiency={"convolution": 0.3, "convolution_backward": 0.3},
     ),
 }  # fmt: skip

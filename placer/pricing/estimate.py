@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,21 +19,24 @@ import msgspec
 
 from placer import machine
 from placer import profile as profiles
-from placer.errors import ProfileMissing, UnknownGPU
+from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
+from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.predict import predict
-from placer.profile import SCHEMA, DeviceFit, Profile, load, load_cached
+from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
 from placer.tracing import trace
 from placer.workload import make_workload
 
 #: Amounts that are moved memory, besides those called bytes.
 _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
 #: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and for each
-#: doubling of the number of threads from the nearest that was measured. With these the 90 % interval holds nine in ten
+#: XX With these the 90 % interval holds nine in ten
 #: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
-_OTHER_CPU, _PER_DOUBLING = 0.18, 0.25
+_OTHER_CPU, _SHARED = 0.18, 0.25
 #: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
 #: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
 COPIED = 0.6
+#: Bytes of the last cache of a server's socket, where nothing is known of it.
+USUAL_CACHE = 48e6
 
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -43,48 +47,101 @@ class CpuSpeeds:
     """What a CPU can do with one number of threads.
 
     ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
-    ``bytes_per_second``: copy main memory, bytes read and written.
+    ``bytes_per_second``: copy main memory, bytes read and written. ``core_flops_per_second`` and
+    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads.
     """
 
     dispatch_seconds: _Positive
     flops_per_second: _Positive
     bytes_per_second: _Positive
+    core_flops_per_second: _Positive
+    core_bytes_per_second: _Positive
+    region_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
-def on_other_cpu(profile: Profile, speeds: CpuSpeeds, *, threads: int) -> Profile:
+def on_other_cpu(
+    profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
+    cache_bytes: float = USUAL_CACHE,
+) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
-    Its one fit is that of the nearest number of threads, scaled. Raises ProfileError if the profile has no CPU.
+    Its one fit is that of one thread, scaled to a core; ``many_cores`` says what several take. ``efficiency`` is that
+    of a ``CpuClass``, ``cache_bytes`` what the cores' last cache holds. Raises ProfileError if the profile has no CPU.
     """
-    fit = profile.fit("cpu", threads)
-    doublings = abs(math.log2(threads / fit.threads))
-    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, _PER_DOUBLING * doublings)
-    scaled = replace(
-        _scaled(fit, speeds), threads=threads, interval={**fit.interval, "base": base}, estimated=True,
-        reference=str(profile.fingerprint.get("cpu") or ""),
-    )  # fmt: skip
+    fit = profile.fit("cpu", 1)
+    core = replace(_scaled(fit, speeds, efficiency or {}), estimated=True, reference=_name_of(profile))
+    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU)
+    scaled = replace(core, threads=threads, interval={**fit.interval, "base": base})
+    if threads > 1:
+        faster = speeds.flops_per_second / speeds.core_flops_per_second
+        rates = {name: rate * faster if name.startswith("flops/") else rate for name, rate in core.rates.items()}
+        cores = Cores(core.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes)
+        rates["bytes_per_second"] = speeds.bytes_per_second
+        base = math.hypot(base, _SHARED)
+        scaled = replace(scaled, rates=rates, cores=cores, interval={**fit.interval, "base": base})
     return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=())
 
 
-def _scaled(fit: DeviceFit, speeds: CpuSpeeds) -> DeviceFit:
+def _name_of(profile: Profile) -> str:
+    return str(profile.fingerprint.get("cpu") or "")
+
+
+@cache
+def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
+    """What is known of a CPU of the catalog, run with ``threads`` threads, one on each core of as many sockets.
+
+    A measured core of its kind, scaled to the sheet's clock, vectors, caches and memory.
+    """
+    kind = CLASSES[sheet.kind]
+    measured = profiles.load_cached(profiles.shipped_folder() / f"{kind.profile}.json")
+    sockets = math.ceil(threads / sheet.cores)
+    core = kind.reached * sheet.clock_ghz * 1e9 * sheet.flops_per_cycle
+    channels = COPIED * sheet.bytes_per_second
+    speeds = CpuSpeeds(
+        dispatch_seconds=kind.start_cycles / (sheet.clock_ghz * 1e9),
+        flops_per_second=core * threads**kind.scaling,
+        bytes_per_second=min(threads * kind.copied, sockets * channels),
+        core_flops_per_second=core,
+        core_bytes_per_second=min(kind.copied, channels),
+        region_seconds=kind.region_seconds(threads),
+    )
+    found = on_other_cpu(
+        measured, speeds, threads=threads, efficiency=kind.efficiency,
+        cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes),
+    )  # fmt: skip
+    facts = {
+        "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
+        "torch": measured.fingerprint["torch"],
+    }  # fmt: skip
+    note = f"{sheet.name}: a measured core of its kind, scaled to its clock, vectors and memory"
+    return replace(found, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name)
+
+
+def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float]) -> DeviceFit:
+    """A fit of one thread as that of a core of these speeds."""
     there = fit.rates
     start = speeds.dispatch_seconds / there["dispatch_seconds"]
-    arithmetic = there["flops/float32"] / speeds.flops_per_second
-    memory = math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second)
+    arithmetic = there["flops/float32"] / speeds.core_flops_per_second
+    memory = math.sqrt(there["bytes_per_second"] / speeds.core_bytes_per_second)
     scale = {"start": start, "arithmetic": arithmetic, "memory": memory, "": 1.0}
     rates = {name: rate / arithmetic if name.startswith("flops/") else rate for name, rate in there.items()}
-    rates |= {"bytes_per_second": speeds.bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
-    families = {
-        family: replace(known, parameters={name: v * scale[_bound(name)] for name, v in known.parameters.items()})
-        for family, known in fit.families.items()
-    }
+    rates |= {"bytes_per_second": speeds.core_bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
+    families = {}
+    for family, known in fit.families.items():
+        costs = dict(known.parameters)
+        for name in costs:
+            amount, _, label = name.partition("@")
+            bound = _bound(amount)
+            costs[name] *= scale[bound]
+            if bound == "arithmetic":
+                costs[name] /= efficiency.get(label, efficiency.get(family, 1.0))
+        families[family] = replace(known, parameters=costs)
     framework = {name: start * seconds for name, seconds in fit.framework.items()}
     return replace(fit, rates=rates, families=families, framework=framework)
 
 
-def _bound(parameter: str) -> str:
-    """Which speed a parameter of a family's floor depends on; "" for what is no cost."""
-    amount = parameter.partition("@")[0]
+def _bound(amount: str) -> str:
+    """Which speed the cost of an amount of a family's floor depends on; "" for what is no cost."""
     if amount.endswith("_told"):
         return ""
     if "flops" in amount:
@@ -98,37 +155,40 @@ _FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
 def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
     """The speeds of this CPU, of which ``facts`` is the fingerprint, with ``threads`` threads, beside ``nearest``.
 
-    They are measured where none are remembered, in half a second. A file that cannot be read or written costs nothing
+    They are measured where none are remembered, in half a second, with the threads that the process has. A file that cannot be read or written costs nothing
     but the next measurement.
     """
     path = speeds_path()
     of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created}
     by_threads = _remembered(path, of)
     if str(threads) not in by_threads:
-        by_threads[str(threads)] = beside(nearest, machine.measure_speeds(), threads)
+        by_threads[str(threads)] = beside(nearest, machine.measure_speeds())
         with suppress(OSError):
             profiles.replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
     return by_threads[str(threads)]
 
 
-def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> CpuSpeeds:
-    """The speeds of a CPU by what was measured on it with ``threads`` threads.
+def beside(nearest: Profile, measured: machine.MeasuredSpeeds) -> CpuSpeeds:
+    """The speeds of a CPU by what was measured on it.
 
     How fast it starts ops shows in the small step: in what it took, beside what it takes by the profile ``nearest``.
     """
-    slower = measured.small_step_seconds / small_step_seconds(nearest, threads)
+    slower = measured.small_step_seconds / small_step_seconds(nearest)
     return CpuSpeeds(
-        dispatch_seconds=slower * nearest.fit("cpu", threads).rates["dispatch_seconds"],
+        dispatch_seconds=slower * nearest.fit("cpu", 1).rates["dispatch_seconds"],
         flops_per_second=measured.flops_per_second,
         bytes_per_second=measured.bytes_per_second,
+        core_flops_per_second=measured.core_flops_per_second,
+        core_bytes_per_second=measured.core_bytes_per_second,
+        region_seconds=measured.region_seconds,
     )
 
 
-def small_step_seconds(profile: Profile, threads: int) -> float:
-    """Seconds of the small step, as the profile prices it."""
+def small_step_seconds(profile: Profile) -> float:
+    """Seconds of the small step with one thread, as the profile prices it."""
     model, batch = machine.small_network()
     step = make_workload(model, example=batch, mode="train", optimizer="adam", data="device")
-    return predict(trace(step), profile, devices=("cpu",), threads=threads)["cpu"].step_seconds
+    return predict(trace(step), profile, devices=("cpu",), threads=1)["cpu"].step_seconds
 
 
 def speeds_path() -> Path:
@@ -213,10 +273,10 @@ def _accelerator(
 def named_profile(
     source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None], *, samples: bool = False
 ) -> Profile:
-    """A profile by its path or name; else of the GPU that the catalog finds by that name (see ``gpu_profile``).
+    """A profile by its path or name; else of the GPU (see ``gpu_profile``) or CPU that a catalog finds by that name.
 
     ``cpu`` gives the profile of the GPU's host. ``samples`` keeps those of a file. Raises ProfileError; UnknownGPU
-    lists the closest names where neither is found.
+    lists the closest names where none is found.
     """
     try:
         return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
@@ -229,6 +289,8 @@ def named_profile(
         try:
             return gpu_profile(source, cpu())
         except UnknownGPU as unknown:
+            with suppress(UnknownCPU):
+                return on_sheet(*named_cores(source))
             if os.sep in source:
                 raise missing from None
             what = str(missing) if isinstance(missing, ProfileMissing) else (

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from placer.calibration.suite.accounts.networks import NETWORKS, Reads, by_token
 from placer.calibration.suite.entry import Operator, Supervised, cross_entropy, mean_squared, own_loss
-from placer.pricing import COPIED, CpuSpeeds
+from placer.pricing import CLASSES, COPIED, CpuSpeeds
 from placer.workload import Data, Part
 
 #: A column of the table: the account's time on its CPU, and with its GPU.
@@ -72,10 +72,16 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What ``measure_speeds`` would find, on all cores; ``measured`` are the rates of the profile it names."""
         clock, generation = PROFILES[self.profile]
         slower = clock * PER_CLOCK[generation] / (self.gigahertz * PER_CLOCK[self.generation])
+        core = REACHED * self.all_core_gigahertz * 1e9 * self.flops_per_cycle
+        channels = COPIED * self.gigabytes_per_second * 1e9
+        kind = CLASSES["x86-avx512" if self.flops_per_cycle > 32 else "x86-avx2"]
         return CpuSpeeds(
             dispatch_seconds=measured["dispatch_seconds"] * slower,
-            flops_per_second=REACHED * self.cores * self.all_core_gigahertz * 1e9 * self.flops_per_cycle,
-            bytes_per_second=min(COPIED * self.gigabytes_per_second * 1e9, self.cores * OF_ONE_CORE),
+            flops_per_second=core * self.cores**kind.scaling,
+            bytes_per_second=min(channels, self.cores * OF_ONE_CORE),
+            core_flops_per_second=core,
+            core_bytes_per_second=min(channels, OF_ONE_CORE),
+            region_seconds=kind.region_seconds(self.cores),
         )
 
 
