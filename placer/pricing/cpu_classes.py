@@ -39,13 +39,13 @@ class CpuClass:
 #: The kinds by name, as ``profile.cpus`` has them.
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
-        profile="intel-xeon-avx512-2-core", start_cycles=3000.0, reached=0.8, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
+        profile="intel-xeon-avx512-2-core", start_cycles=4000.0, reached=0.8, region=(1e-6, 0.2e-6), scaling=0.85, copied=20e9,
     ),
     "x86-avx2": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
+        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, region=(1e-6, 0.2e-6), scaling=0.85, copied=20e9,
     ),
     "arm": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=2500.0, reached=0.8, region=(2e-6, 3e-6), scaling=0.9, copied=20e9,
+        profile="amd-epyc-2-core", start_cycles=2200.0, reached=0.8, region=(2e-6, 2.6e-6), scaling=0.9, copied=20e9,
         efficiency={"convolution": 0.3, "convolution_backward": 0.3},
     ),
 }  # fmt: skip

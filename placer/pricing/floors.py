@@ -175,6 +175,16 @@ def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
     return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
 
 
+def start_seconds(work: Work, fit: DeviceFit) -> float:
+    """What of an op's floor does not depend on how much it does: on a CPU, what the thread that starts it does alone."""
+    known = fit.families.get(work.family)
+    least = fit.rates["dispatch_seconds"] * ops_inside(work)
+    if known is None:
+        return least
+    suffix = next((f"@{label}" for label in known_labels(work) if f"latency@{label}" in known.parameters), "")
+    return max(known.parameters[f"latency{suffix}"], least)
+
+
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:
     """FLOP/s of what the op runs in, measured or assumed: its dtype on the CPU, see ``precision`` on an accelerator."""
     dtype = work.dtype if cpu else arithmetic(work)

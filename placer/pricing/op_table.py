@@ -117,7 +117,7 @@ TABLE: Mapping[str, tuple[Line, ...]] = {
              amount.elements, 20, passes=2, kernels=12),
         Line("scatter scatter_add index_add index_copy index_fill scatter_reduce index_reduce",
              amount.elements, 10, passes=2, kernels=3),
-        Line("_embedding_bag _embedding_bag_forward_only", amount.elements, 2, passes=2, kernels=3),
+        Line("_embedding_bag _embedding_bag_forward_only", amount.bagged, 2, passes=2, kernels=3),
         Line("_embedding_bag_backward _embedding_bag_dense_backward", amount.elements, 20, passes=3, kernels=10),
         Line("_embedding_bag_per_sample_weights_backward", amount.elements, 2, kernels=2),
         Line("segment_reduce _segment_reduce_backward", amount.elements, 50, passes=2, kernels=4),
