@@ -84,6 +84,8 @@ def _is_transposed_copy(work: Work) -> bool:
 
 #: Copies, and elements from which on a transposed matrix is copied in blocks.
 _COPIES, _LEAST_TRANSPOSED = aten("clone copy copy_"), 60 * 60
+#: Reductions no piece of which is smaller than the grain (``compare_base_kernel`` in ATen/native/cpu).
+_COMPARED = aten("max min argmax argmin")
 #: Ops that one core runs, whatever their family.
 _SERIAL = aten("nll_loss_forward nll_loss_backward randperm")
 
@@ -93,8 +95,8 @@ def _elementwise(work: Work) -> Cut:
 
 
 def _reduction(work: Work) -> Cut:
-    """By results, or by operands where there is one; no piece is smaller than the grain."""
-    return Cut(min(pieces_of_reduction(work), cut(work.sizes[0])))
+    pieces = pieces_of_reduction(work)
+    return Cut(min(pieces, cut(work.sizes[0])) if work.op in _COMPARED else pieces)
 
 
 def _rows(work: Work) -> Cut:
@@ -144,6 +146,8 @@ def _linear_algebra(work: Work) -> Cut:
 
 def _indexing(work: Work) -> Cut:
     """Rows that are added up are sorted by their numbers first, in several regions whatever their size."""
+    if "embedding_bag" in work.op and work.effort is not None:
+        return Cut(work.effort.starts, always=work.effort.starts > 1.0)
     adds = any(name in work.op for name in ("index_add", "scatter_add", "scatter_reduce"))
     sorts = adds and work.flags[2] > 0.0
     return Cut(cut(work.sizes[0]), 6.0 if sorts else 1.0, always=sorts)

@@ -83,9 +83,9 @@ _WHOLE_WITHOUT = frozenset(("aten::median", "aten::nanmedian"))
 
 
 def bagged(call: OpCall, _flops: float) -> tuple[float, float]:
-    """Elements of the rows that bags pick, and the call."""
+    """Elements of the rows that bags pick, and bags."""
     table, picked = call.inputs[0], call.inputs[1]
-    return float(picked.numel * table.shape[-1]), 1.0
+    return float(picked.numel * table.shape[-1]), _numel(call.outputs[:1]) / table.shape[-1]
 
 
 def rows(call: OpCall, _flops: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ bandwidth. Ops that only move or combine numbers are taken for that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
@@ -313,6 +314,13 @@ def line_of(op: str) -> tuple[str, str, Line] | None:
     return (own, *_lines()[own]) if own in _lines() else None
 
 
+def kind_of(label: str) -> str:
+    """The kind of an op by the name that its costs are fitted under; "" of one that is not in the table."""
+    space, _, name = label.partition("::")
+    found = line_of(f"{space}::{re.split('[.:/]', name)[0]}")
+    return found[1] if found else ""
+
+
 def op_lines() -> dict[str, list[list[str]]]:
     """The names of the ops of every line whose cycles the table tells, by kind."""
     return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind != COUNTED}
@@ -352,5 +360,5 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
     each, begun, shared = CYCLES.get(name, (0.0, 0.0, True))
     return Effort(
         arithmetic, line.passes * moved + line.again * written, float(kernels), line.waits,
-        width(call) * (each * units + begun * starts), shared, kind,
+        width(call) * (each * units + begun * starts), shared, kind, starts,
     )  # fmt: skip
