@@ -21,8 +21,8 @@ __all__ = [
     "choose", "explain", "calibrate", "load_profile", "fleet", "Machine", "Fleet", "Job", "Part", "Loading",
     "Placement", "JobPlacement", "Prediction", "Decision", "Explanation", "Profile", "Workload",
     "PlacerError", "ProfileError", "ProfileMissing", "ProfileDamaged", "ProfileTooNew", "ProfileTooOld",
-    "ProfileStale", "UnknownGPU", "TraceError", "CalibrationError", "TimerError", "TargetError", "PlacerWarning",
-    "__version__",
+    "ProfileStale", "UnknownCPU", "UnknownGPU", "TraceError", "CalibrationError", "TimerError", "TargetError",
+    "PlacerWarning", "__version__",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TargetError,
         TimerError,
         TraceError,
+        UnknownCPU,
         UnknownGPU,
     )
     from placer.explanation import Explanation

@@ -7,7 +7,8 @@
     │   ├── ProfileTooNew           written by a newer placer: upgrade placer
     │   ├── ProfileTooOld           written by a schema that is no longer read: calibrate again
     │   ├── ProfileStale            the machine changed since calibration; names the fields that did
-    │   └── UnknownGPU              the catalog has no GPU of that name; lists the closest ones
+    │   ├── UnknownGPU              the catalog has no GPU of that name; lists the closest ones
+    │   └── UnknownCPU              the catalog has no CPU of that name; lists the closest ones
     ├── TraceError                  the workload could not be traced
     ├── CalibrationError            a measurement could not be taken
     │   └── TimerError              the clock stands still, or never settles
@@ -50,6 +51,10 @@ class ProfileStale(ProfileError):
 
 class UnknownGPU(ProfileError):
     """No GPU of the catalog has that name."""
+
+
+class UnknownCPU(ProfileError):
+    """No CPU of the catalog has that name."""
 
 
 class TraceError(PlacerError):

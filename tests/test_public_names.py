@@ -12,7 +12,8 @@ def test_public_names_are_locked() -> None:
         "CalibrationError", "Decision", "Explanation", "Fleet", "Job", "JobPlacement", "Loading", "Machine", "Part",
         "Placement", "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError",
         "ProfileMissing", "ProfileStale", "ProfileTooNew", "ProfileTooOld", "TargetError", "TimerError", "TraceError",
-        "UnknownGPU", "Workload", "__version__", "calibrate", "choose", "explain", "fleet", "load_profile",
+        "UnknownCPU", "UnknownGPU", "Workload", "__version__", "calibrate", "choose", "explain", "fleet",
+        "load_profile",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Which machines a command line names: profiles, GPUs, numbers of vCPUs, a file of them, or a catalog of clouds."""
+"""Which machines a command line names: profiles, GPUs, CPUs, numbers of vCPUs, a file of them, a catalog of clouds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from placer.decision import current_profile, profile_named, without_maker
-from placer.errors import PlacerError, UnknownGPU
-from placer.fleets import Machine, cpu_class, gpu_beside, machine_named
-from placer.profile import Profile, find_gpu, gpus
+from placer.errors import PlacerError, UnknownCPU, UnknownGPU
+from placer.fleets import Machine, cpu_called, cpu_class, gpu_beside, machine_named
+from placer.profile import Profile, find_cpu, find_gpu, find_instance, gpus
 
 #: What this machine is called among others, and on the command line.
 HERE, SHORT = "this machine", "here"
@@ -36,31 +36,45 @@ def host(profile: str | None) -> Machine:
 
 
 def parse_machine(text: str) -> Machine | str:
-    """``NAME=VCPUS`` or ``NAME=VCPUS:GPU``; anything else is a name, or a file. Raises ValueError, UnknownGPU."""
+    """``NAME=N``, with ``:GPU`` or without; or ``CPU:GPU``; anything else is a name, or a file.
+
+    N are cores of a CPU of the catalog, else vCPUs: see ``cpu_called``. Raises ValueError, UnknownGPU.
+    """
     name, assigned, rest = text.partition("=")
-    if not assigned or Path(text).exists():
+    if Path(text).exists():
         return text
-    vcpus, _, gpu = rest.partition(":")
+    if not assigned:
+        name, _, gpu = text.rpartition(":")
+        return _instance(name.strip(), None, gpu.strip()) if _is_cpu(name) else text
+    number, _, gpu = rest.partition(":")
     try:
         if not name.strip():
             raise ValueError("it has no name")
-        return _instance(name.strip(), vcpus, gpu.strip())
+        return _instance(name.strip(), number, gpu.strip())
     except ValueError as error:
         raise ValueError(
-            f"--machine {text!r} is not a name with vCPUs, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
+            f"--machine {text!r} is not a name with vCPUs, or cores, and perhaps a GPU, like g4dn.xlarge=4:T4 ({error})"
         ) from None
 
 
 def parse_vcpus(text: str) -> Machine:
     """A cloud CPU of which only the number of vCPUs is known. Raises ValueError."""
     try:
-        return _instance(f"{float(text):g} vCPUs", text)
+        return Machine(f"{float(text):g} vCPUs", cpu_class(float(text)))
     except ValueError as error:
         raise ValueError(f"--vcpus {text!r}: {error}") from None
 
 
-def _instance(name: str, vcpus: str, gpu: str = "") -> Machine:
-    return Machine(name, cpu_class(float(vcpus)), gpu=find_gpu(gpu).name if gpu else "")
+def _instance(name: str, number: str | None, gpu: str = "") -> Machine:
+    profile = cpu_called(name, None if number is None else float(number))
+    return Machine(name, profile, gpu=find_gpu(gpu).name if gpu else "", note=str(profile.fingerprint["cpu"]))
+
+
+def _is_cpu(name: str) -> bool:
+    try:
+        return bool(find_cpu(name))
+    except UnknownCPU:
+        return False
 
 
 def named(asked: Machine | str, here: Machine) -> Machine:
@@ -150,7 +164,10 @@ def _of_row(row: Mapping[str, Any], cpu: Profile, profiles: dict[str, Machine]) 
         known = profiles[text]
         found = replace(known, gpu=gpu or known.gpu)
     elif "vcpus" in given:
-        found = Machine(name, cpu_class(float(given["vcpus"])), gpu=gpu)
+        vcpus = float(given["vcpus"])
+        found = Machine(name, cpu_called(name, vcpus) if find_instance(name) else cpu_class(vcpus), gpu=gpu)
+    elif find_instance(name):
+        found = Machine(name, cpu_called(name), gpu=gpu)
     elif gpu:
         found = gpu_beside(gpu, cpu)
     else:

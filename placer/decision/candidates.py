@@ -74,7 +74,7 @@ def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
     threads: str = "keep", what_if: Profile | None = None, beside: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, the accelerator of ``what_if``, and all devices ``beside``.
+    """The devices of ``profile`` that were asked for, the accelerator or CPU of ``what_if``, and all ``beside``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
@@ -88,10 +88,7 @@ def gather(
     found = [_own(name, profile, here, threads) for name in chosen]
     others = [(other, other.devices()) for other in beside]
     if what_if is not None:
-        accelerator = next((name for name in what_if.devices() if name != "cpu"), None)
-        if accelerator is None:
-            known = ", ".join(what_if.devices())
-            raise ProfileError(f"profile {what_if.name!r} has no accelerator (calibrated: {known})")
+        accelerator = next((name for name in what_if.devices() if name != "cpu"), "cpu")
         others.insert(0, (what_if, (accelerator,)))
     for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
         for device in names:

@@ -9,9 +9,10 @@ from functools import cache
 
 from placer import profile as profiles
 from placer.decision import current_profile, profile_named
+from placer.errors import UnknownCPU
 from placer.lazy import cached_property
-from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu
-from placer.profile import Profile
+from placer.pricing import CLASSES, COPIED, CpuSpeeds, gpu_profile, on_other_cpu, on_sheet
+from placer.profile import Profile, named_cores
 
 #: The shipped profile that stands for cloud servers: Sapphire Rapids at the clock that all its cores keep. By the data
 #: sheets, scalar work takes 1.2 to 1.3 times as long on Cascade Lake and Zen 2, as long on Ice Lake and Zen 3, and 0.85
@@ -84,9 +85,10 @@ class Machine:
 
 
 def machine_named(text: str, cpu: Profile | None = None) -> Machine:
-    """A machine by the path or name of its profile; else a GPU by a name of the catalog, beside the CPU of ``cpu``.
+    """A machine by the path or name of its profile; else a GPU of the catalog beside the CPU of ``cpu``; else a CPU.
 
-    ``cpu`` None is this machine's. Raises ProfileError, UnknownGPU where nothing is called so.
+    ``cpu`` None is this machine's. A CPU of the catalog has all cores of a socket, an instance type of a cloud
+    (``c5.12xlarge``) those of its vCPUs. Raises ProfileError, UnknownGPU where nothing is called so.
     """
     beside = cpu or current_profile()
     found = profile_named(text, beside)
@@ -100,6 +102,20 @@ def machine_named(text: str, cpu: Profile | None = None) -> Machine:
 def gpu_beside(gpu: str, cpu: Profile) -> Machine:
     """A GPU of the catalog, driven by that CPU, which itself is not compared. Raises UnknownGPU."""
     return Machine(gpu, cpu, gpu=gpu, devices=gpu_profile(gpu, cpu).devices())
+
+
+def cpu_called(name: str, count: float | None = None) -> Profile:
+    """What is known of a CPU of the catalog with ``count`` cores, or of an instance type with ``count`` vCPUs.
+
+    None: all cores of a socket, or the vCPUs that the type's name says. Of a name that is neither, a cloud CPU with
+    ``count`` vCPUs (``cpu_class``). Raises ValueError for a number that is not above 0, UnknownCPU without one.
+    """
+    try:
+        return on_sheet(*named_cores(name, count))
+    except UnknownCPU:
+        if count is None:
+            raise
+        return cpu_class(count)
 
 
 def cpu_class(vcpus: float, memory_gb: float | None = None) -> Profile:

@@ -11,24 +11,22 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from placer import machine
 from placer import profile as profiles
-from placer.errors import ProfileMissing, UnknownGPU
+from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.floors import CYCLE, STARTING
 from placer.pricing.op_table import kind_of
 from placer.pricing.predict import predict
-from placer.profile import SCHEMA, Cores, DeviceFit, Profile, load, load_cached
+from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
 from placer.tracing import trace
 from placer.workload import make_workload
-
-if TYPE_CHECKING:
-    from placer.profile.cpus import CpuSheet
 
 #: Amounts that are moved memory, besides those called bytes.
 _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
@@ -46,6 +44,7 @@ WIDE, VECTORISED = 64, ("numbers", "functions")
 CYCLE_AT_1_GHZ = 1.2
 #: Bytes of the last cache of a server's socket, where nothing is known of it.
 USUAL_CACHE = 48e6
+
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -95,6 +94,7 @@ def _name_of(profile: Profile) -> str:
     return str(profile.fingerprint.get("cpu") or "")
 
 
+@cache
 def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     """What is known of a CPU of the catalog, run with ``threads`` threads, one on each core of as many sockets.
 
@@ -285,10 +285,10 @@ def _accelerator(
 def named_profile(
     source: Profile | str | os.PathLike[str] | None, cpu: Callable[[], Profile | None], *, samples: bool = False
 ) -> Profile:
-    """A profile by its path or name; else of the GPU that the catalog finds by that name (see ``gpu_profile``).
+    """A profile by its path or name; else of the GPU (see ``gpu_profile``) or CPU that a catalog finds by that name.
 
     ``cpu`` gives the profile of the GPU's host. ``samples`` keeps those of a file. Raises ProfileError; UnknownGPU
-    lists the closest names where neither is found.
+    lists the closest names where none is found.
     """
     try:
         return load(source) if samples and not isinstance(source, Profile) else load_cached(source)
@@ -301,6 +301,8 @@ def named_profile(
         try:
             return gpu_profile(source, cpu())
         except UnknownGPU as unknown:
+            with suppress(UnknownCPU):
+                return on_sheet(*named_cores(source))
             if os.sep in source:
                 raise missing from None
             what = str(missing) if isinstance(missing, ProfileMissing) else (

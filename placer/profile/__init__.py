@@ -1,5 +1,6 @@
-"""What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalog of GPUs."""
+"""What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
+from placer.profile.cpus import CpuSheet, Instance, cpus, find_cpu, find_instance, named_cores, sheet_of
 from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
     OLDEST_SCHEMA,
@@ -37,9 +38,10 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "DataSheet", "DeviceFit", "FamilyFit", "OLDEST_SCHEMA", "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample",
-    "changed_fields", "check_fresh", "check_source", "data_home", "default_path", "default_threads", "describe",
-    "dissimilarity", "find_gpu", "gpus", "imported", "knowledge", "load", "load_cached", "locate",
-    "memory_of", "named_path", "notes", "profiles_folder", "replace_file", "reported_gpu", "save", "shipped",
-    "shipped_facts", "shipped_folder", "stale_fields",
+    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "Profile",
+    "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source", "cpus", "data_home",
+    "default_path", "default_threads", "describe", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus",
+    "imported", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes",
+    "profiles_folder", "replace_file", "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts",
+    "shipped_folder", "stale_fields",
 ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from placer.errors import UnknownGPU
+from placer.profile.names import closest, plain, read_catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,11 @@ _OPTIONAL = "quadro"
 #: What people leave out of the names of consumer cards: ``4090``, ``7900 XTX``, ``A770``.
 _SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)(?=[ab]?\d{3,4}(?!\d))")
 _CONSUMER = re.compile(r"\b(?:geforce|radeon|arc)\b", re.IGNORECASE)
-_MARKS = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 #: What ``nvidia-smi -L`` writes around a name.
 _LISTED = re.compile(r"^\s*GPU \d+:|\(UUID:[^)]*\)")
 #: ``lspci`` writes the chip, then the name in brackets.
 _BRACKETED = re.compile(r"\[([^\[\]]+)\]")
 _MEMORY = re.compile(r"(?<![a-z0-9])(\d{1,4}) ?(?:gb|gib|g)(?![a-z0-9])")
-#: How many names an error suggests, and how alike they are at least (1: the same).
-_SUGGESTED, _ALIKE = 5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +143,8 @@ class Names:
 
     def closest(self, name: str) -> tuple[str, ...]:
         """Catalog names that look like ``name``, the most alike first; of names that GPUs share, every one."""
-        parts = self._parts(name)
-        alike = difflib.get_close_matches(parts.core, self._by_core, n=_SUGGESTED, cutoff=_ALIKE)
-        names = dict.fromkeys(sheet.name for core in alike for sheet in self._by_core[core])
-        return tuple(names)[:_SUGGESTED]
+        names = {core: [sheet.name for sheet in sheets] for core, sheets in self._by_core.items()}
+        return closest(self._parts(name).core, names)
 
     def _add(self, name: str, sheet: DataSheet) -> None:
         for text in (name, _without(_OPTIONAL, name)):
@@ -162,7 +157,7 @@ class Names:
                     sharing.append(sheet)
 
     def _parts(self, name: str) -> _Parts:
-        text = re.sub(r"[^a-z0-9]+", " ", _MARKS.sub(" ", name.lower()))
+        text = plain(name)
         sizes = tuple(int(size) for size in _MEMORY.findall(text))
         said = _MEMORY.sub(" ", text).split()
         words = [_SAME.get(word, word) for word in said if word not in _NOISE]
@@ -235,10 +230,7 @@ _PUBLISHED = _CATALOG.with_name("published.json")
 @cache
 def gpus() -> Mapping[str, DataSheet]:
     """Every GPU of the catalog by its name, in catalog order: by vendor and family, the usual variant first."""
-    document = json.loads(_CATALOG.read_text(encoding="utf-8"))
-    for row in document["gpus"]:
-        row["source"] = "; ".join(document["sources"][key] for key in row["source"])
-    sheets = msgspec.convert(document["gpus"], list[DataSheet])
+    sheets = msgspec.convert(read_catalog(_CATALOG, "gpus")["gpus"], list[DataSheet])
     return MappingProxyType({sheet.name: sheet for sheet in sheets})
 
 
@@ -253,8 +245,8 @@ def find_gpu(name: str, *, memory_bytes: int = 0, sms: int = 0) -> DataSheet:
     called = _LISTED.sub(" ", name).strip()
     found = _all_names().find(called) or _parts_of_cards(called)
     if not found:
-        closest = ", ".join(_all_names().closest(name))
-        hint = f"the closest are: {closest}; " if closest else ""
+        alike = ", ".join(_all_names().closest(name))
+        hint = f"the closest are: {alike}; " if alike else ""
         raise UnknownGPU(f"no GPU is called {name!r}; {hint}list them all with: placer gpus")
     return min(found, key=lambda sheet: _unlike(sheet, memory_bytes, sms))
 

@@ -1,0 +1,206 @@
+"""The catalog of CPUs: what is known of each, found by the names that people, systems and clouds use."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from placer.errors import UnknownCPU
+from placer.profile.names import closest, plain, read_catalog
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSheet:
+    """What is known of one CPU, of one socket.
+
+    ``kind`` is ``x86-avx512``, ``x86-avx2``, ``arm``, ``apple`` or ``apple-accelerate`` (no row: with Accelerate,
+    Apple's CPUs multiply in another unit). ``cores`` are physical; of a CPU with two kinds of cores, the faster ones,
+    which the other figures are of. ``clock_ghz`` is what all cores keep under vector load; ``source`` says how it was
+    chosen where the maker gives only base and turbo. ``flops_per_cycle``: float32, of one core, a multiply-add is two.
+    ``l2_bytes`` is a core's share; ``l3_bytes`` the whole socket's last cache (Apple: system level cache);
+    ``bytes_per_second`` the peak of the memory channels. ``instances`` are the families of cloud instances that have
+    it, up to what says their size: ``c5`` (AWS), ``n1-`` (Google), ``ncs_v3`` (Azure, without number).
+    """
+
+    name: str
+    kind: str
+    cores: int
+    clock_ghz: float
+    flops_per_cycle: float
+    l2_bytes: int
+    l3_bytes: int
+    bytes_per_second: float
+    source: str
+    aliases: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A cloud instance type: its CPU, its vCPUs (0: the name does not say), and how many of these share a core."""
+
+    sheet: CpuSheet
+    vcpus: int
+    vcpus_per_core: int
+
+
+#: Words by which a name says who made the CPU; the first word of a sheet's name.
+_MAKERS = {
+    "intel": "intel", "xeon": "intel", "amd": "amd", "epyc": "amd", "ryzen": "amd", "threadripper": "amd",
+    "apple": "apple",
+}  # fmt: skip
+#: Words that never tell two CPUs of one maker apart.
+_NOISE = frozenset(
+    ("amd", "apple", "aws", "azure", "microsoft", "google", "nvidia", "intel", "xeon", "platinum", "gold", "silver",
+     "epyc", "ryzen", "threadripper", "pro", "core", "cpu", "processor", "gen", "generation", "scalable", "the")
+)  # fmt: skip
+#: Apple's ``Pro`` is another chip, AMD's is the same one for firms.
+_APPLE = re.compile(r"\bm\d+ (?:pro|max|ultra)\b")
+#: ``2x``, ``13th Gen``, ``64-Core``, and the series before a number: ``Ryzen 9 5950X``, ``Core i9-10940X``.
+_DROPPED = re.compile(r"^\d+ ?x (?=[a-z])|\b\d+(?:st|nd|rd|th) gen\b|\b\d+ core\b|(?:\bultra|\bryzen(?: ai)?) [3579]\b"
+                      r"|\bi[3579](?= [0-9])")  # fmt: skip
+#: What follows the model: a clock, graphics, a remark.
+_AFTER = re.compile(r"\s(?:@|w/|with\b|\([^()]*\)$).*")
+#: How clouds write sizes.
+_AWS = re.compile(
+    r"^(?P<family>[a-z][\w-]*)\.(?P<size>nano|micro|small|medium|large|(?P<n>\d*)xlarge|metal(?:-(?P<xl>\d+)xl)?)$"
+)
+_GOOGLE = re.compile(r"^(?P<family>[a-z]\d+[a-z]?-)[a-z]+-(?:(?P<n>\d+)|\d+g)$")
+_AZURE = re.compile(r"^(?:standard_)?(?P<letters>[a-z]+)(?P<n>\d+)(?P<rest>[a-z]*(?:_[a-z]+\d+)?_v\d+)$")
+#: vCPUs of the sizes of AWS from xlarge on; the smaller ones have 2, or one core.
+_VCPUS_PER_XLARGE = 4
+
+_CATALOG = Path(__file__).parent / "catalog" / "cpus.json"
+
+
+def cpus() -> Mapping[str, CpuSheet]:
+    """Every CPU of the catalog by its name, in catalog order: by maker and generation."""
+    return _catalog().sheets
+
+
+def find_cpu(name: str) -> CpuSheet:
+    """What is known of the CPU that people, a system or a cloud call ``name``.
+
+    ``Xeon 8375C``, ``AMD EPYC 7R13 Processor``, ``i9-10940X``, ``M4 Max``, ``Graviton4``; and the CPU of an instance
+    type: ``c5.12xlarge``. Of two CPUs with one name, the first in the catalog is meant. Raises UnknownCPU, which lists
+    the closest names.
+    """
+    instance = find_instance(name)
+    found = instance.sheet if instance else _called(name)
+    if found is None:
+        names = {spelling: [sheet.name for sheet in sheets] for spelling, sheets in _catalog().spelt.items()}
+        alike = ", ".join(closest(_spelling(name), names))
+        raise UnknownCPU(f"no CPU is called {name!r}" + (f"; the closest are: {alike}" if alike else ""))
+    return found
+
+
+def find_instance(name: str) -> Instance | None:
+    """The instance type of a cloud that ``name`` is; None where it is none, or its CPU is not known.
+
+    A remark in brackets after it may be there: ``m8g.4xlarge (Graviton4)``. A family alone, in small letters (``m5``;
+    ``M5`` is an Apple), says no size.
+    """
+    catalog = _catalog()
+    if name in catalog.families:
+        return _instance(name, 0)
+    called = _AFTER.sub("", name.strip().lower())
+    for pattern in (_AWS, _GOOGLE, _AZURE):
+        if found := pattern.match(called):
+            parts = found.groupdict()
+            family = parts.get("family") or f"{parts['letters']}{parts['rest']}"
+            if family not in catalog.families:
+                return None
+            known = _instance(family, catalog.vcpus.get(called, 0))
+            return known if known.vcpus else replace(known, vcpus=_vcpus(parts, known.vcpus_per_core))
+    return None
+
+
+def named_cores(name: str, count: float | None = None) -> tuple[CpuSheet, int]:
+    """The CPU that ``name`` means, and the number of its cores that are used.
+
+    ``count`` are cores, or vCPUs where ``name`` is an instance type. None: those that the type's name says, else all of
+    a socket. Raises UnknownCPU, and ValueError for a count that is not above 0.
+    """
+    instance, sheet = find_instance(name), find_cpu(name)
+    if count is None:
+        if instance is None or not instance.vcpus:
+            return sheet, sheet.cores
+        count = instance.vcpus
+    if not 0.0 < count < math.inf:
+        raise ValueError(f"the cores of {name} must be a number above 0, not {count!r}")
+    return sheet, math.ceil(count / (1 if instance is None else instance.vcpus_per_core))
+
+
+def sheet_of(facts: Mapping[str, Any]) -> CpuSheet | None:
+    """What is known of the CPU that a machine's fingerprint describes; None where the catalog has none such.
+
+    Hypervisors call many generations by one name (``AMD EPYC``): then family and model say which it is.
+    """
+    name = str(facts.get("cpu") or "")
+    return _called(name) or _called(" ".join((_AFTER.sub("", name), str(facts.get("cpu_version") or ""))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """The file, and its names as ``_spelling`` writes them; ``vcpus`` of the sizes whose name does not say them."""
+
+    sheets: Mapping[str, CpuSheet]
+    spelt: Mapping[str, list[CpuSheet]]
+    families: Mapping[str, CpuSheet]
+    one_vcpu_per_core: frozenset[str]
+    vcpus: Mapping[str, int]
+
+
+@cache
+def _catalog() -> _Catalog:
+    document = read_catalog(_CATALOG, "cpus")
+    sheets = msgspec.convert(document["cpus"], list[CpuSheet])
+    spelt: dict[str, list[CpuSheet]] = {}
+    for sheet in sheets:
+        for spelling in dict.fromkeys(_spelling(name) for name in (sheet.name, *sheet.aliases)):
+            spelt.setdefault(spelling, []).append(sheet)
+    families = {family: sheet for sheet in sheets for family in sheet.instances}
+    by_name = MappingProxyType({sheet.name: sheet for sheet in sheets})
+    return _Catalog(by_name, spelt, families, frozenset(document["one_vcpu_per_core"]), document["vcpus"])
+
+
+def _instance(family: str, vcpus: int) -> Instance:
+    sheet = _catalog().families[family]
+    single = sheet.kind == "arm" or family in _catalog().one_vcpu_per_core
+    return Instance(sheet, vcpus, vcpus_per_core=1 if single else 2)
+
+
+def _called(name: str) -> CpuSheet | None:
+    said = {_MAKERS[word] for word in plain(name).split() if word in _MAKERS}
+    for sheet in _catalog().spelt.get(_spelling(name), ()):
+        if said <= {sheet.name.split()[0].lower()}:
+            return sheet
+    return None
+
+
+def _spelling(name: str) -> str:
+    """What tells one CPU from another: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` is ``8375c``."""
+    text = plain(_AFTER.sub("", name.strip()))
+    text = _DROPPED.sub(" ", text)
+    noise = _NOISE - {"pro"} if _APPLE.search(text) else _NOISE
+    return "".join(word for word in text.split() if word not in noise)
+
+
+def _vcpus(size: Mapping[str, str | None], per_core: int) -> int:
+    """vCPUs by the parts of an instance type's name; 0 where they do not say."""
+    named = size.get("size")
+    if named is None:
+        return int(size["n"] or 0)
+    if named.endswith("xlarge"):
+        return _VCPUS_PER_XLARGE * int(size["n"] or 1)
+    if named.startswith("metal"):
+        return _VCPUS_PER_XLARGE * int(size["xl"] or 0)
+    return per_core if named == "medium" else 2
