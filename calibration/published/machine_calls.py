@@ -119,35 +119,12 @@ def _where(row: MachineOp) -> Call:
 
 def _arange(row: MachineOp) -> Call:
     bounds = [row.shapes[name] for name in ("start", "end", "step")]
-    return partial(_made, *bounds), ()
-
-
-def _made(*bounds: float) -> Tensor:
-    return torch.arange(*bounds, device="meta")
-
-
-def _clamp(row: MachineOp) -> Call:
-    return partial(torch.clamp, min=-1.0, max=1.0), tuple(_inputs(row))
-
-
-def _fill(row: MachineOp) -> Call:
-    return _filled, tuple(_inputs(row))
-
-
-def _filled(x: Tensor) -> Tensor:
-    return x.fill_(1)
-
-
-def _nan_to_num(row: MachineOp) -> Call:
-    return partial(getattr(torch, row.op), nan=1.0), tuple(_inputs(row))
+    return lambda: torch.arange(*bounds, device="meta"), ()
 
 
 def _to(row: MachineOp) -> Call:
-    return partial(_converted, dtype=getattr(torch, row.shapes["to"])), tuple(_inputs(row))
-
-
-def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype)
+    dtype = getattr(torch, row.shapes["to"])
+    return lambda x: x.to(dtype), tuple(_inputs(row))
 
 
 def _product(row: MachineOp) -> Call:
@@ -159,11 +136,8 @@ def _product(row: MachineOp) -> Call:
 
 
 def _sequence(row: MachineOp) -> Call:
-    return partial(_joined, getattr(torch, row.op), row.shapes["dim"]), tuple(_inputs(row))
-
-
-def _joined(join: Callable[..., Tensor], dim: int, *tensors: Tensor) -> Tensor:
-    return join(tensors, dim=dim)
+    join, dim = getattr(torch, row.op), row.shapes["dim"]
+    return lambda *tensors: join(tensors, dim=dim), tuple(_inputs(row))
 
 
 def _sum(row: MachineOp) -> Call:
@@ -176,113 +150,51 @@ def _sum(row: MachineOp) -> Call:
 
 
 def _diag(row: MachineOp) -> Call:
-    x, diagonal = _inputs(row)[0], row.shapes["diagonal"]
-    call = partial(torch.diag, diagonal=diagonal)
-    return (partial(_into, call), (x, call(x))) if row.shapes["out_variant"] else (call, (x,))
+    x, call = _inputs(row)[0], partial(torch.diag, diagonal=row.shapes["diagonal"])
+    return (lambda x, out: call(x, out=out), (x, call(x))) if row.shapes["out_variant"] else (call, (x,))
 
 
-def _into(call: Callable[..., Tensor], x: Tensor, out: Tensor) -> Tensor:
-    return call(x, out=out)
-
-
-def _index(row: MachineOp) -> Call:
-    tensor, index = _inputs(row)[0], _empty(row.shapes["index"], "int64")
-    if row.op == "index":
-        return _rows, (tensor, index)
-    return partial(getattr(torch, row.op), dim=row.shapes["dim"]), (tensor, index)
-
-
-def _rows(x: Tensor, index: Tensor) -> Tensor:
-    return x[index]
-
-
-def _gather(row: MachineOp) -> Call:
-    tensor, index = _inputs(row)[0], _empty(row.shapes["index"], "int64")
-    return partial(_gathered, row.shapes["dim"]), (tensor, index)
-
-
-def _gathered(dim: int, x: Tensor, index: Tensor) -> Tensor:
-    return torch.gather(x, dim, index)
-
-
-def _index_select(row: MachineOp) -> Call:
-    tensor, index = _inputs(row)[0], _empty(row.shapes["index"], "int64")
-    return partial(_selected, row.shapes["dim"]), (tensor, index)
-
-
-def _selected(dim: int, x: Tensor, index: Tensor) -> Tensor:
-    return torch.index_select(x, dim, index)
-
-
-def _index_add(row: MachineOp) -> Call:
-    x, more = _inputs(row)
-    return partial(_added, row.shapes["dim"]), (x, _empty(row.shapes["index"], "int64"), more)
-
-
-def _added(dim: int, x: Tensor, index: Tensor, more: Tensor) -> Tensor:
-    return x.index_add_(dim, index, more)
-
-
-def _index_put(row: MachineOp) -> Call:
-    x, values = _inputs(row)
-    return _put, (x, _empty(row.shapes["index"], "int64"), values)
-
-
-def _put(x: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    x[index] = values
-    return x
-
-
-def _scatter_reduce(row: MachineOp) -> Call:
-    """Of one column: the index has no more."""
-    x, source = _inputs(row)
-    call = partial(_reduced, row.shapes["dim"], row.shapes["reduce"])
-    return call, (x, _empty(row.shapes["index"], "int64"), source)
-
-
-def _reduced(dim: int, how: str, x: Tensor, index: Tensor, source: Tensor) -> Tensor:
-    return x.scatter_reduce(dim, index, source, reduce=how)
+def _indexed(row: MachineOp) -> Call:
+    """By a tensor of places, which are int64."""
+    x, *more = _inputs(row)
+    dim, how = row.shapes.get("dim", 0), row.shapes.get("reduce")
+    calls: Mapping[str, Callable[..., Any]] = {
+        "index": lambda x, places: x[places],
+        "index_put_": lambda x, places, values: x.index_put_((places,), values),
+        "gather": lambda x, places: torch.gather(x, dim, places),
+        "index_select": lambda x, places: torch.index_select(x, dim, places),
+        "index_add_": lambda x, places, values: x.index_add_(dim, places, values),
+        "scatter_reduce": lambda x, places, values: x.scatter_reduce(dim, places, values, reduce=how),
+    }
+    return calls[row.op], (x, _empty(row.shapes["index"], "int64"), *more)
 
 
 def _embedding(row: MachineOp) -> Call:
-    (indices,) = row.shapes["in"]
-    return functional.embedding, (_empty(indices, "int64"), _empty(row.shapes["w"]))
+    return functional.embedding, (_empty(row.shapes["in"][0], "int64"), _empty(row.shapes["w"]))
 
 
 def _embedding_bag(row: MachineOp) -> Call:
-    indices, offsets = row.shapes["in"]
-    call = partial(_bags, row.shapes["mode"], row.shapes["sparse"], row.shapes["include_last_offset"])
-    return call, (_empty(indices, "int64"), _empty(offsets, "int64"), _empty(row.shapes["w"]))
-
-
-def _bags(mode: str, sparse: bool, last: bool, indices: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
-    return functional.embedding_bag(
-        indices, weight, offsets, mode=mode, sparse=sparse, include_last_offset=last
-    )
-
-
-def _with_layout(row: MachineOp) -> tuple[Tensor, Tensor]:
-    """Input and weight of a convolution; the source's may be permuted views of channels last."""
-    make = _channels_last if row.channels_last else _empty
-    return make(row.shapes["in"][0]), make(row.shapes["w"])
+    indices, offsets = (_empty(shape, "int64") for shape in row.shapes["in"])
+    options = {name: row.shapes[name] for name in ("mode", "sparse", "include_last_offset")}
+    call: Callable[..., Tensor] = partial(functional.embedding_bag, **options)
+    return lambda indices, offsets, weight: call(indices, weight, offsets), (indices, offsets, _empty(row.shapes["w"]))
 
 
 def _convolution(row: MachineOp) -> Call:
-    x, weight = _with_layout(row)
-    transposed = "transpose" in row.op
-    channels = row.shapes["w"][1] * row.shapes.get("groups", 1) if transposed else row.shapes["w"][0]
+    """Input and weight may be permuted views of memory with the channels last."""
+    make, weight = _channels_last if row.channels_last else _empty, row.shapes["w"]
+    groups = row.shapes.get("groups", 1)
+    channels = weight[1] * groups if "transpose" in row.op else weight[0]
     bias = (_empty([channels]),) if row.shapes["bias"] else ()
-    options = {
-        "stride": row.shapes["stride"], "padding": row.shapes["pad"], "groups": row.shapes.get("groups", 1),
-    }  # fmt: skip
-    return partial(getattr(functional, row.op), **options), (x, weight, *bias)
+    call = partial(getattr(functional, row.op), stride=row.shapes["stride"], padding=row.shapes["pad"], groups=groups)
+    return call, (make(row.shapes["in"][0]), make(weight), *bias)
 
 
 def _linear(row: MachineOp) -> Call:
-    weight = row.shapes["w"]
-    w = _stored(weight, (1, 0)) if row.weight_transposed else _empty(weight)
-    bias = (_empty(weight[:1]),) if row.shapes["bias"] else ()
-    return functional.linear, (_inputs(row)[0], w, *bias)
+    shape = row.shapes["w"]
+    weight = _stored(shape, (1, 0)) if row.weight_transposed else _empty(shape)
+    bias = (_empty(shape[:1]),) if row.shapes["bias"] else ()
+    return functional.linear, (_inputs(row)[0], weight, *bias)
 
 
 def _prelu(row: MachineOp) -> Call:
@@ -290,66 +202,44 @@ def _prelu(row: MachineOp) -> Call:
 
 
 def _attention(row: MachineOp) -> Call:
-    return _attended, (*_inputs(row), _empty(row.shapes["attn_mask"]))
-
-
-def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-
-def _batch_norm(row: MachineOp) -> Call:
-    x, size = _inputs(row)[0], row.shapes["w"]
-    return partial(_batch_normed, row.shapes["training"]), (x, *(_empty(size) for _ in range(4)))
-
-
-def _batch_normed(training: bool, x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return functional.batch_norm(x, mean, variance, weight, bias, training)
+    return functional.scaled_dot_product_attention, (*_inputs(row), _empty(row.shapes["attn_mask"]))
 
 
 def _norm(row: MachineOp) -> Call:
-    """Of layers, groups or instances, with weight and bias where the row has a weight."""
+    """With weight and bias where the row has a weight; a batch norm with its statistics too."""
     x, size = _inputs(row)[0], row.shapes["w"]
     affine = () if size is None else (_empty(size), _empty(size))
-    if row.op == "layer_norm":
-        return partial(_layer_normed, row.shapes["normalized_shape"]), (x, *affine)
-    if row.op == "group_norm":
-        return partial(_group_normed, row.shapes["groups"]), (x, *affine)
-    return _instance_normed, (x, *affine)
-
-
-def _layer_normed(shape: Sequence[int], x: Tensor, *affine: Tensor) -> Tensor:
-    return functional.layer_norm(x, list(shape), *affine)
-
-
-def _group_normed(groups: int, x: Tensor, *affine: Tensor) -> Tensor:
-    return functional.group_norm(x, groups, *affine)
-
-
-def _instance_normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return functional.instance_norm(x, weight=weight, bias=bias)
+    if row.op == "batch_norm":
+        call = partial(functional.batch_norm, training=row.shapes["training"])
+        return call, (x, _empty(size), _empty(size), *affine)
+    if row.op == "instance_norm":
+        return lambda x, weight, bias: functional.instance_norm(x, weight=weight, bias=bias), (x, *affine)
+    normalise: Callable[..., Tensor] = getattr(functional, row.op)
+    over = row.shapes["normalized_shape"] if row.op == "layer_norm" else row.shapes["groups"]
+    return lambda x, *affine: normalise(x, over, *affine), (x, *affine)
 
 
 def _interpolate(row: MachineOp) -> Call:
-    (shape,) = row.shapes["in"]
     make = _channels_last if row.shapes["channels_last"] else _empty
     call = partial(functional.interpolate, size=tuple(row.shapes["size"]), mode=row.shapes["mode"])
-    return call, (make(shape, row.dtype),)
+    return call, (make(row.shapes["in"][0], row.dtype),)
 
 
 def _shuffle(row: MachineOp) -> Call:
-    (shape,) = row.shapes["in"]
     make = _channels_last if row.shapes["channels_last"] else _empty
-    return partial(torch.channel_shuffle, groups=row.shapes["groups"]), (make(shape),)
+    return partial(torch.channel_shuffle, groups=row.shapes["groups"]), (make(row.shapes["in"][0]),)
 
 
 _BUILDERS: Mapping[str, Callable[[MachineOp], Call]] = {
-    "where": _where, "arange": _arange, "clamp": _clamp, "fill_": _fill, "nan_to_num": _nan_to_num,
-    "nan_to_num_": _nan_to_num, "to": _to, "matmul": _product, "cat": _sequence, "stack": _sequence, "sum": _sum,
-    "diag": _diag, "index": _index, "gather": _gather, "index_select": _index_select, "index_add_": _index_add,
-    "index_put_": _index_put, "scatter_reduce": _scatter_reduce, "embedding": _embedding,
-    "embedding_bag": _embedding_bag, "linear": _linear, "prelu": _prelu, "scaled_dot_product_attention": _attention,
-    "batch_norm": _batch_norm, "interpolate": _interpolate, "channel_shuffle": _shuffle,
-    **{name: _norm for name in ("layer_norm", "group_norm", "instance_norm")},
+    "where": _where, "arange": _arange, "to": _to, "matmul": _product, "cat": _sequence, "stack": _sequence,
+    "sum": _sum, "diag": _diag, "embedding": _embedding, "embedding_bag": _embedding_bag, "linear": _linear,
+    "prelu": _prelu, "scaled_dot_product_attention": _attention, "interpolate": _interpolate,
+    "channel_shuffle": _shuffle, "split": _function("split", "split_size_or_sections=split_size"),
+    "chunk": _function("chunk", "chunks"), "unique": _function("unique"),
+    "clamp": _function("clamp", min=-1.0, max=1.0), "fill_": _function("fill_", home=Tensor, value=1),
+    **{name: _function(name, nan=1.0) for name in ("nan_to_num", "nan_to_num_")},
+    **dict.fromkeys(("index", "index_put_", "gather", "index_select", "index_add_", "scatter_reduce"), _indexed),
+    **dict.fromkeys(("batch_norm", "layer_norm", "group_norm", "instance_norm"), _norm),
     **{f"conv{how}{n}d": _convolution for how in ("", "_transpose") for n in (1, 2, 3)},
     **{name: _function(name, "dim") for name in ("argmax", "softmax", "log_softmax", "sort", "argsort")},
     **{name: _layer(name) for name in (
@@ -360,6 +250,4 @@ _BUILDERS: Mapping[str, Callable[[MachineOp], Call]] = {
     **{f"adaptive_max_pool{n}d": _layer(f"adaptive_max_pool{n}d", "output_size") for n in (2, 3)},
     **{f"fractional_max_pool{n}d": _layer(f"fractional_max_pool{n}d", "kernel_size=kernel", "output_size")
        for n in (2, 3)},
-    "split": _function("split", "split_size_or_sections=split_size"), "chunk": _function("chunk", "chunks"),
-    "unique": _function("unique"),
 }  # fmt: skip

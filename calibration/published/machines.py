@@ -1,7 +1,8 @@
 """Published times of single ops on CPUs of many cores, on Apple's chips and on some GPUs: one row as one call.
 
-The tables lie beside the repository, not in it: ``ops.csv.gz`` of CPUs, ``accelerator_ops.csv.gz`` of MPS and CUDA. Each
-row names its source, machine, threads, shapes and what to know of it. Rows that their own notes tell to leave out are.
+The tables lie beside the repository, not in it: ``ops.csv.gz`` of CPUs, ``accelerator_ops.csv.gz`` of MPS and CUDA.
+Each row names its source, machine, threads, shapes and what to know of it. Rows that their own notes tell to leave out
+are left out.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from placer.calibration.published.plain_networks import PLAIN, NeuMF
 from placer.calibration.published.table import PublishedStep
 from placer.errors import TraceError
 from placer.tracing import OpCall, Trace, trace
@@ -109,13 +109,14 @@ def build(step: PublishedStep, device: str = "meta", *, compiled: bool = False) 
         loss=_loss(step, device),
         optimizer=_optimizer(step, model),
         data=step.data,
-        autocast=torch.float16 if step.dtype == "amp-float16" else None,
+        autocast=_DTYPES[step.dtype.removeprefix("amp-")] if step.dtype.startswith("amp-") else None,
     )
 
 
 def _model(step: PublishedStep, device: str) -> nn.Module:
     makers: dict[str, Callable[[PublishedStep], nn.Module]] = {
         "torchvision": _torchvision, "timm": _timm, "transformers": _transformers, "neumf": lambda _: NeuMF(),
+        "plain": lambda step: PLAIN[step.arguments["name"]](),
     }  # fmt: skip
     make = makers[step.builder]
     try:
@@ -184,7 +185,11 @@ def load_torchvision() -> None:
 
 def _torchvision(step: PublishedStep) -> nn.Module:
     models = importlib.import_module("torchvision.models")
-    built: nn.Module = getattr(models, step.arguments["name"])(weights=None)
+    how = step.arguments
+    options = dict(how.get("options", {}))
+    if "group_norm" in how:
+        options["norm_layer"] = partial(nn.GroupNorm, how["group_norm"])
+    built: nn.Module = getattr(models, how["name"])(weights=None, **options)
     return built
 
 
@@ -272,34 +277,6 @@ def _cached(step: PublishedStep, model: nn.Module, device: str) -> list[Tensor]:
     shape = (step.batch, heads, step.arguments["cached_tokens"], width)
     dtype = _DTYPES.get(step.dtype)
     return [torch.empty(shape, dtype=dtype, device=device) for _ in range(2 * config.num_hidden_layers)]
-
-
-class NeuMF(nn.Module):
-    """A product of factors beside a multilayer perceptron (He et al. 2017), on embeddings of users and items.
-
-    The sizes are those of NVIDIA's benchmark on MovieLens 20M.
-    """
-
-    USERS, ITEMS = 138_493, 26_744
-    FACTORS, LAYERS, DROPOUT = 64, (256, 256, 128, 64), 0.5
-
-    def __init__(self) -> None:
-        super().__init__()
-        half = self.LAYERS[0] // 2
-        self.user_factors = nn.Embedding(self.USERS, self.FACTORS)
-        self.item_factors = nn.Embedding(self.ITEMS, self.FACTORS)
-        self.user_inputs, self.item_inputs = nn.Embedding(self.USERS, half), nn.Embedding(self.ITEMS, half)
-        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in pairwise(self.LAYERS))
-        self.last = nn.Linear(self.LAYERS[-1] + self.FACTORS, 1)
-
-    def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        """Logits (pairs, 1)."""
-        factors = self.user_factors(user) * self.item_factors(item)
-        x = torch.cat((self.user_inputs(user), self.item_inputs(item)), dim=1)
-        for layer in self.layers:
-            x = torch.relu(functional.dropout(layer(x), self.DROPOUT, self.training))
-        logits: Tensor = self.last(torch.cat((factors, x), dim=1))
-        return logits
 
 
 @contextlib.contextmanager

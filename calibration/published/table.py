@@ -69,8 +69,8 @@ class PublishedStep:
         inputs: for each a shape, of floating-point numbers, or an object with ``shape``, ``dtype`` and perhaps the
             ``name`` of the argument.
         batch: samples of the step.
-        dtype: ``float32``, ``tf32`` (convolutions and matrix products), ``float16``, ``bfloat16``, ``float64`` or
-            ``amp-float16``.
+        dtype: ``float32``, ``tf32`` (convolutions and matrix products), ``float16``, ``bfloat16``, ``float64``,
+            ``amp-float16`` or ``amp-bfloat16``.
         conv_tf32: float32 convolutions run in TF32, as they do by default since torch 1.7 on Ampere and later.
         optimizer: "" where no update is inside the step.
         loss: "" without one; its gradient is inside the step also where the loss itself is "not timed".
@@ -84,7 +84,7 @@ class PublishedStep:
     gpu: str
     network: str
     family: str
-    builder: Literal["torchvision", "timm", "transformers", "neumf"]
+    builder: Literal["torchvision", "timm", "transformers", "neumf", "plain"]
     arguments: dict[str, Any]
     inputs: list[Any]
     batch: int

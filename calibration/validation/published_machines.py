@@ -7,7 +7,6 @@ quarter of the cases, by a hash of their names, is shown apart: nothing may be c
 from __future__ import annotations
 
 import json
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published.machine_calls import trace_call
+from placer.calibration.published.machine_steps import read_machine_steps
 from placer.calibration.published.machines import MachineOp, read_machine_ops
+from placer.calibration.validation.machine_profiles import is_held, profile_of
+from placer.calibration.validation.machine_steps import price_machine_steps, step_tables
 from placer.calibration.validation.published_steps import buildable, error_figures
 from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown_by_group, print_lines, write_lines
-from placer.errors import UnknownGPU
-from placer.fleets.machine import VCPUS_PER_CORE, cpu_class
-from placer.pricing import Residence, framework_seconds, gpu_profile, predict
-from placer.profile import DeviceFit, Profile, find_gpu
+from placer.pricing import Residence, framework_seconds, predict
+from placer.profile import DeviceFit
 from placer.tracing import Trace
 
 #: Seconds of Python around a call inside a published time, by what the source's name begins with: the rows of torch's
@@ -36,8 +36,6 @@ HARNESS = {
 }
 #: Python functions that a step of one op enters here before the op, which the harness stands for.
 ENTERED = 3.0
-#: Cores of a CPU of which nothing is said.
-USUAL_CORES = 8
 #: A published ratio of two devices from which on it is clear which is faster.
 CLEAR = 2.0
 
@@ -71,20 +69,22 @@ class PricedOp:
 
 
 def validate_machines(
-    folder: str | Path, *, output: Path | None = None, say: Callable[[str], Any] = lambda _: None
-) -> int:
-    """Price all published ops, print the tables, write a record; returns the exit code.
+    folder: str | Path, *, steps: int | None = None, output: Path | None = None,
+    say: Callable[[str], Any] = lambda _: None,
+) -> int:  # fmt: skip
+    """Price all published ops and up to ``steps`` of the published steps, print the tables, write a record.
 
-    The exit code is 1 if not one row can be priced. Raises PlacerError where the published measurements are not in
-    ``folder``.
+    Returns the exit code, which is 1 if not one row can be priced. Raises PlacerError where the published measurements
+    are not in ``folder``.
     """
     rows, left_out = read_machine_ops(Path(folder))
     for reason, count in left_out.most_common():
         say(f"{count} ops left out: {reason}")
     priced = list(price_ops(rows, say))
-    write_lines((json.dumps(asdict(each)) for each in priced), output)
-    print_lines(tables(priced))
-    return 0 if priced else 1
+    whole = list(price_machine_steps(read_machine_steps(Path(folder)), steps, say))
+    write_lines([json.dumps(asdict(each)) for each in priced] + [json.dumps(asdict(each)) for each in whole], output)
+    print_lines([*tables(priced), *step_tables(whole)])
+    return 0 if priced or whole else 1
 
 
 def price_ops(rows: Sequence[MachineOp], say: Callable[[str], Any] = lambda _: None) -> Iterator[PricedOp]:
@@ -97,23 +97,6 @@ def price_ops(rows: Sequence[MachineOp], say: Callable[[str], Any] = lambda _: N
         return price_op(row, traces[row.call])
 
     return buildable(rows, build, "ops", say, every=500)
-
-
-def profile_of(row: MachineOp) -> Profile:
-    """What is known of a row's machine before a calibration."""
-    cpu = cpu_class(VCPUS_PER_CORE * (row.threads or USUAL_CORES))
-    return cpu if row.device == "cpu" else gpu_profile(gpu_name(row), cpu)
-
-
-def gpu_name(row: MachineOp) -> str:
-    """What the catalog calls a row's GPU; Apple's chips have several numbers of GPU cores. Raises UnknownGPU."""
-    name = row.machine.removesuffix(f" {row.cores}-core").replace("(NVLink) ", "")
-    if row.device == "mps" and row.cores:
-        try:
-            return find_gpu(f"{name} ({row.cores}-core GPU)").name
-        except UnknownGPU:
-            pass
-    return find_gpu(name).name
 
 
 def price_op(row: MachineOp, trace: Trace) -> PricedOp:
@@ -145,11 +128,6 @@ def harness_seconds(row: MachineOp, trace: Trace, fit: DeviceFit) -> float:
         return 0.0
     python = min(ENTERED, trace.python_calls)
     return own - framework_seconds({"step": 1.0, "python_call": python}, fit.framework)
-
-
-def is_held(name: str) -> bool:
-    """Whether nothing may be chosen by a row of this name: every fourth."""
-    return zlib.crc32(name.encode()) % 4 == 0
 
 
 def group_of(row: MachineOp) -> str:

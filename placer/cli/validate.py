@@ -43,7 +43,7 @@ MOST_THREADS = 4096
 @click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
               help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip
 @click.option("--machines", type=click.Path(file_okay=False), metavar="DIR",
-              help="Compare with published times of single ops on CPUs of many cores and on Apple's chips; "
+              help="Compare with published times of ops and steps on CPUs of many cores and Apple's chips; "
                    "nothing is run.")  # fmt: skip
 @click.option("--jobs", is_flag=True, help="Run jobs of several parts instead of single steps: fits of real libraries.")
 def command(
@@ -61,20 +61,21 @@ def command(
         "--what-if": what_if or None,
     }  # fmt: skip
     given = [name for name, value in of_a_suite.items() if value is not None]
-    if jobs and (given or any(value is not None for value in (accounts, machines, published, problems, steps))):
-        raise click.UsageError("--jobs runs no suite: leave out all but --profile and --output")
-    for name, folder in (("--accounts", accounts), ("--machines", machines)):
-        others = (profile, published, problems, steps, *((accounts, machines) if accounts is not machines else ()))
-        if folder is not None and (given or any(value is not None for value in others)):
-            raise click.UsageError(f"{name} runs no suite and names its own hardware: leave out all but --output")
-    if published is not None and problems is not None:
-        raise click.UsageError("--published and --problems are two questions: ask one at a time")
-    for name, asked in (("--published", published), ("--problems", problems)):
-        if asked is not None and given:
-            raise click.UsageError(f"{name} runs no suite and replays no record: leave out {' and '.join(given)}")
-    for name, value in (("--compiled compares", compiled or None), ("--steps counts", steps)):
-        if published is None and value is not None:
-            raise click.UsageError(f"{name} published steps: say --published")
+    questions = {
+        "--accounts": accounts, "--machines": machines, "--published": published, "--problems": problems,
+        "--jobs": jobs or None,
+    }  # fmt: skip
+    asked = [name for name, value in questions.items() if value is not None]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} are different questions: ask one at a time")
+    if asked and given:
+        raise click.UsageError(f"{asked[0]} runs no suite and replays no record: leave out {' and '.join(given)}")
+    if profile is not None and (accounts or machines):
+        raise click.UsageError(f"{asked[0]} names its own hardware: leave out --profile")
+    if compiled and published is None:
+        raise click.UsageError("--compiled compares published steps: say --published")
+    if steps is not None and published is None and machines is None:
+        raise click.UsageError("--steps counts published steps: say --published or --machines")
     from placer import calibration
 
     written = None if output is None else Path(output)
@@ -82,7 +83,7 @@ def command(
     if accounts is not None:
         code = calibration.validate_accounts(accounts, output=written, say=say)
     elif machines is not None:
-        code = calibration.validate_machines(machines, output=written, say=say)
+        code = calibration.validate_machines(machines, steps=steps, output=written, say=say)
     elif jobs:
         code = calibration.validate_jobs(profile=_loaded(profile), output=written, say=say)
     elif problems is not None:

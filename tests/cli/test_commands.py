@@ -65,7 +65,7 @@ def test_the_options_are_those_of_the_contract() -> None:
                                 "--target", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
                                    "--problems", "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
-                                   "--jobs"}  # fmt: skip
+                                   "--jobs", "--machines"}  # fmt: skip
     assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)
@@ -109,8 +109,10 @@ def test_an_interrupt_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatc
     (("validate", "--problems", "--suite", "quick"), "leave out --suite"),
     (("validate", "--steps", "10"), "say --published"),
     (("validate", "--compiled"), "say --published"),
-    (("validate", "--accounts", "there", "--what-if"), "leave out all but --output"),
-    (("validate", "--jobs", "--suite", "quick"), "leave out all but --profile and --output"),
+    (("validate", "--accounts", "there", "--what-if"), "leave out --what-if"),
+    (("validate", "--machines", "there", "--profile", "p.json"), "leave out --profile"),
+    (("validate", "--machines", "there", "--accounts", "there"), "ask one at a time"),
+    (("validate", "--jobs", "--suite", "quick"), "leave out --suite"),
 ])  # fmt: skip
 def test_wrong_usage(run: Run, arguments: tuple[str, ...], says: str) -> None:
     assert says in " ".join(run(*arguments, code=2).stderr.split())

@@ -1,0 +1,92 @@
+"""Published networks that no package builds: written here, from what their sources say of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class NeuMF(nn.Module):
+    """A product of factors beside a multilayer perceptron (He et al. 2017), on embeddings of users and items.
+
+    The sizes are those of NVIDIA's benchmark on MovieLens 20M.
+    """
+
+    USERS, ITEMS = 138_493, 26_744
+    FACTORS, LAYERS, DROPOUT = 64, (256, 256, 128, 64), 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        half = self.LAYERS[0] // 2
+        self.user_factors = nn.Embedding(self.USERS, self.FACTORS)
+        self.item_factors = nn.Embedding(self.ITEMS, self.FACTORS)
+        self.user_inputs, self.item_inputs = nn.Embedding(self.USERS, half), nn.Embedding(self.ITEMS, half)
+        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in pairwise(self.LAYERS))
+        self.last = nn.Linear(self.LAYERS[-1] + self.FACTORS, 1)
+
+    def forward(self, user: Tensor, item: Tensor) -> Tensor:
+        """Logits (pairs, 1)."""
+        factors = self.user_factors(user) * self.item_factors(item)
+        x = torch.cat((self.user_inputs(user), self.item_inputs(item)), dim=1)
+        for layer in self.layers:
+            x = torch.relu(functional.dropout(layer(x), self.DROPOUT, self.training))
+        logits: Tensor = self.last(torch.cat((factors, x), dim=1))
+        return logits
+
+
+def omniglot() -> nn.Module:
+    """Three convolutions for characters, of five classes (torchbench's maml_omniglot)."""
+    blocks: list[nn.Module] = []
+    for channels in (1, 64, 64):
+        blocks += [nn.Conv2d(channels, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(64, 5))
+
+
+class _Dense(nn.Module):
+    """Two convolutions whose result is put behind the input's channels."""
+
+    def __init__(self, channels: int, growth: int, wide: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, wide * growth, 1, bias=False),
+            nn.BatchNorm2d(wide * growth), nn.ReLU(), nn.Conv2d(wide * growth, growth, 3, padding=1, bias=False),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.layers(x), x], dim=1)
+
+
+def small_densenet() -> nn.Module:
+    """A DenseNet for images of 32 x 32 pixels (torchbench's phlippe_densenet): four blocks of six layers."""
+    growth, wide, blocks = 16, 2, (6, 6, 6, 6)
+    channels = growth * wide
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
+    for number, count in enumerate(blocks, 1):
+        layers += [_Dense(channels + i * growth, growth, wide) for i in range(count)]
+        channels += count * growth
+        if number < len(blocks):
+            layers += [
+                nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2),
+            ]  # fmt: skip
+            channels //= 2
+    return nn.Sequential(
+        *layers, nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)
+    )
+
+
+def graph_isomorphism() -> nn.Module:
+    """Three layers of a graph isomorphism network (torchbench's basic_gnn_gin)."""
+    layers = importlib.import_module("torch_geometric.nn")
+    built: nn.Module = layers.GIN(64, 64, num_layers=3)
+    return built
+
+
+#: By the name that a step's arguments give.
+PLAIN: Mapping[str, Callable[[], nn.Module]] = {
+    "omniglot": omniglot, "small_densenet": small_densenet, "gin": graph_isomorphism,
+}  # fmt: skip

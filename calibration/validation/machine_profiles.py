@@ -1,0 +1,68 @@
+"""What is known, before a calibration, of the machines behind published times; and which rows nothing is chosen by."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from typing import Protocol
+
+from placer.errors import UnknownCPU, UnknownGPU
+from placer.fleets.machine import VCPUS_PER_CORE, cpu_class
+from placer.pricing import CLASSES, gpu_profile, on_sheet
+from placer.profile import Profile, find_gpu, named_cores
+
+#: Cores of a CPU that the catalog does not know.
+USUAL_CORES = 8
+
+
+class Measured(Protocol):
+    """A published time: its device ("cpu", "mps", "cuda"), the CPU or accelerator, and the CPU of the same machine.
+
+    ``cores`` and ``threads`` are those of ``machine``, 0 where they are not known.
+    """
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def machine(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+
+
+def profile_of(row: Measured) -> Profile:
+    """What is known of a row's machine. Raises UnknownGPU."""
+    if row.device == "cpu":
+        return cpu_profile(row.machine, row.threads)
+    return gpu_profile(gpu_name(row), cpu_profile(row.host, 0))
+
+
+@cache
+def cpu_profile(name: str, threads: int) -> Profile:
+    """What is known of a CPU by its name, run with so many threads; 0: all cores of a socket."""
+    try:
+        sheet, cores = named_cores(name)
+    except UnknownCPU:
+        sheet, cores = None, 0
+    if sheet is None or sheet.kind not in CLASSES:
+        return cpu_class(VCPUS_PER_CORE * (threads or USUAL_CORES))
+    return on_sheet(sheet, threads or cores)
+
+
+def gpu_name(row: Measured) -> str:
+    """What the catalog calls a row's GPU; Apple's chips have several numbers of GPU cores. Raises UnknownGPU."""
+    name = row.machine.removesuffix(f" {row.cores}-core").replace("(NVLink) ", "")
+    if row.device == "mps" and row.cores:
+        try:
+            return find_gpu(f"{name} ({row.cores}-core GPU)").name
+        except UnknownGPU:
+            pass
+    return find_gpu(name).name
+
+
+def is_held(name: str) -> bool:
+    """Whether nothing may be chosen by a row of this name: every fourth."""
+    return zlib.crc32(name.encode()) % 4 == 0
