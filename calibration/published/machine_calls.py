@@ -186,9 +186,7 @@ def _convolution(row: MachineOp) -> Call:
     groups = row.shapes.get("groups", 1)
     channels = weight[1] * groups if "transpose" in row.op else weight[0]
     bias = (_empty([channels]),) if row.shapes["bias"] else ()
-    call = partial(
-        getattr(functional, row.op), stride=row.shapes["stride"], padding=row.shapes["pad"], groups=groups
-    )
+    call = partial(getattr(functional, row.op), stride=row.shapes["stride"], padding=row.shapes["pad"], groups=groups)
     return call, (make(row.shapes["in"][0]), make(weight), *bias)
 
 

@@ -86,10 +86,16 @@ def _row(row: Mapping[str, str]) -> MachineStep:
     return MachineStep(
         source=row["source"], date=row["date"][:7], device="cpu" if not gpu else "mps" if "MPS" in gpu else "cuda",
         machine=gpu.replace(" GPU", "").replace(" (MPS)", "") or cpu, host=cpu,
-        cores=int(row["cores"] or 0) or socket, threads=threads, network=row["network"], batch=int(row["batch"] or 0),
+        cores=_gpu_cores(gpu) if gpu else int(row["cores"] or 0) or socket, threads=threads, network=row["network"], batch=int(row["batch"] or 0),
         input=row["input"], mode=row["mode"], dtype=row["dtype"], seconds=float(row["step_ms"]) * 1e-3,
         compiled=row["compiled"] == "yes", notes=row["notes"],
     )  # fmt: skip
+
+
+def _gpu_cores(gpu: str) -> int:
+    """Of an Apple's, where its name tells them; else 0."""
+    told = re.search(r"(\d+)-core", gpu)
+    return int(told[1]) if told else 0
 
 
 def network_of(row: MachineStep) -> PublishedStep:
@@ -106,8 +112,8 @@ def network_of(row: MachineStep) -> PublishedStep:
     return PublishedStep(
         source=row.source, gpu="", network=row.network, family="", builder=builder, arguments=arguments, inputs=inputs,
         batch=row.batch, dtype="amp-bfloat16" if row.dtype.startswith("amp") else row.dtype, conv_tf32=False,
-        channels_last=False, mode="infer", optimizer="", loss="", gradients="", data="device", torch="",
-        seconds=row.seconds, compiled_seconds=None, use="check",
+        channels_last=False, mode="train" if "backward" in row.mode else "infer", optimizer="", loss="", gradients="",
+        data="device", torch="", seconds=row.seconds, compiled_seconds=None, use="check",
     )  # fmt: skip
 
 
@@ -141,6 +147,7 @@ _OWN: Mapping[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "efficientnet_b0": ("torchvision", {"name": "efficientnet_b0"}, _IMAGE),
     "maml_omniglot": ("plain", {"name": "omniglot"}, (1, 28, 28)),
     "phlippe_densenet": ("plain", {"name": "small_densenet"}, (3, 32, 32)),
+    "scvi-tools SCVI": ("plain", {"name": "counts"}, (1200,)),
 }  # fmt: skip
 
 

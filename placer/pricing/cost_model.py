@@ -25,9 +25,8 @@ from placer.pricing.describe import (
     inputs_of,
     known_labels,
     on_accelerator,
-    ops_inside,
 )
-from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, table_seconds
+from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, start_share, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
 from placer.pricing.many_cores import cut_of, share_of, shared_seconds
@@ -134,9 +133,10 @@ class CostModel:
         shares = [share_of(work, min(threads, each.pieces)) for work, each in zip(works, cuts, strict=True)]
         one = replace(self.fit, threads=1, rates=cores.rates)
         seconds, sigma, sources = self._priced(shares, one)
-        rows = zip(works, cuts, seconds, strict=True)
-        start = cores.rates["dispatch_seconds"]
-        return [shared_seconds(w, c, t, start * ops_inside(w), cores, threads) for w, c, t in rows], sigma, sources
+        for i, (work, share) in enumerate(zip(works, shares, strict=True)):
+            start = seconds[i] * start_share(share, one)
+            seconds[i] = shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
+        return seconds, sigma, sources
 
     def _priced(self, works: Sequence[Work], fit: DeviceFit) -> tuple[list[float], list[float], list[Source]]:
         """The same with the costs of ``fit``, evaluated family by family."""

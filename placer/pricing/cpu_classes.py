@@ -17,7 +17,7 @@ class CpuClass:
     ``profile``: the shipped profile whose one-thread fit stands for a core of this kind. ``start_cycles``: cycles in
     which a core starts an op. ``reached``: share of a core's peak FLOP/s that large float32 products reach.
     ``efficiency``: FLOP/s of a family's ops, or of one op (``aten::tanh``), relative to large products, over those of
-    the profile's machine; what is not listed is 1. ``region``: seconds to start a loop on several cores, and more for
+    the profile's machine; what is not listed is 1. ``register_bytes``: of a vector register. ``region``: seconds to start a loop on several cores, and more for
     each of them. ``scaling``: p threads multiply p to this power times as fast as one. ``copied``: bytes/s that one core copies between main memory, read and written.
     ``fault_seconds``: to map a fresh page of 4 KiB, on one core whatever the number of threads.
     """
@@ -25,6 +25,7 @@ class CpuClass:
     profile: str
     start_cycles: float
     reached: float
+    register_bytes: int
     region: tuple[float, float]
     scaling: float
     copied: float
@@ -45,14 +46,16 @@ _APPLE = CpuClass(
 #: The kinds by name, as ``profile.cpus`` has them.
 CLASSES: Mapping[str, CpuClass] = {
     "x86-avx512": CpuClass(
-        profile="intel-xeon-avx512-2-core", start_cycles=3000.0, reached=0.8, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
+        profile="intel-xeon-avx512-2-core", start_cycles=5000.0, reached=0.8, register_bytes=64, region=(1e-6, 0.2e-6), scaling=0.85, copied=20e9,
     ),
     "x86-avx2": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, region=(1.5e-6, 0.25e-6), scaling=0.85, copied=20e9,
+        profile="amd-epyc-2-core", start_cycles=3500.0, reached=0.85, register_bytes=32,
+        region=(1e-6, 0.2e-6), scaling=0.85, copied=20e9,
     ),
     "arm": CpuClass(
-        profile="amd-epyc-2-core", start_cycles=2500.0, reached=0.8, region=(2e-6, 3e-6), scaling=0.9, copied=20e9,
-        efficiency={"convolution": 0.3, "convolution_backward": 0.3},
+        profile="amd-epyc-avx512-2-core", start_cycles=2600.0, reached=0.8, register_bytes=16,
+        region=(2e-6, 2.6e-6), scaling=0.9, copied=20e9,
+        efficiency={"convolution": 0.3, "convolution_backward": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
     "apple": _APPLE,
     # Accelerate multiplies in the matrix unit that each cluster of cores shares.

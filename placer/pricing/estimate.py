@@ -21,6 +21,8 @@ from placer import machine
 from placer import profile as profiles
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
+from placer.pricing.floors import CYCLE, STARTING
+from placer.pricing.op_table import kind_of
 from placer.pricing.predict import predict
 from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
 from placer.tracing import trace
@@ -35,6 +37,11 @@ _OTHER_CPU, _SHARED = 0.18, 0.25
 #: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
 #: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
 COPIED = 0.6
+#: Bytes of a vector register of the machines that the table of ops is fitted to, and kinds of ops that fill one.
+WIDE, VECTORISED = 64, ("numbers", "functions")
+#: What a cycle of the table of ops is, in a core's cycles: those of ``op_cycles`` are as many as start an op on the
+#: machines that they were fitted to (``STARTING``), at 3 GHz.
+CYCLE_AT_1_GHZ = 1.2
 #: Bytes of the last cache of a server's socket, where nothing is known of it.
 USUAL_CACHE = 48e6
 
@@ -48,7 +55,7 @@ class CpuSpeeds:
 
     ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
     ``bytes_per_second``: copy main memory, bytes read and written. ``core_flops_per_second`` and
-    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads.
+    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads. ``cycle_seconds``: a core's cycle; 0: it is told by the start.
     """
 
     dispatch_seconds: _Positive
@@ -57,11 +64,12 @@ class CpuSpeeds:
     core_flops_per_second: _Positive
     core_bytes_per_second: _Positive
     region_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    cycle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
 def on_other_cpu(
     profile: Profile, speeds: CpuSpeeds, *, threads: int, efficiency: Mapping[str, float] | None = None,
-    cache_bytes: float = USUAL_CACHE,
+    cache_bytes: float = USUAL_CACHE, register_bytes: int = WIDE,
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
@@ -69,7 +77,7 @@ def on_other_cpu(
     of a ``CpuClass``, ``cache_bytes`` what the cores' last cache holds. Raises ProfileError if the profile has no CPU.
     """
     fit = profile.fit("cpu", 1)
-    core = replace(_scaled(fit, speeds, efficiency or {}), estimated=True, reference=_name_of(profile))
+    core = replace(_scaled(fit, speeds, efficiency or {}, WIDE / register_bytes), estimated=True, reference=_name_of(profile))
     base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU)
     scaled = replace(core, threads=threads, interval={**fit.interval, "base": base})
     if threads > 1:
@@ -104,9 +112,10 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         core_flops_per_second=core,
         core_bytes_per_second=min(kind.copied, channels),
         region_seconds=kind.region_seconds(threads),
+        cycle_seconds=CYCLE_AT_1_GHZ / (sheet.clock_ghz * 1e9),
     )
     found = on_other_cpu(
-        measured, speeds, threads=threads, efficiency=kind.efficiency,
+        measured, speeds, threads=threads, efficiency=kind.efficiency, register_bytes=kind.register_bytes,
         cache_bytes=float(sockets * sheet.l3_bytes + threads * sheet.l2_bytes),
     )  # fmt: skip
     facts = {
@@ -117,7 +126,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     return replace(found, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name)
 
 
-def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float]) -> DeviceFit:
+def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float], narrower: float) -> DeviceFit:
     """A fit of one thread as that of a core of these speeds."""
     there = fit.rates
     start = speeds.dispatch_seconds / there["dispatch_seconds"]
@@ -126,6 +135,9 @@ def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float]) 
     scale = {"start": start, "arithmetic": arithmetic, "memory": memory, "": 1.0}
     rates = {name: rate / arithmetic if name.startswith("flops/") else rate for name, rate in there.items()}
     rates |= {"bytes_per_second": speeds.core_bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
+    cycle = rates[CYCLE] = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
+    rates |= {f"{CYCLE}/{kind}": cycle / reached for kind, reached in efficiency.items()}
+    rates |= {f"{CYCLE}/{kind}": narrower * rates.get(f"{CYCLE}/{kind}", cycle) for kind in VECTORISED}
     families = {}
     for family, known in fit.families.items():
         costs = dict(known.parameters)
@@ -134,7 +146,7 @@ def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float]) 
             bound = _bound(amount)
             costs[name] *= scale[bound]
             if bound == "arithmetic":
-                costs[name] /= efficiency.get(label, efficiency.get(family, 1.0))
+                costs[name] /= efficiency.get(label) or efficiency.get(kind_of(label), efficiency.get(family, 1.0))
         families[family] = replace(known, parameters=costs)
     framework = {name: start * seconds for name, seconds in fit.framework.items()}
     return replace(fit, rates=rates, families=families, framework=framework)

@@ -13,7 +13,7 @@ from placer import machine
 from placer.pricing.describe import known_labels, launches, ops_inside, reuse_share
 from placer.pricing.families import FAMILIES, PER_CORE
 from placer.pricing.families.family import cut
-from placer.pricing.families.loops import ITEM, evaluates
+from placer.pricing.families.loops import CORE_CACHE, ITEM, evaluates
 from placer.pricing.families.products import variant
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import Bound, PricedTrace
@@ -89,6 +89,10 @@ def roofline_parts(work: Work, fit: DeviceFit) -> tuple[float, float, float]:
 
 #: Cycles of a core in which an op is started: so the seconds of a start tell how fast a core's cycles are.
 STARTING = 2500.0
+#: Bytes that a core reads and writes in a cycle where its own caches hold them.
+CACHED = 24.0
+#: Rate of a fit that has the seconds of a cycle, where they are known otherwise; ``/kind``: of one kind of op.
+CYCLE = "cycle_seconds"
 
 
 def table_seconds(work: Work, fit: DeviceFit) -> float:
@@ -101,8 +105,12 @@ def table_seconds(work: Work, fit: DeviceFit) -> float:
         return roofline_seconds(work, fit)
     start = rates["dispatch_seconds"]
     cores = cores_of(work, fit.threads) if effort.shared else 1.0
-    computing = effort.cycles * start / STARTING / cores
-    return start + max(computing, work.bytes / rates["bytes_per_second"])
+    cycle = rates.get(f"{CYCLE}/{effort.kind}") or rates.get(CYCLE) or start / STARTING
+    computing = effort.cycles * cycle / cores
+    moving = rates["bytes_per_second"]
+    if work.sizes[-4] <= CORE_CACHE * fit.threads:
+        moving = max(moving, fit.threads * CACHED / (rates.get(CYCLE) or start / STARTING))
+    return start + max(computing, work.bytes / moving)
 
 
 def cores_of(work: Work, threads: int) -> float:
@@ -173,6 +181,16 @@ def floor_costs(work: Work, fit: DeviceFit, parameters: Mapping[str, float]) -> 
         found |= FAMILIES[work.family].earlier(work, fit.threads)
     costs = {name: parameters.get(f"{name}{suffix}", 0.0) * amount for name, amount in found.items()}
     return {"latency": parameters[f"latency{suffix}"], **costs}, bool(suffix)
+
+
+def start_share(work: Work, fit: DeviceFit) -> float:
+    """Share of an op's floor that does not depend on how much it does: what the thread that starts it does alone."""
+    known = fit.families.get(work.family)
+    if known is None:
+        start, arithmetic, memory = roofline_parts(work, fit)
+        return start / (start + max(arithmetic, memory))
+    costs, _ = floor_costs(work, fit, known.parameters)
+    return costs["latency"] / sum(costs.values())
 
 
 def peak(work: Work, rates: Mapping[str, float], *, cpu: bool = True) -> float:

@@ -13,10 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from placer.pricing.describe import ops_inside
-from placer.pricing.families.family import FINE_GRAIN, GRAIN, cut
+from placer.pricing.families.family import FINE_GRAIN, REGISTER, aten, cut
 from placer.pricing.families.loops import pieces_of_elementwise, pieces_of_normalization, pieces_of_reduction
-from placer.pricing.families.products import OPS_IN_TIME_STEP
-from placer.pricing.op_table import COUNTED
 from placer.pricing.work import Work
 from placer.profile import Cores
 
@@ -27,10 +25,14 @@ _ITEM = 4
 
 
 class Cut(NamedTuple):
-    """How an op is cut: into how many pieces at the most, in how many parallel regions one after the other."""
+    """How an op is cut: into how many pieces at the most, in how many parallel regions one after the other.
+
+    ``always``: the regions are started even where one core gets all there is.
+    """
 
     pieces: float
     regions: float = 1.0
+    always: bool = False
 
 
 ONE_PIECE = Cut(1.0)
@@ -38,11 +40,12 @@ ONE_PIECE = Cut(1.0)
 
 def cut_of(work: Work) -> Cut:
     """How torch cuts an op."""
-    effort = work.effort
-    by_table = effort is not None and effort.kind != COUNTED and effort.kind in _BY_KIND
-    if by_table and work.family not in _BY_FAMILY:
-        return _BY_KIND[effort.kind](work)  # type: ignore[union-attr]
+    name = work.op.rstrip("_")
+    if name in _SERIAL or _is_transposed_copy(work):
+        return ONE_PIECE
     found = _BY_FAMILY.get(work.family)
+    if found is None and work.effort is not None:
+        found = _BY_KIND.get(work.effort.kind)
     return found(work) if found else ONE_PIECE
 
 
@@ -52,9 +55,7 @@ def share_of(work: Work, cores: float) -> Work:
         return work
     own = len(work.sizes) - 4
     sizes, (footprint, *context) = _SHARES.get(work.family, _all_but)(work.sizes[:own], cores), work.sizes[own:]
-    moved = work.bytes / cores
-    if work.family == "matmul":
-        moved = _ITEM * sum(sizes[4:7])
+    moved = _MOVED[work.family](sizes) if work.family in _MOVED else work.bytes / cores
     effort = work.effort
     if effort is not None:
         effort = effort._replace(cycles=effort.cycles / cores, bytes=effort.bytes / cores, flops=effort.flops / cores)
@@ -66,18 +67,36 @@ def share_of(work: Work, cores: float) -> Work:
 def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cores, threads: int) -> float:
     """Seconds of an op, a core's ``share`` of which takes so many, ``start`` of them to start it."""
     at_work = min(threads, cut_.pieces)
+    region = cut_.regions * cores.region_seconds
     if at_work <= 1.0:
-        return share
+        return share + (region if cut_.always else 0.0)
     start = min(start, share)
     slower = at_work ** (1.0 - cores.exponent(threads))
     own = (share - start) * slower
     if work.sizes[-4] > cores.cache_bytes:
         own = max(own, work.bytes / cores.bytes_per_second)
-    return start + cut_.regions * cores.region_seconds + own
+    return start + region + own
+
+
+def _is_transposed_copy(work: Work) -> bool:
+    """Whether one core copies a matrix block by block (``copy_same_type_transpose_`` in ATen/native/Copy.cpp)."""
+    return work.op in _COPIES and work.flags[0] > 0.0 and work.sizes[0] >= _LEAST_TRANSPOSED
+
+#: Copies, and elements from which on a transposed matrix is copied in blocks.
+_COPIES, _LEAST_TRANSPOSED = aten("clone copy copy_"), 60 * 60
+#: Reductions no piece of which is smaller than the grain (``compare_base_kernel`` in ATen/native/cpu).
+_COMPARED = aten("max min argmax argmin")
+#: Ops that one core runs, whatever their family.
+_SERIAL = aten("nll_loss_forward nll_loss_backward randperm")
 
 
 def _elementwise(work: Work) -> Cut:
     return Cut(pieces_of_elementwise(work))
+
+
+def _reduction(work: Work) -> Cut:
+    pieces = pieces_of_reduction(work)
+    return Cut(min(pieces, cut(work.sizes[0])) if work.op in _COMPARED else pieces)
 
 
 def _rows(work: Work) -> Cut:
@@ -88,16 +107,18 @@ def _rows(work: Work) -> Cut:
 
 def _softmax(work: Work) -> Cut:
     numel, row = work.sizes[:2]
-    return Cut(cut(numel, FINE_GRAIN))
+    return Cut(cut(numel, FINE_GRAIN), always=numel > row)
 
 
 def _normalization(work: Work) -> Cut:
-    regions = 3.0 if "batch_norm" in work.op else 1.0
-    return Cut(pieces_of_normalization(work), regions)
+    pieces = pieces_of_normalization(work)
+    if "batch_norm" in work.op:
+        return Cut(pieces, 4.0 if ".rows" in work.op else 2.0, always=True)
+    return Cut(pieces, 2.0 if "backward" in work.op else 1.0)
 
 
 def _pooling(work: Work) -> Cut:
-    return Cut(cut(work.sizes[0], FINE_GRAIN))
+    return Cut(cut(work.sizes[0], FINE_GRAIN), always=True)
 
 
 def _matmul(work: Work) -> Cut:
@@ -105,9 +126,8 @@ def _matmul(work: Work) -> Cut:
 
 
 def _convolution(work: Work) -> Cut:
-    batch, _, cout, groups, _, positions = work.sizes[:6]
-    most = batch * max(cout * groups / 16.0, 1.0) * max(math.sqrt(positions), 1.0)
-    return Cut(max(min(most, work.flops / PRODUCT_GRAIN), 1.0), 3.0 if "backward" in work.family else 2.0)
+    """oneDNN lays image and weight out anew, multiplies, and lays out the result."""
+    return Cut(max(work.flops / PRODUCT_GRAIN, 1.0), 5.0 if "backward" in work.family else 3.0)
 
 
 def _attention(work: Work) -> Cut:
@@ -115,21 +135,26 @@ def _attention(work: Work) -> Cut:
 
 
 def _recurrent(work: Work) -> Cut:
-    length, batch, _, hidden, stacked = work.sizes[:5]
+    length, _, _, _, stacked = work.sizes[:5]
     steps = max(length * stacked, 1.0)
     return Cut(max(work.flops / steps / PRODUCT_GRAIN, 1.0), steps)
 
 
 def _linear_algebra(work: Work) -> Cut:
-    return Cut(max(math.sqrt(work.flops / PRODUCT_GRAIN), 1.0), 1.0)
+    return Cut(max(math.sqrt(work.flops / PRODUCT_GRAIN), 1.0))
 
 
 def _indexing(work: Work) -> Cut:
-    return Cut(cut(work.sizes[0]))
+    """Rows that are added up are sorted by their numbers first, in several regions whatever their size."""
+    if "embedding_bag" in work.op and work.effort is not None:
+        return Cut(work.effort.starts, always=work.effort.starts > 1.0)
+    adds = any(name in work.op for name in ("index_add", "scatter_add", "scatter_reduce"))
+    sorts = adds and work.flags[2] > 0.0
+    return Cut(cut(work.sizes[0]), 6.0 if sorts else 1.0, always=sorts)
 
 
 def _optimizer(work: Work) -> Cut:
-    return Cut(cut(work.sizes[0]), ops_inside(work) * 0.75)
+    return Cut(cut(work.sizes[0]), 0.75 * ops_inside(work))
 
 
 def _by_grain(work: Work) -> Cut:
@@ -140,7 +165,8 @@ _BY_FAMILY: Mapping[str, Callable[[Work], Cut]] = {
     "elementwise": _elementwise, "softmax": _softmax, "sorting": _rows, "normalization": _normalization,
     "pooling": _pooling, "matmul": _matmul, "convolution": _convolution, "convolution_backward": _convolution,
     "attention": _attention, "encoder": _attention, "recurrent": _recurrent, "linear_algebra": _linear_algebra,
-    "fourier": _by_grain, "indexing": _indexing, "optimizer": _optimizer, "reduction": lambda w: Cut(pieces_of_reduction(w)),
+    "fourier": _by_grain, "indexing": _indexing, "optimizer": _optimizer,
+    "reduction": _reduction,
 }  # fmt: skip
 _BY_KIND: Mapping[str, Callable[[Work], Cut]] = {
     kind: _by_grain for kind in ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles")
@@ -179,11 +205,21 @@ def _tiles(sizes: tuple[float, ...], cores: float) -> tuple[float, ...]:
 
 
 def _images(sizes: tuple[float, ...], cores: float) -> tuple[float, ...]:
-    """Of a convolution: images of the batch first, then positions."""
+    """Of a convolution: images of the batch first, then channels and positions of the result like a product's tiles.
+
+    Every core reads the weights of its channels, and the window of its positions.
+    """
     batch, cin, cout, groups, kernel, positions, inputs, weights, result = sizes
     several = min(batch, cores)
     batch, cores = batch / several, cores / several
-    return batch, cin, cout, groups, kernel, positions / cores, inputs / cores, weights, result / cores / several
+    channels = max(cout * groups, 1.0)
+    wide = min(max(math.sqrt(cores * channels / max(positions, 1.0)), 1.0), cores, max(channels / REGISTER, 1.0))
+    high = cores / wide
+    groups_, cout_ = (groups / wide, cout) if groups >= wide else (groups, cout / wide)
+    return (
+        batch, cin, cout_, groups_, kernel, positions / high, inputs / high, weights / wide,
+        result / several / cores,
+    )  # fmt: skip
 
 
 def _sequences(sizes: tuple[float, ...], cores: float) -> tuple[float, ...]:
@@ -199,6 +235,12 @@ def _states(sizes: tuple[float, ...], cores: float) -> tuple[float, ...]:
     return length, max(batch / cores, 1.0), width, hidden, stacked, state / cores, weights
 
 
+#: Bytes of a core's share, where cores read the same operands.
+_MOVED: Mapping[str, Callable[[tuple[float, ...]], float]] = {
+    "matmul": lambda sizes: _ITEM * sum(sizes[4:7]),
+    "convolution": lambda s: _ITEM * (s[0] * s[1] * s[3] * s[6] + s[7] + s[8]),
+    "convolution_backward": lambda s: _ITEM * (2.0 * s[0] * s[1] * s[3] * s[6] + 2.0 * s[7] + s[8]),
+}  # fmt: skip
 _SHARES: Mapping[str, Callable[[tuple[float, ...], float], tuple[float, ...]]] = {
     "elementwise": _loops, "random": _loops, "softmax": _first, "sorting": _first, "normalization": _first,
     "pooling": _first_two, "reduction": _first_two, "matmul": _tiles, "convolution": _images,

@@ -82,6 +82,12 @@ _WHOLE = frozenset(("aten::_unique2", "aten::_unique", "aten::unique_consecutive
 _WHOLE_WITHOUT = frozenset(("aten::median", "aten::nanmedian"))
 
 
+def bagged(call: OpCall, _flops: float) -> tuple[float, float]:
+    """Elements of the rows that bags pick, and bags."""
+    table, picked = call.inputs[0], call.inputs[1]
+    return float(picked.numel * table.shape[-1]), _numel(call.outputs[:1]) / table.shape[-1]
+
+
 def rows(call: OpCall, _flops: float) -> tuple[float, float]:
     """Elements, and rows of them."""
     numel = float(call.inputs[0].numel) if call.inputs else _numel(call.outputs)

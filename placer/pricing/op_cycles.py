@@ -98,7 +98,7 @@ CYCLES: dict[str, tuple[float, float, bool]] = {
     "put": (3.02, 0, False), "_unsafe_masked_index_put_accumulate": (14.4, 0, False), "scatter": (4.33, 0, False),
     "scatter_add": (4.33, 0, False), "index_add": (1.66, 0, False), "index_copy": (3.84, 0, True),
     "index_fill": (2.11, 0, False), "scatter_reduce": (12.7, 0, False), "index_reduce": (4.33, 0, True),
-    "_embedding_bag": (10, 0, True), "_embedding_bag_forward_only": (10, 0, True),
+    "_embedding_bag": (10, 5000, True), "_embedding_bag_forward_only": (10, 5000, True),
     "_embedding_bag_backward": (125, 0, False), "_embedding_bag_dense_backward": (125, 0, False),
     "_embedding_bag_per_sample_weights_backward": (68.4, 0, False), "segment_reduce": (4.33, 0, False),
     "_segment_reduce_backward": (4.33, 0, False), "masked_select": (10, 0, False), "nonzero": (2.38, 0, False),

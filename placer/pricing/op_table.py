@@ -7,6 +7,7 @@ bandwidth. Ops that only move or combine numbers are taken for that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
@@ -117,7 +118,7 @@ TABLE: Mapping[str, tuple[Line, ...]] = {
              amount.elements, 20, passes=2, kernels=12),
         Line("scatter scatter_add index_add index_copy index_fill scatter_reduce index_reduce",
              amount.elements, 10, passes=2, kernels=3),
-        Line("_embedding_bag _embedding_bag_forward_only", amount.elements, 2, passes=2, kernels=3),
+        Line("_embedding_bag _embedding_bag_forward_only", amount.bagged, 2, passes=2, kernels=3),
         Line("_embedding_bag_backward _embedding_bag_dense_backward", amount.elements, 20, passes=3, kernels=10),
         Line("_embedding_bag_per_sample_weights_backward", amount.elements, 2, kernels=2),
         Line("segment_reduce _segment_reduce_backward", amount.elements, 50, passes=2, kernels=4),
@@ -313,6 +314,13 @@ def line_of(op: str) -> tuple[str, str, Line] | None:
     return (own, *_lines()[own]) if own in _lines() else None
 
 
+def kind_of(label: str) -> str:
+    """The kind of an op by the name that its costs are fitted under; "" of one that is not in the table."""
+    space, _, name = label.partition("::")
+    found = line_of(f"{space}::{re.split('[.:/]', name)[0]}")
+    return found[1] if found else ""
+
+
 def op_lines() -> dict[str, list[list[str]]]:
     """The names of the ops of every line whose cycles the table tells, by kind."""
     return {kind: [line.ops.split() for line in lines] for kind, lines in TABLE.items() if kind != COUNTED}
@@ -352,5 +360,5 @@ def effort(call: OpCall, flops: float = 0.0, moved: float = 0.0) -> Effort | Non
     each, begun, shared = CYCLES.get(name, (0.0, 0.0, True))
     return Effort(
         arithmetic, line.passes * moved + line.again * written, float(kernels), line.waits,
-        width(call) * (each * units + begun * starts), shared, kind,
+        width(call) * (each * units + begun * starts), shared, kind, starts,
     )  # fmt: skip

@@ -109,6 +109,7 @@ class Effort(NamedTuple):
         cycles: of one core of a CPU, operands in its caches.
         shared: whether torch shares the op among the cores of a CPU.
         kind: of op, as the table of ops has them.
+        starts: rows, matrices or bags that are begun anew.
     """
 
     flops: float
@@ -118,6 +119,7 @@ class Effort(NamedTuple):
     cycles: float = 0.0
     shared: bool = True
     kind: str = ""
+    starts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

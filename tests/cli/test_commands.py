@@ -65,7 +65,7 @@ def test_the_options_are_those_of_the_contract() -> None:
                                 "--target", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
                                    "--problems", "--steps", "--accounts", "--estimate", "--what-if", "--compiled",
-                                   "--jobs"}  # fmt: skip
+                                   "--jobs", "--machines"}  # fmt: skip
     assert options("run") == {"-m", "--module", "--explain", "--what-if", "--profile"}
     group = main.get_command(click.Context(main), "profile")
     assert isinstance(group, click.Group)

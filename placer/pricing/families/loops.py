@@ -214,9 +214,17 @@ SORTING = Family(
 def _read_normalization(call: OpCall) -> Features:
     """FLOPs: 8 per element."""
     source = max(call.inputs, key=lambda t: t.numel)
-    channels = max((t.numel for t in call.inputs if len(t.shape) == 1), default=1)
     flags = float(not source.contiguous), float(has_true_argument(call))
-    return Features(8.0 * source.numel, (source.numel, channels), flags)
+    return Features(8.0 * source.numel, (source.numel, _channels(call, source)), flags)
+
+
+def _channels(call: OpCall, source: TensorSpec) -> int:
+    """Elements of the weight, which may be missing, and may have the last dimensions of the operand."""
+    weight = max((t.numel for t in call.inputs if len(t.shape) == 1), default=0)
+    if not weight:
+        whole = (t for t in call.inputs if 1 < len(t.shape) < len(source.shape))
+        weight = max((t.numel for t in whole if t.shape == source.shape[-len(t.shape) :]), default=0)
+    return weight or max((t.numel for t in call.outputs if len(t.shape) == 1), default=source.shape[-1])
 
 
 def _count_normalization(work: Work, threads: int) -> dict[str, float]:
