@@ -20,11 +20,11 @@ from scipy.optimize import least_squares
 
 from placer.calibration.published.machine_calls import trace_call
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.validation.published_machines import gpu_name, is_held
+from placer.calibration.validation.machine_profiles import gpu_name, is_held
 from placer.errors import PlacerError
 from placer.pricing import describe_step, host_seconds
 from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, published_host
-from placer.pricing.gpu.physics import Row, rows_of
+from placer.pricing.gpu.physics import Array, Row, rows_of
 from placer.pricing.work import Work
 from placer.profile import DataSheet, find_gpu
 
@@ -95,7 +95,7 @@ def fit(chosen: Sequence[Sample]) -> dict[str, float]:
     names, begin = (*FITTED, *_BESIDE), np.log([*FITTED.values(), *_BESIDE.values()])
     measured = np.log([sample.row.seconds for sample in chosen])
 
-    def residuals(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def residuals(logs: Array) -> Array:
         values = dict(zip(names, np.exp(logs).tolist(), strict=True))
         priced = np.log([seconds(sample, values, values) for sample in chosen])
         return np.concatenate([priced - measured, _PRIOR * (logs - begin)])
@@ -109,8 +109,8 @@ def errors(rows: Sequence[Sample], constants: Mapping[str, float], beside: Mappi
     logs = np.array([math.log(seconds(s, constants, beside) / s.row.seconds) for s in rows])
     off = np.abs(np.expm1(logs))
     return (
-        f"{len(rows)} rows: median error {np.median(off):.0%}, deviation of the log {np.std(logs):.2f}, within a factor "
-        f"of 2 {np.mean(np.abs(logs) <= math.log(2.0)):.0%}"
+        f"median error {np.median(off):.0%}, deviation of the log {np.std(logs):.2f}, within a factor of 2 "
+        f"{np.mean(np.abs(logs) <= math.log(2.0)):.0%}"
     )
 
 
@@ -122,7 +122,8 @@ def main(folder: Path) -> None:
     for name, value in constants.items():
         print(f'"{name}": {value:.3g},')
     for name, rows in (("chosen by", chosen), ("held", held)):
-        print(f"{name}: {errors(rows, constants, {})}; with the versions of their dates {errors(rows, constants, constants)}")
+        print(f"{len(rows)} rows {name}: {errors(rows, constants, {})}")
+        print(f"    with the versions of their dates: {errors(rows, constants, constants)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from placer import machine
+from placer import machine, pricing
 from placer import profile as profiles
 from placer.decision.decision import Decision
 from placer.errors import ProfileError
@@ -173,14 +173,18 @@ def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | No
     return None if facts is None or machine.has_context(device) else machine.unsupported(facts)
 
 
-def missing_dtype(device: str, trace: Trace) -> str | None:
-    """Why a kind of device cannot run a step that needs a dtype it does not have; None where it can."""
-    missing = _MISSING.get(machine.split_device(device)[0])
+def why_not(device: str, trace: Trace) -> str | None:
+    """Why a kind of device cannot run a step that needs a dtype or an op it does not have; None where it can."""
+    kind = machine.split_device(device)[0]
+    missing = _MISSING.get(kind)
     if missing is None:
         return None
     kept = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
     found = next((spec.dtype for spec in kept if spec.dtype in missing), None)
-    return None if found is None else f"{device} has no {found}"
+    if found is not None:
+        return f"{device} has no {found}"
+    op = pricing.missing_op(trace)
+    return None if op is None else f"{device} has no {op}, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1"
 
 
 def of_twins(twins: Sequence[str], home: str) -> str:

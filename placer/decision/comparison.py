@@ -16,7 +16,7 @@ from torch import nn
 
 from placer import machine, tracing
 from placer import profile as profiles
-from placer.decision.candidates import Candidate, Candidates, missing_dtype, residence, unusual_settings
+from placer.decision.candidates import Candidate, Candidates, residence, unusual_settings, why_not
 from placer.decision.decision import Decision, ThreadOption, decide
 from placer.decision.objective import JOB, STEP, TIME, Objective, Unit, counted_seconds
 from placer.errors import PlacerError, TraceError, first_line
@@ -174,7 +174,7 @@ def compare(traced: Traced, candidates: Candidates, objective: Objective = TIME)
 
 def missing(traced: Traced, device: str) -> str | None:
     """Why a device cannot run all parts; None where it can."""
-    return next((why for part in traced.parts if (why := missing_dtype(device, part.trace)) is not None), None)
+    return next((why for part in traced.parts if (why := why_not(device, part.trace)) is not None), None)
 
 
 def price(part: TracedPart, candidate: Candidate, where: Residence | None = None, threads: int = 0) -> Prediction:

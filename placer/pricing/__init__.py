@@ -81,11 +81,12 @@ from placer.pricing.timeline import (
 from placer.pricing.work import Work
 
 if TYPE_CHECKING:
+    from placer.pricing.gpu.apple import missing_op
     from placer.pricing.gpu.catalog_profile import gpu_profile
     from placer.pricing.gpu.device_model import device_model
 
 #: Module of each name that is loaded on first use.
-_HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile"}
+_HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
     "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
@@ -95,7 +96,7 @@ __all__ = [
     "beside", "compute_parts", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances",
     "doubt", "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
     "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of",
-    "issued_as", "kernels_of", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet",
+    "issued_as", "kernels_of", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet",
     "op_label",
     "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
     "table_seconds", "timeline", "waits_for_device", "weakest", "width", "with_weights",

@@ -38,6 +38,7 @@ from placer.profile import DeviceFit
 from placer.tracing import Trace
 
 if TYPE_CHECKING:
+    from placer.pricing.gpu.apple import AppleModel
     from placer.pricing.gpu.device_model import DeviceModel
 
 #: Standard deviation of log(seconds) of the part of an op that is left to the floor (see ``floors.floor_parts``).
@@ -79,7 +80,7 @@ class CostModel:
         return self._gpu.provenance
 
     @cached_property
-    def _gpu(self) -> DeviceModel | None:
+    def _gpu(self) -> DeviceModel | AppleModel | None:
         """The published knowledge of the fit's GPU. Imported on use: a CPU needs none."""
         if not self.fit.gpu:
             return None

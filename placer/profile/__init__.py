@@ -1,7 +1,7 @@
 """What is known of a machine: its profile, the JSON it is kept as, what comes with placer, and the catalogs."""
 
 from placer.profile.cpus import CpuSheet, Instance, cpus, find_cpu, find_instance, named_cores, sheet_of
-from placer.profile.gpus import DataSheet, find_gpu, gpus, knowledge, reported_gpu
+from placer.profile.gpus import PUBLISHED_MPS, DataSheet, find_gpu, gpus, knowledge, reported_gpu
 from placer.profile.profile import (
     OLDEST_SCHEMA,
     SAME_CLASS_WITHIN,
@@ -38,7 +38,8 @@ from placer.profile.store import (
 )
 
 __all__ = [
-    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "Profile",
+    "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA",
+    "PUBLISHED_MPS", "Profile",
     "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source", "cpus", "data_home",
     "default_path", "default_threads", "describe", "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus",
     "imported", "knowledge", "load", "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes",

@@ -279,8 +279,14 @@ def _parts_of_cards(name: str) -> tuple[DataSheet, ...]:
     return tuple(sheet for sheet in slices if sheet is not None)
 
 
+#: Generations of Apple's GPUs of which ops were published that ran through MPS.
+PUBLISHED_MPS = frozenset(("apple7", "apple8", "apple9"))
+
+
 def knowledge(name: str) -> str:
-    """What predictions for a GPU of the catalog rest on: ``published (N rows)`` or ``data sheet``."""
+    """What predictions for a GPU of the catalog rest on: ``published (N rows)``, or of MPS alike, or ``data sheet``."""
+    if name in gpus() and gpus()[name].architecture in PUBLISHED_MPS:
+        return "published (MPS)"
     rows = published_rows().get(name, 0)
     return f"published ({rows:,} rows)" if rows else "data sheet"
 

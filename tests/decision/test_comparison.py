@@ -71,6 +71,25 @@ def test_a_device_that_lacks_the_dtype_is_left_out_unless_it_is_the_only_one(han
         assert all(line in found.decide().reason for line in told)
 
 
+def test_a_device_that_lacks_an_op_is_left_out_unless_the_cpu_may_run_it(
+    handmade_profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Eigenvalues(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.linalg.eigh(x)[0]
+            return found
+
+    cpu, cuda = handmade_profile.fits
+    profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
+    workload = make_workload(Eigenvalues(), (4, 4), mode="infer")
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
+    found = compare(trace_parts(workload), gather(profile, None, here=False))
+    assert list(found.costs) == ["cpu"]
+    assert "mps has no aten::_linalg_eigh, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1" in found.left_out[0]
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    assert list(compare(trace_parts(workload), gather(profile, None, here=False)).costs) == ["cpu", "mps"]
+
+
 def test_steps_of_other_layouts_or_other_ops_on_the_accelerator_have_another_key() -> None:
     def key(model: nn.Module, *shape: int) -> str:
         workload = make_workload(model, shape, mode="infer")

@@ -31,6 +31,7 @@ TENSOR = {
     "10.0": 8192, "10.3": 8192, "11.0": 8192, "12.0": 1024, "12.1": 1024,
     "cdna1": 1024, "cdna2": 1024, "cdna3": 2048, "cdna4": 4096,
     "rdna3": 512, "rdna3.5": 512, "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048, "xe-hpc": 4096, "xe-lpg+": 2048,
+    "apple10": 1024,
 }  # fmt: skip
 #: Sold with less than their chip can do.
 HALF_RATE = {"NVIDIA A10G", "NVIDIA L20", "NVIDIA L40"}

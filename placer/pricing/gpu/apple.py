@@ -3,9 +3,9 @@
     seconds = graph + kernels x gap + max(arithmetic / (share x peak), bytes / (share x bandwidth))
 
 torch encodes each op into a command buffer: by a kernel of its own in some microseconds, or as a graph that Apple's
-MPSGraph finds in a cache and encodes, in some tens. The buffer is committed when it holds 64 MB of operands, or when the
-host waits (``MPSStream.mm``), which takes a tenth of a millisecond whatever the op: so an op whose result is wanted at
-once takes 0.1 to 0.4 ms, and one inside a step far less. ``python -m placer.calibration.published.mps DIR`` fits
+MPSGraph finds in a cache and encodes, in some tens. The buffer is committed when it holds 64 MB of operands, or when
+the host waits (``MPSStream.mm``), which takes some tenths of a millisecond whatever the op: so an op whose result is
+wanted at once takes 0.1 to 0.4 ms, and one inside a step far less. ``python -m placer.calibration.published.mps DIR`` fits
 ``FITTED`` to published times of isolated ops on chips from M1 to M4.
 """
 
@@ -23,15 +23,16 @@ from placer.pricing.gpu.physics import COLUMNS, Row, rows_of
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.timeline import HOST_TIME_STEP
 from placer.pricing.work import Work, op_of
-from placer.profile import DataSheet
+from placer.profile import PUBLISHED_MPS, DataSheet
+from placer.tracing import Trace
 
-#: Fitted: seconds on an M1's host (``wait``: to commit and wait; ``graph``: that a graph takes besides what it moves and
-#: computes), shares of the memory's bandwidth, shares of the float32 peak, elements for each GPU core and clock.
+#: Fitted: seconds to commit a command buffer and wait for it on an M1's host, shares of the memory's bandwidth, shares
+#: of the float32 peak, elements for each GPU core and clock.
 FITTED: Mapping[str, float] = {
-    "wait": 2.1e-4, "graph": 1.75e-4,
-    "share/elementwise": 0.735, "share/cat": 0.864, "share/reduction": 0.842, "share/arg": 0.255, "share/softmax": 0.623,
-    "share/normalization": 0.876, "share/convolution": 0.642, "peak/product": 0.81, "peak/convolution": 0.51,
-    "elements/indexing": 0.151, "elements/scatter": 0.11, "elements/sorting": 1.47,
+    "wait": 2.53e-4,
+    "share/elementwise": 0.767, "share/cat": 0.871, "share/reduction": 0.813, "share/arg": 0.229,
+    "share/softmax": 0.605, "share/normalization": 0.805, "share/convolution": 0.512, "peak/product": 0.801,
+    "peak/convolution": 0.522, "elements/indexing": 0.152, "elements/scatter": 0.099, "elements/sorting": 1.46,
 }  # fmt: skip
 #: Seconds of the same work on a chip's CPU over those on an M1: Geekbench 6, one core (2,350, 2,600, 3,100, 3,800 and
 #: 4,200 points).
@@ -39,9 +40,12 @@ _HOST = {"M1": 1.0, "M2": 0.90, "M3": 0.76, "M4": 0.62, "M5": 0.56}
 #: Seconds between kernels that follow each other: 3.0 us on an M1 Max (pytorch#82707), 2.4 to 2.75 us on an M3 Ultra
 #: (ml-explore/mlx#4521), 3 to 6 us with torch's own kernels on an M1 Pro (pytorch#148219).
 GAP = 3e-6
+#: What a graph takes on the device besides, on an M1's host: products of 32 x 32 and of 128 x 128 follow each other
+#: after 39 us on an M4 (JuliaGPU/Metal.jl#872). Alone it takes up to twice as much.
+_AROUND_GRAPH = 6e-5
 #: Seconds to issue a kernel of torch's own and a graph, on an M1: 1.2 to 1.4 us, and 20 us for a graph of one simple op
 #: (an M1 Pro, pytorch#148219); convolutions and norms of ResNet-50 take 70 us each with Python and autograd (an M3).
-_KERNEL, _GRAPH, _LARGE_GRAPH = 3e-6, 25e-6, 80e-6
+_KERNEL, _GRAPH, _LARGE_GRAPH = 3e-6, 20e-6, 90e-6
 #: Seconds of a time step of a layer. A GRU and a plain RNN are some ten ops for each: 51 to 67 us on an M1
 #: (pytorch#192727), all of it to issue them. An LSTM is one graph, as the GRU of that pull request is: 14 to 21 us of
 #: the device.
@@ -61,8 +65,6 @@ _HAS_ROWS = frozenset((
 _ARG = frozenset(("argmax", "argmin", "max", "min", "aminmax"))
 #: Shares of the bandwidth and of the peak that are assumed where no op of a family was published.
 _OTHER_SHARE, _OTHER_PEAK = 0.5, 0.1
-#: Generations with published rows; a later one is priced by what they have in common.
-_PUBLISHED = frozenset(("apple7", "apple8", "apple9"))
 #: Standard deviation of log(seconds) of what was published, of other ops, dtypes and chips; of rows kept apart.
 _SIGMA: dict[Source, float] = {"published": 0.45, "learnt": 0.6}
 #: Rows and columns of a product's tiles, and how many of them fill a GPU core.
@@ -72,25 +74,28 @@ _LEAST_CORES = 0.1
 #: Kernels of attention, which is written out as products and a softmax, and bytes that they move for each score.
 _ATTENTION, _SCORES = 6.0, 24.0
 
-#: Ops without a kernel for MPS in torch 2.13: its own list of what its tests expect to fail
-#: (``UNIMPLEMENTED_XFAILLIST`` in torch/testing/_internal/common_mps.py), and ``_ctc_loss`` and others of pytorch#141287.
-LACKING = frozenset(f"aten::{name}" for name in (
-    "_ctc_loss _ctc_loss_backward _linalg_eigh linalg_eig linalg_eigvals linalg_lstsq linalg_ldl_factor_ex "
-    "linalg_ldl_solve linalg_matrix_exp geqrf ormqr linalg_householder_product put frexp heaviside logspace mode "
-    "hash_tensor fractional_max_pool2d fractional_max_pool3d _adaptive_avg_pool3d _adaptive_avg_pool3d_backward "
-    "adaptive_max_pool3d adaptive_max_pool3d_backward multi_margin_loss _pdist_forward _pdist_backward "
-    "rrelu_with_noise segment_reduce _segment_reduce_backward special_airy_ai special_laguerre_polynomial_l "
-    "special_legendre_polynomial_p special_log_ndtr special_ndtri take"
-).split())  # fmt: skip
+#: Ops without a kernel for MPS in torch 2.13: what its own tests expect to fail (``UNIMPLEMENTED_XFAILLIST`` in
+#: torch/testing/_internal/common_mps.py) for any dtype.
+_LACKING = """
+    _adaptive_avg_pool3d _adaptive_avg_pool3d_backward _ctc_loss _ctc_loss_backward _linalg_eigh _pdist_backward
+    _pdist_forward _segment_reduce_backward adaptive_max_pool3d adaptive_max_pool3d_backward fractional_max_pool2d
+    fractional_max_pool3d frexp geqrf hash_tensor heaviside linalg_eig linalg_eigvals linalg_ldl_factor_ex
+    linalg_ldl_solve linalg_lstsq linalg_matrix_exp logspace mode multi_margin_loss ormqr put rrelu_with_noise
+    segment_reduce special_airy_ai special_laguerre_polynomial_l special_legendre_polynomial_p special_log_ndtr
+    special_ndtri take
+"""
+LACKING = frozenset(f"aten::{name}" for name in _LACKING.split())
 #: Ops that run on the CPU whatever is set (``MPSFallback.mm``).
 ON_CPU = frozenset(f"aten::{name}" for name in ("embedding_renorm", "_linalg_svd", "linalg_svd", "col2im"))
 #: FLOP/s of those on the CPU, most of which follow from each other.
 _FALLBACK_FLOPS = 2e10
 
 
-def falls_back() -> bool:
-    """Whether this process lets the CPU run what MPS lacks."""
-    return os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK", "0") not in ("", "0")
+def missing_op(trace: Trace) -> str | None:
+    """An op of a step that raises NotImplementedError on MPS; None where this process lets the CPU run those."""
+    if os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK", "0") not in ("", "0"):
+        return None
+    return next((call.op for call in trace.calls if call.op.rstrip("_") in LACKING), None)
 
 
 def host_factor(sheet: DataSheet) -> float:
@@ -102,7 +107,7 @@ def published_host(sheet: DataSheet) -> tuple[dict[str, float], dict[str, float]
     """(rates, what each op's issue takes) of MPS, in seconds and bytes per second: its host is the chip's own CPU."""
     scale = host_factor(sheet)
     issue = dict.fromkeys(_AS_GRAPH, _GRAPH) | dict.fromkeys(_LARGE, _LARGE_GRAPH)
-    issue |= {"elementwise": _KERNEL, "random": _KERNEL, "indexing": _KERNEL, "view": 1e-6}
+    issue |= {"elementwise": _KERNEL, "random": _KERNEL, "indexing": _KERNEL, "view": 1e-6, "optimizer": 8.0 * _KERNEL}
     for name in KNOWN:  # one op after the other for each tensor: torch has no lists of tensors on MPS
         issue[name] = _KERNEL * looped(name)
         issue[f"{name}.fused"] = _KERNEL
@@ -132,7 +137,7 @@ class AppleModel:
     @property
     def provenance(self) -> Provenance:
         """``published`` of the generations that others measured."""
-        return "published" if self.sheet.architecture in _PUBLISHED else "data sheet"
+        return "published" if self.sheet.architecture in PUBLISHED_MPS else "data sheet"
 
     def price(self, works: Sequence[Work]) -> tuple[list[float], list[float], list[Source]]:
         """Seconds, standard deviation of log(seconds) and source of each work."""
@@ -160,7 +165,7 @@ class AppleModel:
         if op_of(work.op) in LACKING | ON_CPU:  # copied there and back, each time waited for
             there_and_back = 2.0 * (scale * fitted["wait"] + work.bytes / self._bandwidth)
             return there_and_back + sum(row.columns[0] for row in rows) / _FALLBACK_FLOPS
-        start = scale * fitted["graph"] if work.family in _AS_GRAPH or "scatter_reduce" in work.op else 0.0
+        start = scale * _AROUND_GRAPH if work.family in _AS_GRAPH or "scatter_reduce" in work.op else 0.0
         return start + sum(self._row_seconds(work, row) for row in rows)
 
     def _row_seconds(self, work: Work, row: Row) -> float:

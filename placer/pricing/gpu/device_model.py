@@ -23,7 +23,7 @@ from placer.pricing.gpu.apple import AppleModel
 from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.work import Work
-from placer.profile import DataSheet, find_gpu
+from placer.profile import DataSheet, find_gpu, gpus
 
 #: log(seconds / physics) of an op that was hardly published, and its standard deviation.
 USUAL, UNTRIED_SIGMA = 0.2, 0.5
@@ -149,9 +149,14 @@ class DeviceModel:
         if published.has_rows(self.sheet.name, row, dtype):
             return "published"
         network = networks().get(row.kind)
-        if network is not None and network.trust.get(row.label, 0.0) >= LEARNT_FROM:
+        if network is not None and self._is_of_a_kind(row.kind) and network.trust.get(row.label, 0.0) >= LEARNT_FROM:
             return "learnt"
         return "physics" if physics else "guess"
+
+    def _is_of_a_kind(self, kind: str) -> bool:
+        """Whether rows of the kind were published of any GPU of this maker: others have libraries of their own."""
+        sheets = gpus()
+        return any(sheets[name].vendor == self.sheet.vendor for name in networks()[kind].gpus if name in sheets)
 
     def price_rows(
         self, kind: str, dtype: str, rows: Sequence[Row], sources: Sequence[Source]

@@ -1,0 +1,142 @@
+"""Apple's GPUs through MPS: an isolated op, ops of a step, what MPS lacks, and published times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from described import spec, traced, work
+from torch import Tensor, nn
+
+from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
+from placer.pricing.gpu.apple import FITTED, LACKING, ON_CPU, AppleModel, host_factor, missing_op, published_host
+from placer.pricing.gpu.physics import rows_of
+from placer.profile import find_gpu, knowledge
+from placer.tracing import trace
+from placer.workload import make_workload
+
+
+def model(name: str) -> AppleModel:
+    found = device_model(name)
+    assert isinstance(found, AppleModel)
+    return found
+
+
+def seconds(chip: str, op: Work) -> float:
+    return model(chip).price([op])[0][0]
+
+
+def product(n: int, dtype: str = "float32") -> Work:
+    square = spec(n, n, dtype=dtype)
+    return work("aten::mm", [square, square], [square])
+
+
+def relu(elements: int) -> Work:
+    return work("aten::relu", [spec(elements)], [spec(elements)])
+
+
+@pytest.mark.parametrize(("dtype", "tflops"), [("float32", 4.28), ("float16", 4.75), ("bfloat16", 2.25)])
+def test_products_reach_what_was_published_of_an_m1_pro(dtype: str, tflops: float) -> None:
+    """zzc0721/torch-performance-test-data#191, 4096 x 4096."""
+    assert 2.0 * 4096**3 / seconds("M1 Pro", product(4096, dtype)) == pytest.approx(tflops * 1e12, rel=0.15)
+
+
+def test_an_m5_multiplies_half_precision_faster_than_its_float32() -> None:
+    """ml-explore/mlx#3196: 7.6 TFLOP/s at 1280, above its float32 peak."""
+    assert seconds("M5", product(1280)) > 1.5 * seconds("M5", product(1280, "bfloat16"))
+    assert 2.0 * 1280**3 / seconds("M5", product(1280, "bfloat16")) > find_gpu("M5").float32_tflops * 1e12
+
+
+def test_large_ops_follow_the_memory_and_small_ones_do_not() -> None:
+    assert seconds("M4", relu(10**8)) / seconds("M4 Max", relu(10**8)) == pytest.approx(546 / 120, rel=0.02)
+    assert seconds("M4", relu(10)) == pytest.approx(seconds("M4 Max", relu(10)), rel=1e-3)
+
+
+def test_an_op_whose_result_is_wanted_takes_far_longer_than_one_inside_a_step() -> None:
+    step = trace(make_workload(nn.ReLU(), (64, 64), mode="infer", data="device"))
+    profile = gpu_profile("M4 Max")
+
+    def took(waits: int) -> float:
+        found = predict(
+            replace(step, syncs=waits), profile, devices=["mps"], data="device", residence=Residence(here=False)
+        )
+        return found["mps"].step_seconds
+
+    assert took(1) - took(0) > 0.9 * profile.fit("mps").rates["sync_seconds"] > 20.0 * took(0)
+
+
+@pytest.mark.parametrize(("length", "batch", "hidden", "published"), [(16, 8, 64, 1.075e-3), (64, 16, 128, 4.073e-3)])
+def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, published: float) -> None:
+    """pytorch#192727, on an M1."""
+    op = traced(nn.GRU(hidden, hidden), "aten::gru", (length, batch, hidden), mode="infer")
+    _, framework = published_host(find_gpu("M1"))
+    assert host_seconds(op, framework) == pytest.approx(published, rel=0.2)
+    lstm = traced(nn.LSTM(hidden, hidden), "aten::lstm", (length, batch, hidden), mode="infer")
+    assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
+
+
+def test_tensors_are_updated_one_after_the_other_unless_fused() -> None:
+    _, framework = published_host(find_gpu("M2"))
+    layer = nn.Linear(4, 4, bias=False)
+    (plain,), (fused,) = (
+        [w for w in works_of(layer, torch.optim.Adam(layer.parameters(), fused=flag)) if w.family == "optimizer"]
+        for flag in (False, True)
+    )
+    assert host_seconds(plain, framework) > 5.0 * host_seconds(fused, framework)
+    assert seconds("M2", plain) > 5.0 * seconds("M2", fused)
+
+
+def works_of(layer: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Work, ...]:
+    from placer.pricing import describe_step
+
+    return describe_step(trace(make_workload(layer, (2, 4), mode="train", optimizer=optimizer)))
+
+
+def test_the_host_is_the_chips_own_cpu() -> None:
+    chips = ("M1", "M2", "M3", "M4", "M5", "M5 Max")
+    factors = [host_factor(find_gpu(chip)) for chip in chips]
+    assert factors[0] == 1.0 and factors == sorted(factors, reverse=True) and factors[-1] == factors[-2]
+    assert gpu_profile("M1").fit("mps").rates["sync_seconds"] == pytest.approx(FITTED["wait"])
+
+
+def test_prices_say_what_they_rest_on() -> None:
+    ops = [relu(64), product(64), product(64, "float16"), work("aten::avg_pool2d", [spec(1, 1, 4, 4)], [spec(1, 1, 2, 2)])]
+    assert model("M3").price(ops)[2] == ["published", "published", "learnt", "physics"]
+    assert model("M5").price(ops)[2] == ["learnt", "learnt", "learnt", "physics"]
+    assert (model("M3").provenance, model("M5").provenance) == ("published", "data sheet")
+    assert (knowledge("Apple M3"), knowledge("Apple M5")) == ("published (MPS)", "data sheet")
+
+
+def test_views_are_free() -> None:
+    assert model("M3").price([work("aten::view", [spec(4)], [spec(2, 2)], view=True)])[0] == [0.0]
+
+
+class Eigenvalues(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.linalg.eigh(x)[0]
+        return found
+
+
+def test_an_op_that_mps_lacks_is_named_unless_the_cpu_may_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = trace(make_workload(Eigenvalues(), (8, 8), mode="infer"))
+    monkeypatch.delenv("PYTORCH_ENABLE_MPS_FALLBACK", raising=False)
+    assert missing_op(step) == "aten::_linalg_eigh"
+    assert missing_op(trace(make_workload(nn.ReLU(), (8, 8), mode="infer"))) is None
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    assert missing_op(step) is None
+
+
+def test_what_falls_back_is_copied_there_and_back() -> None:
+    eigh = traced(Eigenvalues(), "aten::_linalg_eigh", (8, 8), mode="infer")
+    wait = gpu_profile("M2").fit("mps").rates["sync_seconds"]
+    assert seconds("M2", eigh) > 2.0 * wait > 2.0 * seconds("M2", product(8))
+    assert not LACKING & ON_CPU
+
+
+def test_constants_change_the_edition() -> None:
+    sheet = find_gpu("M3")
+    assert AppleModel(sheet).edition == model("M3 Max").edition
+    slower = AppleModel(sheet, {**FITTED, "share/elementwise": 0.1})
+    assert slower.edition != AppleModel(sheet).edition
+    assert slower.seconds(relu(10**6), rows_of(relu(10**6))) > seconds("M3", relu(10**6))
