@@ -64,7 +64,7 @@ _OTHER_SHARE, _OTHER_PEAK = 0.5, 0.1
 #: Generations with published rows; a later one is priced by what they have in common.
 _PUBLISHED = frozenset(("apple7", "apple8", "apple9"))
 #: Standard deviation of log(seconds) of what was published, of other ops, dtypes and chips; of rows kept apart.
-_SIGMA: dict[Source, float] = {"published": 0.4, "learnt": 0.5}
+_SIGMA: dict[Source, float] = {"published": 0.45, "learnt": 0.6}
 #: Rows and columns of a product's tiles, and how many of them fill a GPU core.
 _TILE, _TILES = 32.0, 4.0
 #: The least share of the cores that a product with few tiles has at work: its depth is split.
