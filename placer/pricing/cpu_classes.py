@@ -40,7 +40,8 @@ class CpuClass:
 #: Apple's cores, without oneDNN: convolutions unfold images and multiply them one by one, at 6 to 55 GFLOP/s whatever
 #: the chip (TristanBilot/mlx-benchmark).
 _APPLE = CpuClass(
-    profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, region=(3e-6, 1e-6), scaling=0.85, copied=40e9,
+    profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
+    copied=40e9,
     efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5, "normalization": 4.0},
 )  # fmt: skip
 #: The kinds by name, as ``profile.cpus`` has them.
