@@ -61,6 +61,7 @@ def test_what_builds_a_network(
     ("torchvision:resnet50", {"gpu": "NVIDIA T4"}, "GPU"),
     ("torchvision:resnet50", {"notes": "the two runs differ up to 6x: the machine was disturbed"}, "disturbed"),
     ("torchvision:resnet50", {"notes": "epoch time / steps; the loader is inside"}, "loader"),
+    ("torchvision:resnet50", {"mode": "train"}, "loss and optimizer"),
     ("transformers:gpt2, AutoModelForCausalLM", {"input": "not checked"}, "number of tokens"),
 ])  # fmt: skip
 def test_steps_that_are_left_out_say_why(tmp_path: Path, network: str, changes: dict[str, Any], why: str) -> None:
