@@ -80,7 +80,7 @@ def _rows(record: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
         if found is None or timed.held_out or timed.seconds < SHORTEST:
             continue
         name, _, _, units, starts = found
-        speeds, wide = speeds_of(timed.speeds), width(timed.call)
+        speeds, wide = speeds_of(timed.speeds, timed.threads), width(timed.call)
         yield name, (
             units * wide, starts * wide, cores_of(timed.work, timed.threads),
             timed.work.bytes / (speeds.bytes_per_second if timed.threads > 1 else speeds.core_bytes_per_second),

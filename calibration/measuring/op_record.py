@@ -59,7 +59,8 @@ def timed_calls(path: Path) -> Iterator[TimedCall]:
     rows = read(path)
     most = max((row["threads"] for row in rows if "calls" in row), default=1)
     readings = [_speeds(row["speeds"], most) for row in rows if "speeds" in row]
-    speeds = MeasuredSpeeds(*(statistics.median(values) for values in zip(*map(astuple, readings), strict=True)))
+    each = zip(*(astuple(reading)[1:] for reading in readings), strict=True)
+    speeds = MeasuredSpeeds(most, *map(statistics.median, each))
     for row in rows:
         if "speeds" in row:
             speeds = _speeds(row["speeds"], most)
@@ -85,7 +86,7 @@ def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
         "core_flops_per_second": found["flops_per_second"] / share,
         "core_bytes_per_second": found["bytes_per_second"] / share, "region_seconds": REGION if threads > 1 else 0.0,
     }  # fmt: skip
-    return MeasuredSpeeds(**{**usual, **found})
+    return MeasuredSpeeds(**{"threads": threads, **usual, **found})  # type: ignore[arg-type]
 
 
 def _call(op: str, inputs: Any, outputs: Any, args: Any, phase: Any, in_place: bool, kept: bool) -> OpCall:

@@ -18,9 +18,9 @@ import torch
 
 from placer import machine
 from placer import profile as profiles
+from placer.calibration.measuring.op_record import REGION
 from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock
-from placer.calibration.measuring.op_record import REGION
 from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation import record
 from placer.calibration.validation.cells import Effort, cells_of, measured_cells, predicted_cells, unpredicted
@@ -151,7 +151,7 @@ def _estimate(source: Profile | str | Path | None) -> Profile:
     fits: list[DeviceFit] = []
     for threads in (torch.get_num_threads(),) if profile is None else profile.threads("cpu"):
         probed = machine.measure_speeds() if profile is None else _speeds_of(profile, threads)
-        fits += on_other_cpu(nearest, beside(nearest, probed), threads=threads).fits
+        fits += on_other_cpu(nearest, beside(nearest, probed, threads), threads=threads).fits
     return replace(nearest, fits=tuple(fits), fingerprint=facts, name=f"estimate from {nearest.fingerprint['cpu']}")
 
 
@@ -159,7 +159,7 @@ def _speeds_of(profile: Profile, threads: int) -> MeasuredSpeeds:
     """What the speed probe would find on a calibrated machine, by its calibration."""
     rates, core = (profile.fit("cpu", count).rates for count in (threads, 1))
     return MeasuredSpeeds(
-        small_step_seconds=small_step_seconds(profile),
+        threads=threads, small_step_seconds=small_step_seconds(profile, threads),
         flops_per_second=rates["flops/float32"], bytes_per_second=rates["bytes_per_second"],
         core_flops_per_second=core["flops/float32"], core_bytes_per_second=core["bytes_per_second"],
         region_seconds=REGION if threads > 1 else 0.0,

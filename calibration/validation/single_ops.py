@@ -188,7 +188,8 @@ def score(path: Path, known: Profile | None) -> list[Scored]:
             continue
         key = None if known is not None else timed.speeds, timed.threads
         if key not in models:
-            profile = known or on_other_cpu(nearest, beside(nearest, timed.speeds), threads=timed.threads)
+            speeds = beside(nearest, timed.speeds, timed.threads)
+            profile = known or on_other_cpu(nearest, speeds, threads=timed.threads)
             models[key] = CostModel(profile.fit("cpu", timed.threads))
         (price,), (sigma,), _ = models[key].price_works([timed.work])
         base = models[key].fit.interval.get("base", 0.0)

@@ -22,14 +22,15 @@ _BATCH, _INPUTS, _HIDDEN = 4, 32, 64
 
 @dataclass(frozen=True)
 class MeasuredSpeeds:
-    """What a CPU can do with one number of threads.
+    """What a CPU can do with so many ``threads``, and with one.
 
-    ``small_step_seconds``: a training step of ``small_network`` with Adam on one thread, in which hardly anything is
-    computed. ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory,
-    bytes read and written. ``core_flops_per_second`` and ``core_bytes_per_second``: the same on one thread.
-    ``region_seconds``: to start a loop on all threads.
+    ``small_step_seconds``: a training step of ``small_network`` with Adam, in which hardly anything is computed.
+    ``flops_per_second``: a product of float32 matrices. ``bytes_per_second``: a copy between main memory, bytes read
+    and written. ``core_flops_per_second`` and ``core_bytes_per_second``: the same on one thread. ``region_seconds``: to
+    start a loop on all threads.
     """
 
+    threads: int
     small_step_seconds: float
     flops_per_second: float
     bytes_per_second: float
@@ -56,22 +57,22 @@ def measure_speeds() -> MeasuredSpeeds:
         torch.add(large[:numbers], large[:numbers], out=copied[:numbers])
 
     def rates() -> tuple[float, float]:
-        multiplying, copying = _usual(lambda: torch.mm(matrix, matrix, out=product)), _usual(lambda: copied.copy_(large))
-        return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / copying
+        multiplying = _usual(lambda: torch.mm(matrix, matrix, out=product))
+        return 2.0 * _ROWS**3 / multiplying, 2.0 * large.nbytes / _usual(lambda: copied.copy_(large))
 
+    small_step_seconds = _usual(small_step)
     with torch.inference_mode():
         flops, moved = rates()
         on_two = _usual(lambda: added(2 * _GRAIN))
     try:
         torch.set_num_threads(1)
-        small_step_seconds = _usual(small_step)
         with torch.inference_mode():
             core_flops, core_moved = rates() if threads > 1 else (flops, moved)
             on_one = _usual(lambda: added(_GRAIN))
     finally:
         torch.set_num_threads(threads)
     return MeasuredSpeeds(
-        small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
+        threads=threads, small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
         core_flops_per_second=core_flops, core_bytes_per_second=core_moved,
         region_seconds=max(on_two - on_one, 0.0) if threads > 1 else 0.0,
     )  # fmt: skip

@@ -89,7 +89,8 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS",
+    "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
     "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE", "KERNELS", "LEARNT",
     "LOOPS_BY_FLOOR", "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
     "Residence", "SOURCES", "STARTING", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed",

@@ -30,15 +30,15 @@ from placer.workload import make_workload
 
 #: Amounts that are moved memory, besides those called bytes.
 _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
-#: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and for each
-#: XX With these the 90 % interval holds nine in ten
+#: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and because it
+#: was measured on one core alone. With these the 90 % interval holds nine in ten
 #: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
 _OTHER_CPU, _SHARED = 0.18, 0.25
 #: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
 #: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
 COPIED = 0.6
 #: Bytes of a vector register of the machines that the table of ops is fitted to, and kinds of ops that fill one.
-WIDE, VECTORISED = 64, ("numbers", "functions")
+WIDE, VECTORISED = 64, ("functions",)
 #: What a cycle of the table of ops is, in a core's cycles: those of ``op_cycles`` are as many as start an op on the
 #: machines that they were fitted to (``STARTING``), at 3 GHz.
 CYCLE_AT_1_GHZ = 1.2
@@ -55,7 +55,8 @@ class CpuSpeeds:
 
     ``dispatch_seconds``: start an op that computes nothing. ``flops_per_second``: multiply float32 matrices.
     ``bytes_per_second``: copy main memory, bytes read and written. ``core_flops_per_second`` and
-    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads. ``cycle_seconds``: a core's cycle; 0: it is told by the start.
+    ``core_bytes_per_second``: the same of one thread alone. ``region_seconds``: start a loop on all threads.
+    ``cycle_seconds``: a core's cycle; 0: the start tells it.
     """
 
     dispatch_seconds: _Positive
@@ -73,25 +74,29 @@ def on_other_cpu(
 ) -> Profile:  # fmt: skip
     """The profile as of a CPU that has these speeds with ``threads`` threads.
 
-    Its one fit is that of one thread, scaled to a core; ``many_cores`` says what several take. ``efficiency`` is that
-    of a ``CpuClass``, ``cache_bytes`` what the cores' last cache holds. Raises ProfileError if the profile has no CPU.
+    Its one fit is that of so many threads, scaled; else that of one thread, scaled to a core, of which ``many_cores``
+    says what several take. ``efficiency`` and ``register_bytes`` are those of a ``CpuClass``, ``cache_bytes`` what the
+    cores' last cache holds. Raises ProfileError if the profile has no CPU.
     """
-    fit = profile.fit("cpu", 1)
-    core = replace(_scaled(fit, speeds, efficiency or {}, WIDE / register_bytes), estimated=True, reference=_name_of(profile))
-    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU)
-    scaled = replace(core, threads=threads, interval={**fit.interval, "base": base})
-    if threads > 1:
+    measured = threads in profile.threads("cpu")
+    fit = profile.fit("cpu", threads if measured else 1)
+    of_core = speeds if measured else replace(
+        speeds, flops_per_second=speeds.core_flops_per_second, bytes_per_second=speeds.core_bytes_per_second
+    )  # fmt: skip
+    base = math.hypot(fit.interval.get("base", 0.0), _OTHER_CPU, 0.0 if measured else _SHARED)
+    scaled = replace(
+        _scaled(fit, of_core, efficiency or {}, WIDE / register_bytes), threads=threads,
+        interval={**fit.interval, "base": base}, estimated=True, reference=str(profile.fingerprint.get("cpu") or ""),
+    )  # fmt: skip
+    if not measured:
         faster = speeds.flops_per_second / speeds.core_flops_per_second
-        rates = {name: rate * faster if name.startswith("flops/") else rate for name, rate in core.rates.items()}
-        cores = Cores(core.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes)
-        rates["bytes_per_second"] = speeds.bytes_per_second
-        base = math.hypot(base, _SHARED)
-        scaled = replace(scaled, rates=rates, cores=cores, interval={**fit.interval, "base": base})
+        of_all = {name: rate * faster for name, rate in scaled.rates.items() if name.startswith("flops/")}
+        cores = Cores(
+            scaled.rates, speeds.region_seconds, speeds.flops_per_second, speeds.bytes_per_second, cache_bytes
+        )  # fmt: skip
+        rates = {**scaled.rates, **of_all, "bytes_per_second": speeds.bytes_per_second}
+        scaled = replace(scaled, rates=rates, cores=cores)
     return replace(profile, fits=(scaled,), samples=(), noise={}, warnings=())
-
-
-def _name_of(profile: Profile) -> str:
-    return str(profile.fingerprint.get("cpu") or "")
 
 
 @cache
@@ -127,14 +132,14 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
 
 
 def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float], narrower: float) -> DeviceFit:
-    """A fit of one thread as that of a core of these speeds."""
+    """A fit as of a CPU of these speeds, those of all threads. ``narrower`` are its registers, by this factor."""
     there = fit.rates
     start = speeds.dispatch_seconds / there["dispatch_seconds"]
-    arithmetic = there["flops/float32"] / speeds.core_flops_per_second
-    memory = math.sqrt(there["bytes_per_second"] / speeds.core_bytes_per_second)
+    arithmetic = there["flops/float32"] / speeds.flops_per_second
+    memory = math.sqrt(there["bytes_per_second"] / speeds.bytes_per_second)
     scale = {"start": start, "arithmetic": arithmetic, "memory": memory, "": 1.0}
     rates = {name: rate / arithmetic if name.startswith("flops/") else rate for name, rate in there.items()}
-    rates |= {"bytes_per_second": speeds.core_bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
+    rates |= {"bytes_per_second": speeds.bytes_per_second, "dispatch_seconds": speeds.dispatch_seconds}
     cycle = rates[CYCLE] = speeds.cycle_seconds or speeds.dispatch_seconds / STARTING
     rates |= {f"{CYCLE}/{kind}": cycle / reached for kind, reached in efficiency.items()}
     rates |= {f"{CYCLE}/{kind}": narrower * rates.get(f"{CYCLE}/{kind}", cycle) for kind in VECTORISED}
@@ -167,40 +172,47 @@ _FIELDS = ("cpu", "cpu_version", "cpu_instructions", "cores", "torch")
 def cpu_speeds(facts: Mapping[str, Any], nearest: Profile, threads: int) -> CpuSpeeds:
     """The speeds of this CPU, of which ``facts`` is the fingerprint, with ``threads`` threads, beside ``nearest``.
 
-    They are measured where none are remembered, in half a second, with the threads that the process has. A file that cannot be read or written costs nothing
-    but the next measurement.
+    They are measured where none are remembered, in half a second, with the threads that the process has. A file that
+    cannot be read or written costs nothing but the next measurement.
     """
     path = speeds_path()
     of = {**{name: facts.get(name) for name in _FIELDS}, "beside": nearest.created}
     by_threads = _remembered(path, of)
     if str(threads) not in by_threads:
-        by_threads[str(threads)] = beside(nearest, machine.measure_speeds())
+        by_threads[str(threads)] = beside(nearest, machine.measure_speeds(), threads)
         with suppress(OSError):
             profiles.replace_file(path, msgspec.json.encode(_Remembered(of, by_threads)))
     return by_threads[str(threads)]
 
 
-def beside(nearest: Profile, measured: machine.MeasuredSpeeds) -> CpuSpeeds:
-    """The speeds of a CPU by what was measured on it.
+def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> CpuSpeeds:
+    """The speeds of a CPU with ``threads`` threads, by what was measured on it with some number of them, and with one.
 
     How fast it starts ops shows in the small step: in what it took, beside what it takes by the profile ``nearest``.
     """
-    slower = measured.small_step_seconds / small_step_seconds(nearest)
+    known = threads if threads in nearest.threads("cpu") else 1
+    slower = measured.small_step_seconds / small_step_seconds(nearest, known)
+
+    def of_all(all_together: float, one: float) -> float:
+        if threads in (1, measured.threads) or measured.threads == 1:
+            return one if threads == 1 else all_together
+        return one * math.pow(threads, math.log(all_together / one) / math.log(measured.threads))
+
     return CpuSpeeds(
-        dispatch_seconds=slower * nearest.fit("cpu", 1).rates["dispatch_seconds"],
-        flops_per_second=measured.flops_per_second,
-        bytes_per_second=measured.bytes_per_second,
+        dispatch_seconds=slower * nearest.fit("cpu", known).rates["dispatch_seconds"],
+        flops_per_second=of_all(measured.flops_per_second, measured.core_flops_per_second),
+        bytes_per_second=of_all(measured.bytes_per_second, measured.core_bytes_per_second),
         core_flops_per_second=measured.core_flops_per_second,
         core_bytes_per_second=measured.core_bytes_per_second,
-        region_seconds=measured.region_seconds,
+        region_seconds=measured.region_seconds if threads > 1 else 0.0,
     )
 
 
-def small_step_seconds(profile: Profile) -> float:
-    """Seconds of the small step with one thread, as the profile prices it."""
+def small_step_seconds(profile: Profile, threads: int) -> float:
+    """Seconds of the small step, as the profile prices it."""
     model, batch = machine.small_network()
     step = make_workload(model, example=batch, mode="train", optimizer="adam", data="device")
-    return predict(trace(step), profile, devices=("cpu",), threads=1)["cpu"].step_seconds
+    return predict(trace(step), profile, devices=("cpu",), threads=threads)["cpu"].step_seconds
 
 
 def speeds_path() -> Path:

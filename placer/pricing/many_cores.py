@@ -1,8 +1,9 @@
 """What an op takes on several cores, by what one core takes.
 
-torch and its libraries cut an op into pieces, and a core's share of an op is an op of its own, a smaller one: with less
-arithmetic, and with operands that fit a nearer cache. So one core's prices say what the share takes. Starting a parallel
-region adds some microseconds. The cores share clocks, memory channels and, where threads are two of a core, arithmetic.
+torch and its libraries cut an op into pieces, and a core's share of an op is an op of its own, a smaller one: with
+less arithmetic, and with operands that fit a nearer cache. So one core's prices say what the share takes. Starting a
+parallel region adds some microseconds. The cores share clocks, memory channels and, where threads are two of a core,
+arithmetic.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def shared_seconds(work: Work, cut_: Cut, share: float, start: float, cores: Cor
     if at_work <= 1.0:
         return share + (region if cut_.always else 0.0)
     start = min(start, share)
-    slower = at_work ** (1.0 - cores.exponent(threads))
+    slower = math.pow(at_work, 1.0 - cores.exponent(threads))
     own = (share - start) * slower
     if work.sizes[-4] > cores.cache_bytes:
         own = max(own, work.bytes / cores.bytes_per_second)
@@ -87,7 +88,7 @@ _COPIES, _LEAST_TRANSPOSED = aten("clone copy copy_"), 60 * 60
 #: Reductions no piece of which is smaller than the grain (``compare_base_kernel`` in ATen/native/cpu).
 _COMPARED = aten("max min argmax argmin")
 #: Ops that one core runs, whatever their family.
-_SERIAL = aten("nll_loss_forward nll_loss_backward randperm")
+_SERIAL = aten("nll_loss_forward nll_loss_backward randperm _unique _unique2 unique_dim unique_consecutive")
 
 
 def _elementwise(work: Work) -> Cut:
@@ -168,9 +169,11 @@ _BY_FAMILY: Mapping[str, Callable[[Work], Cut]] = {
     "fourier": _by_grain, "indexing": _indexing, "optimizer": _optimizer,
     "reduction": _reduction,
 }  # fmt: skip
-_BY_KIND: Mapping[str, Callable[[Work], Cut]] = {
-    kind: _by_grain for kind in ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles")
-}
+#: The same of ops that no family here says it of, by their kind.
+_BY_KIND: Mapping[str, Callable[[Work], Cut]] = dict.fromkeys(
+    ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles"),
+    _by_grain,
+)
 
 
 def _all_but(sizes: tuple[float, ...], _cores: float) -> tuple[float, ...]:

@@ -123,8 +123,8 @@ class DeviceFit:
     time; ``interval`` the constants of the 90 % interval. ``reference`` is the name of the shipped profile it built on.
     ``gpu`` is the catalog name of the GPU whose published knowledge prices the families that were not measured here;
     where none was, ``reference`` is the CPU whose calibration its host is priced by. ``estimated``: other machines'
-    numbers stand in for those of this device, which was not calibrated; not stored. ``cores``: the families' numbers are
-    those of one core, of which these share an op; not stored.
+    numbers stand in for those of this device, which was not calibrated; not stored. ``cores``: the families' numbers
+    are those of one core, of which these share an op; not stored.
     """
 
     device: str

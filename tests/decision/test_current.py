@@ -19,7 +19,8 @@ from placer.profile import Profile
 @pytest.fixture(autouse=True)
 def _speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a CPU: each test begins in an empty folder, and would measure for half a second."""
-    monkeypatch.setattr(machine, "measure_speeds", lambda: machine.MeasuredSpeeds(1e-4, 2e11, 3e10))
+    speeds = machine.MeasuredSpeeds(2, 1e-4, 2e11, 3e10, 1e11, 2e10, 2e-6)
+    monkeypatch.setattr(machine, "measure_speeds", lambda: speeds)
 
 
 def net() -> nn.Sequential:

@@ -19,8 +19,9 @@ from placer import machine, profile
 from placer import profile as profiles
 from placer.errors import ProfileError, ProfileMissing, UnknownGPU
 from placer.machine import MeasuredSpeeds
-from placer.pricing import CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, predict
+from placer.pricing import CLASSES, CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, on_sheet, predict
 from placer.pricing.estimate import beside, cpu_speeds, named_profile, speeds_path
+from placer.profile import cpus
 from placer.profile.profile import Profile
 from placer.tracing import Trace, trace
 from placer.workload import make_workload
@@ -41,7 +42,11 @@ def step(*sizes: int, rows: int) -> Trace:
 
 def speeds_of(found: Profile, **changed: float) -> CpuSpeeds:
     rates = found.fit("cpu", 2).rates
-    own = CpuSpeeds(rates["dispatch_seconds"], rates["flops/float32"], rates["bytes_per_second"])
+    core = found.fit("cpu", 1).rates
+    own = CpuSpeeds(
+        rates["dispatch_seconds"], rates["flops/float32"], rates["bytes_per_second"], core["flops/float32"],
+        core["bytes_per_second"], region_seconds=2e-6,
+    )  # fmt: skip
     return replace(own, **changed)
 
 
@@ -75,7 +80,20 @@ def test_more_threads_than_were_measured_are_less_sure(intel: Profile) -> None:
         found = on_other_cpu(intel, speeds_of(intel), threads=threads)
         assert found.threads("cpu") == (threads,)
         widths.append(found.fit("cpu").interval["base"])
-    assert widths == sorted(set(widths))
+    assert widths[0] < widths[1] == widths[2]
+
+
+def test_other_numbers_of_threads_than_were_measured_are_priced_as_near_ones(intel: Profile) -> None:
+    large = step(512, 512, 512, rows=512)
+    alone = replace(intel, fits=(intel.fit("cpu", 1),))
+    two = on_other_cpu(alone, speeds_of(intel), threads=2)
+    assert seconds(two, large) == pytest.approx(seconds(intel, large), rel=0.3)
+    by_threads = []
+    for threads in (1, 2, 4, 8, 16):
+        flops = intel.fit("cpu", 1).rates["flops/float32"] * threads
+        found = on_other_cpu(alone, speeds_of(intel, flops_per_second=flops), threads=threads)
+        by_threads.append(predict(large, found, devices=("cpu",), threads=threads)["cpu"].step_seconds)
+    assert by_threads == sorted(by_threads, reverse=True)
 
 
 @pytest.mark.parametrize(("facts", "expected"), [
@@ -95,11 +113,37 @@ def test_of_a_quiet_and_a_contended_machine_the_quiet_one_is_taken() -> None:
 
 def test_a_small_step_tells_how_fast_ops_are_started(intel: Profile) -> None:
     def found(small_step: float) -> CpuSpeeds:
-        return beside(intel, MeasuredSpeeds(small_step, 3e11, 4e10), threads=2)
+        return beside(intel, measured_speeds(small_step), threads=2)
 
     slow, fast = found(2e-4), found(1e-4)
     assert slow.dispatch_seconds == pytest.approx(2 * fast.dispatch_seconds)
-    assert (fast.flops_per_second, fast.bytes_per_second) == (3e11, 4e10)
+    assert (fast.flops_per_second, fast.bytes_per_second) == (2e11, 3e10)
+
+
+def test_speeds_of_another_number_of_threads_lie_between_those_of_one_and_of_all(intel: Profile) -> None:
+    sixteen = MeasuredSpeeds(16, 1e-4, 8e11, 1.6e11, 1e11, 2e10, 5e-6)
+    one, four, all_ = (beside(intel, sixteen, threads=threads) for threads in (1, 4, 16))
+    assert (one.flops_per_second, one.bytes_per_second, one.region_seconds) == (1e11, 2e10, 0.0)
+    assert (all_.flops_per_second, all_.bytes_per_second, all_.region_seconds) == (8e11, 1.6e11, 5e-6)
+    assert four.flops_per_second == pytest.approx(math.sqrt(8e22))
+    assert four.bytes_per_second == pytest.approx(math.sqrt(3.2e21))
+
+
+@pytest.mark.parametrize("kind", list(CLASSES))
+def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> None:
+    sheet = next(sheet for sheet in cpus().values() if sheet.kind == kind)
+    found = on_sheet(sheet, 8)
+    fit = found.fit("cpu")
+    assert (found.threads("cpu"), found.fingerprint["cpu"], fit.estimated) == ((8,), sheet.name, True)
+    assert fit.cores is not None
+    peak = sheet.clock_ghz * 1e9 * sheet.flops_per_cycle
+    assert fit.cores.rates["flops/float32"] == pytest.approx(CLASSES[kind].reached * peak)
+    assert 8 * peak > fit.rates["flops/float32"] > 4 * CLASSES[kind].reached * peak
+    faster = on_sheet(replace(sheet, clock_ghz=2 * sheet.clock_ghz), 8)
+    large, small = step(1024, 1024, rows=2048), step(16, 16, rows=4)
+    for of in (large, small):
+        slow, fast = (predict(of, each, devices=("cpu",), threads=8)["cpu"].step_seconds for each in (found, faster))
+        assert 1.2 < slow / fast < 2.3
 
 
 def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
@@ -107,17 +151,22 @@ def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
     with torch.no_grad():
         found = machine.measure_speeds()
         assert not torch.is_grad_enabled()
-    assert all(value > 0.0 for value in vars(found).values())
+    assert all(value > 0.0 for name, value in vars(found).items() if name != "region_seconds")
+    assert torch.get_num_threads() == found.threads
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == random.getstate()
     assert before[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def measured_speeds(small_step: float = 1e-4) -> MeasuredSpeeds:
+    return MeasuredSpeeds(2, small_step, 2e11, 3e10, 1e11, 2e10, 2e-6)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[MeasuredSpeeds]:
     taken: list[MeasuredSpeeds] = []
 
     def measure() -> MeasuredSpeeds:
-        taken.append(MeasuredSpeeds(1e-4, 2e11, 3e10))
+        taken.append(measured_speeds())
         return taken[-1]
 
     monkeypatch.setattr(machine, "measure_speeds", measure)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from placer.calibration.measuring.op_record import timed_calls, written
-from placer.machine import MeasuredSpeeds
 from placer.tracing import OpCall, TensorSpec
 
 SPEC = TensorSpec((4, 8), (8, 1), "float32")
@@ -27,4 +27,7 @@ def test_calls_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> Non
     (timed,) = timed_calls(path)
     assert timed.call == CALL
     assert (timed.seconds, timed.count, timed.threads, timed.held_out) == (2e-3, 3, 2, True)
-    assert timed.speeds == MeasuredSpeeds(**SPEEDS)
+    found = asdict(timed.speeds)
+    assert {name: found[name] for name in SPEEDS} == SPEEDS
+    assert found["threads"] == 2
+    assert SPEEDS["flops_per_second"] / 2 <= found["core_flops_per_second"] < SPEEDS["flops_per_second"]

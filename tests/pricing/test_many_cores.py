@@ -1,0 +1,148 @@
+"""What cores that share an op take, by what one core takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placer.pricing import Context, CostModel, Work, describe
+from placer.pricing.many_cores import Cut, cut_of, share_of, shared_seconds
+from placer.profile import Cores, load
+from placer.profile.profile import DeviceFit
+from placer.tracing import trace
+from placer.workload import Workload
+
+CORE = load("intel-xeon-avx512-2-core", samples=False).fit("cpu", 1)
+REGION = 7e-6
+
+
+class Op(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *operands: Tensor) -> Any:
+        return self.function(*operands)
+
+
+def works(function: Any, *operands: Tensor) -> list[Work]:
+    module = Op(function)
+    step = Workload(
+        target=module, modules=(module,), args=operands, kwargs={}, mode="infer", loss=None, optimizer=None,
+        data="device",
+    )  # fmt: skip
+    traced = trace(step)
+    context = Context.of(traced)
+    return [describe(call, context) for call in traced.calls if not call.view]
+
+
+def work(function: Any, *operands: Tensor) -> Work:
+    (found,) = works(function, *operands)
+    return found
+
+
+def shared_by(threads: int, *, region: float = REGION, scaling: float = 1.0) -> DeviceFit:
+    flops = CORE.rates["flops/float32"] * threads**scaling
+    cores = Cores(CORE.rates, region, flops, CORE.rates["bytes_per_second"] * threads)
+    return replace(CORE, threads=threads, cores=cores)
+
+
+def seconds(of: Work, fit: DeviceFit) -> float:
+    (found,), _, _ = CostModel(fit).price_works([of])
+    return found
+
+
+SERIAL = {
+    "fill with random numbers": lambda: work(lambda x: x.uniform_(), torch.empty(1 << 20)),
+    "a loss by class": lambda: works(F.nll_loss, torch.rand(4096, 64), torch.zeros(4096, dtype=torch.long))[0],
+    "distinct numbers": lambda: work(torch.unique, torch.zeros(1 << 16, dtype=torch.long)),
+    "a transposed copy": lambda: work(lambda x: x.t().contiguous(), torch.rand(512, 512)),
+    "fewer than the grain": lambda: work(torch.relu, torch.rand(32768)),
+    "one row": lambda: works(lambda x: x.sort(-1), torch.rand(1, 1 << 18))[0],
+    "a small product": lambda: work(torch.mm, torch.rand(16, 16), torch.rand(16, 16)),
+}
+SHARED = {
+    "numbers": (lambda: work(torch.relu, torch.rand(1 << 22)), 128.0),
+    "functions, cut finer": (lambda: work(torch.exp, torch.rand(1 << 16)), 32.0),
+    "rows": (lambda: works(lambda x: x.sort(-1), torch.rand(1024, 256))[0], 8.0),
+    "normalized rows": (
+        lambda: work(lambda x, w: F.layer_norm(x, (256,), w), torch.rand(64, 256), torch.ones(256)), 64.0
+    ),
+    "rows of many dimensions": (
+        lambda: work(lambda x, w: F.layer_norm(x, (8, 16), w), torch.rand(32, 8, 16), torch.ones(8, 16)), 32.0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", SERIAL.values(), ids=list(SERIAL))
+def test_what_one_core_runs_costs_the_same_with_any_number(made: Any) -> None:
+    of = made()
+    assert cut_of(of).pieces == 1.0
+    alone = seconds(of, CORE)
+    assert seconds(of, shared_by(2)) == seconds(of, shared_by(64)) == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(("made", "pieces"), SHARED.values(), ids=list(SHARED))
+def test_torch_cuts_an_op_into_pieces(made: Any, pieces: float) -> None:
+    assert cut_of(made()).pieces == pieces
+
+
+@pytest.mark.parametrize(("made", "pieces"), SHARED.values(), ids=list(SHARED))
+def test_a_region_is_started_once(made: Any, pieces: float) -> None:
+    of = made()
+    free, dear = (seconds(of, shared_by(16, region=region)) for region in (0.0, 1e-3))
+    assert dear - free == pytest.approx(1e-3)
+
+
+def test_more_cores_than_pieces_do_not_help() -> None:
+    of = work(torch.relu, torch.rand(4 * 32768))
+    assert seconds(of, shared_by(4)) < 0.6 * seconds(of, CORE)
+    assert seconds(of, shared_by(64)) == pytest.approx(seconds(of, shared_by(4)))
+
+
+@pytest.mark.parametrize("made", [
+    lambda: work(torch.mm, torch.rand(1024, 1024), torch.rand(1024, 1024)),
+    lambda: work(torch.bmm, torch.rand(64, 64, 64), torch.rand(64, 64, 64)),
+    lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(1, 64, 56, 56), torch.rand(64, 64, 3, 3)),
+    lambda: work(lambda x, w: F.conv2d(x, w), torch.rand(32, 64, 28, 28), torch.rand(64, 64, 3, 3)),
+    lambda: work(lambda x: F.max_pool2d(x, 2), torch.rand(16, 64, 56, 56)),
+    lambda: work(lambda x: x.sum(0), torch.rand(4096, 1024)),
+])  # fmt: skip
+def test_large_ops_become_faster_with_every_core_but_no_faster_than_all_of_them(made: Any) -> None:
+    of = made()
+    times = [seconds(of, shared_by(threads)) for threads in (2, 4, 8, 16)]
+    alone = seconds(of, CORE)
+    assert [alone, *times] == sorted([alone, *times], reverse=True)
+    assert alone / times[-1] < 32.0  # a share of the operands may fit a nearer cache
+    assert seconds(of, shared_by(16, scaling=0.7)) > times[-1]
+
+
+def test_a_share_of_a_product_is_a_tile_and_reads_both_sides() -> None:
+    of = work(torch.mm, torch.rand(1024, 512), torch.rand(512, 1024))
+    share = share_of(of, 16)
+    assert share.flops == of.flops / 16
+    assert share.sizes[1:4] == (256.0, 256.0, 512.0)
+    assert share.bytes == pytest.approx(4 * (256 * 512 * 2 + 256 * 256))
+
+
+def test_a_share_of_one_image_has_fewer_channels_and_positions() -> None:
+    of = work(lambda x, w: F.conv2d(x, w), torch.rand(1, 64, 18, 18), torch.rand(256, 64, 3, 3))
+    share = share_of(of, 16)
+    batch, cin, cout, groups, kernel, positions = share.sizes[:6]
+    assert (batch, cin, groups, kernel) == (1.0, 64.0, 1.0, 9.0)
+    assert share.flops == pytest.approx(2 * batch * cin * cout * kernel * positions)
+    assert share.sizes[7] == pytest.approx(of.sizes[7] * cout / 256)
+
+
+def test_what_no_cache_holds_takes_as_long_as_all_channels_need() -> None:
+    of = work(torch.relu, torch.rand(1 << 24))
+    cores = replace(shared_by(64).cores, bytes_per_second=1e10, cache_bytes=1e6)  # type: ignore[type-var]
+    cached = replace(cores, cache_bytes=1e9)
+    share = 1e-4
+    assert shared_seconds(of, Cut(64.0), share, 0.0, cores, 64) == pytest.approx(REGION + of.bytes / 1e10)
+    assert shared_seconds(of, Cut(64.0), share, 0.0, cached, 64) == pytest.approx(REGION + share)
