@@ -1,7 +1,7 @@
 """Measures a machine, once: what its ops cost becomes a profile that prices any workload.
 
 The names below are for the command line and ``placer.calibrate``. They are loaded on first use, since fitting brings
-scipy and reading the machine's speed does not.
+scipy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "USUAL_READING",
-    "SpeedProbe",
     "calibrate",
     "check_what_if",
-    "is_alike",
     "render_summary",
     "validate_accounts",
     "validate_compiled",
@@ -24,7 +21,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, is_alike
     from placer.calibration.runner import calibrate
     from placer.calibration.summary import render as render_summary
     from placer.calibration.validation.accounts import validate_accounts
@@ -38,11 +34,8 @@ if TYPE_CHECKING:
 
 #: Module and name behind each name of this page.
 _HOMES = {
-    "USUAL_READING": ("measuring.speed_probe", "USUAL_READING"),
-    "SpeedProbe": ("measuring.speed_probe", "SpeedProbe"),
     "calibrate": ("runner", "calibrate"),
     "check_what_if": ("validation.run", "check_what_if"),
-    "is_alike": ("measuring.speed_probe", "is_alike"),
     "render_summary": ("summary", "render"),
     "validate_accounts": ("validation.accounts", "validate_accounts"),
     "validate_compiled": ("validation.compiled_speed_ups", "validate_compiled"),

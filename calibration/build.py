@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,20 +12,18 @@ from typing import Any
 from placer import profile
 from placer.calibration import fitting
 from placer.calibration.measuring.bench import WAITING
-from placer.calibration.measuring.journal import Journal, StepObservation, infeasible
+from placer.calibration.measuring.journal import Journal, infeasible
 from placer.calibration.measuring.recording import SESSIONS
-from placer.calibration.measuring.speed_probe import USUAL_READING, is_alike, usual_reading
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
+from placer.pricing.contention import LONG, LONG_STEPS
 from placer.profile import DeviceFit, Profile, Sample
 
 #: Samples kept in the profile per family, device and number of threads.
 KEPT_SAMPLES = 400
-#: Share of the steps that must have run at one speed for only these to be learnt from.
-LEAST_USUAL = 0.15
-#: Inter-quartile spreads above which a machine is called noisy, and very noisy; and the share of steps at another speed
-#: than its usual one above which it is called so too.
-NOISY, VERY_NOISY, CONTENDED = 0.12, 0.30, 0.25
+#: Standard deviations between the first and the ninth tenth of a normal distribution, and the factor from which on it
+#: is told that the machine's speed varies.
+TENTHS, NOTABLE = 2.563, 1.5
 #: What to tell of an accelerator whose kernels the event recorder does not show.
 WAITED_FOR = "torch's profiler shows none of its kernels, so every op was timed by waiting for it, which is coarser"
 
@@ -41,27 +40,21 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     contradicted: list[str] = []
     chosen = fitting.ChosenHyperparameters()
     known = () if unaided else fitting.shipped_references()
-    left_out = 0
     # The CPU first: what its host costs is known better there, and the fit of an accelerator is held by it.
     for (device, threads), rates in sorted(journal.rates.items(), key=lambda item: item[0][0] != "cpu"):
-        measured = journal.of(device, threads)
+        observations = journal.of(device, threads)
         if not enough(journal, device, threads):
             if device not in journal.broken:
                 lacking.append(f"{device} with {threads} threads was hardly measured")
             continue
         if journal.timers.get((device, threads)) == WAITING:
             lacking.append(f"{device}: {WAITED_FOR}")
-        usual = usual_reading(o.reading for o in measured)
-        of_class = None if usual is None else fitting.pace_of_class(known, device, threads, fingerprint, usual)
-        observations, reading = at_one_speed(measured, [r for r in (of_class, usual) if r is not None])
-        left_out += len(measured) - len(observations)
-        if reading > 0.0:
-            rates = {**rates, USUAL_READING: reading}
-        expected = fitting.expectation(known, device, threads, fingerprint, reading)
+        expected = fitting.expectation(known, device, threads, fingerprint)
         if device == "cpu":
             fit = fitting.fit_device(
-                observations, rates, device=device, threads=threads, chosen=chosen, expected=expected
-            )
+                observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
+                step_seconds=journal.seconds[device, threads] / len(observations),
+            )  # fmt: skip
         else:
             host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)
             gpu = fitting.catalog_gpu(fingerprint, device)
@@ -81,7 +74,6 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
     noise = {
         "median_spread": statistics.median(spreads),
         "p90_spread": statistics.quantiles(spreads, n=10)[-1],
-        "left_out": left_out / (left_out + len(spreads)),
     }
     if SESSIONS.launches:
         noise["lost_kernels"] = SESSIONS.lost_share
@@ -93,7 +85,7 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
         fits=tuple(fits),
         noise=noise,
         warnings=(
-            *noise_warnings(noise["median_spread"], noise["left_out"]), *contradicted, *broken_devices(journal),
+            *noise_warnings(fits), *contradicted, *broken_devices(journal),
             *lacking, *infeasible(journal.failures, Counter((o.device, o.family) for o in journal.observations)),
         ),
         complete=not interrupted,
@@ -119,34 +111,14 @@ def enough(journal: Journal, device: str, threads: int) -> bool:
     return len(journal.of(device, threads)) >= fitting.LEAST_POINTS
 
 
-def at_one_speed(
-    observations: Sequence[StepObservation], readings: Sequence[float]
-) -> tuple[list[StepObservation], float]:
-    """The steps at the first of ``readings`` (seconds) at which enough of them ran, and that reading.
-
-    All steps, and the median of their readings, where not enough ran at any.
-    """
-    for usual in readings:
-        kept = [o for o in observations if is_alike(o.reading, usual)]
-        if len(kept) >= max(LEAST_USUAL * len(observations), fitting.LEAST_POINTS):
-            return kept, usual
-    return list(observations), statistics.median(o.reading for o in observations)
-
-
-def noise_warnings(spread: float, left_out: float = 0.0) -> tuple[str, ...]:
-    """What to tell of a contended machine, in one line: empty where it was quiet.
-
-    ``spread`` is the inter-quartile spread of repeated steps, ``left_out`` the share of the steps that ran at another
-    speed than the machine's usual one.
-    """
-    very = spread > VERY_NOISY
+def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:
+    """What to tell of a machine that is not always the same, in one line: empty where it hardly matters."""
+    on_cpu = [fit for fit in fits if fit.device == "cpu"]
+    varies = max((math.exp(TENTHS * fit.interval.get("moment", 0.0)) for fit in on_cpu), default=1.0)
+    longer = max((fit.rates.get(LONG_STEPS, 1.0) for fit in on_cpu), default=1.0)
     seen = []
-    if spread > NOISY:
-        seen.append(f"repeated steps spread by {spread:.0%} (above {VERY_NOISY if very else NOISY:.0%})")
-    if left_out > CONTENDED:
-        seen.append(f"{left_out:.0%} of the steps (above {CONTENDED:.0%}) ran at another speed and are left out")
-    if not seen:
-        return ()
-    advice = "predictions are guesses:" if very else "for sharper intervals"
-    remedy = "stop other programs and run placer calibrate again"
-    return (f"{'very ' * very}noisy: {' and '.join(seen)}; {advice} {remedy}",)
+    if varies >= NOTABLE:
+        seen.append(f"its speed varies by {varies:.1f}x, and intervals are as wide")
+    if longer >= NOTABLE:
+        seen.append(f"beside other programs steps of {LONG * 1e3:.0f} ms and more take {longer:.1f}x")
+    return (f"this machine is shared: {'; '.join(seen)}",) if seen else ()

@@ -14,11 +14,10 @@ import torch
 from placer import machine
 from placer.calibration.build import enough
 from placer.calibration.measuring.bench import MOST_LOST, RECORDER, WAITING, Bench, attempt
-from placer.calibration.measuring.clocks import ClockWatch, Load
+from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.measuring.rates import measure_rates
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, try_recorder
-from placer.calibration.measuring.speed_probe import SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import LARGE_BLOCK, Clock, clock_resolution
 from placer.calibration.plan import SHORT, Planner
 from placer.calibration.progress import Progress
@@ -34,7 +33,7 @@ LONGEST_STEP = 0.0012
 USUAL_LONGEST, LONGEST, LONGEST_SHARE = 0.05, 0.3, 0.0003
 #: Times its share that a device may take on a slow or contended machine until there is anything to fit.
 OVERTIME = 4.0
-#: Share of probes that may be thrown away because other programs kept the cores busy meanwhile.
+#: Share of an accelerator's probes that may be thrown away because its clock was low.
 MOST_DISTURBED = 0.5
 
 
@@ -111,14 +110,13 @@ def start(target: Target, seconds: float, journal: Journal, shown: Progress, clo
 
 
 def measure(
-    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, usual: float | None = None,
-    drawn: int = 0, recorder: KernelRecorder | None = None, deadline: float = math.inf,
+    target: Target, seconds: float, journal: Journal, shown: Progress, clock: Clock, *, drawn: int = 0,
+    recorder: KernelRecorder | None = None, deadline: float = math.inf,
 ) -> None:  # fmt: skip
     """Measure one target until ``seconds`` of it are used, what an earlier run spent included.
 
-    ``usual``: the reading (seconds) to wait for and to keep to; None takes the machine's usual one. ``drawn``: the
-    number of journals before this one, whose probes need not be drawn again. ``recorder`` is what ``start`` returned,
-    if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
+    ``drawn``: the number of journals before this one, whose probes need not be drawn again. ``recorder`` is what
+    ``start`` returned, if it was called. A slow machine may take longer, until ``deadline`` on ``clock``.
     """
     with running_with(target.threads):
         # Once freed, glibc maps no block of up to this size. Else the same op costs more before than after.
@@ -136,13 +134,10 @@ def measure(
             rarely=max(min(LONGEST_SHARE * seconds, LONGEST), mostly), short=SHORT if on_cpu else 0.0,
             memory=None if on_cpu else machine.memory(target.device)[0],
         )  # fmt: skip
-        speed_probe = clocks = None
-        if clock is time.perf_counter:
-            speed_probe = SpeedProbe(probed_cores(target.device, target.threads), usual=usual)
-            clocks = None if target.device == "cpu" else ClockWatch(target.device, clock)
+        clocks = ClockWatch(target.device, clock) if not on_cpu and clock is time.perf_counter else None
         bench = Bench(
-            target.device, target.threads, rates=journal.rates[target.key], clock=clock, speed_probe=speed_probe,
-            kernels=recorder or UNSEEN, clocks=clocks,
+            target.device, target.threads, rates=journal.rates[target.key], clock=clock, kernels=recorder or UNSEEN,
+            clocks=clocks,
         )  # fmt: skip
         Probing(bench, planner, journal, shown, seconds, clock, clocks, deadline=deadline).run()
 
@@ -172,17 +167,17 @@ class Probing:
                 return
             probe = self.planner.next()
             self.shown.update(spent, probe.family)
-            begun, before = self.clock(), Load.now()
+            begun = self.clock()
             # Whole steps of a network are a sample, those of a block only show how noisy ops are.
             share = 1.0 if probe.family == "network" else 0.2
             whole = share * min(0.06, 0.004 * self.seconds)
             observation = attempt(self.bench, probe, seconds=whole, journal=self.journal)
             took = self.clock() - begun
             known: dict[str, float] = {}
-            if observation is not None and self.clock is time.perf_counter:
-                known, disturbed = self._disturbance(before)
-                if disturbed:
-                    # Nothing is kept, unless many are so: where a machine is never idle, doubt is better than none.
+            if observation is not None and self.clocks is not None:
+                known, slow = self.clocks.look()
+                if slow:
+                    # Nothing is kept, unless many are so: doubt is better than nothing.
                     self.disturbed += 1
                     many = self.disturbed >= MOST_DISTURBED * len(self.journal.observations)
                     observation = replace(observation, spread=max(observation.spread, 1.0)) if many else None
@@ -198,16 +193,6 @@ class Probing:
 
     def _allowed(self) -> float:
         return self.seconds * (1.0 if enough(self.journal, *self._key) else OVERTIME)
-
-    def _disturbance(self, before: Load) -> tuple[dict[str, float], bool]:
-        """(an accelerator's clocks, whether what was just timed was disturbed).
-
-        An accelerator's step needs one core, whose speed the speed probe watches. The work of others on the many cores
-        of its host says nothing of that one; its own clock does.
-        """
-        if self.clocks is None:
-            return {}, Load.now().disturbed_since(before)
-        return self.clocks.look()
 
     def _without_recorder(self) -> bool:
         """Go on without the recorder, which has lost the kernels of the last probes; False where that is not worth it.

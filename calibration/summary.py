@@ -10,7 +10,6 @@ from functools import cache
 import torch
 from torch import nn
 
-from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import Z90, framework_counts, framework_seconds
 from placer.profile import DeviceFit, Profile
 from placer.tracing import Trace, trace
@@ -148,8 +147,6 @@ def _details(fit: DeviceFit) -> Iterator[Row]:
         yield "first use", f"{format_seconds(rates['context_seconds'])} in all, {format_seconds(first)} for each new op"
     if "memory_bytes" in rates:
         yield "memory size", format_bytes(rates["memory_bytes"])
-    if USUAL_READING in rates:
-        yield "speed probe", f"{format_seconds(rates[USUAL_READING])}, the usual reading"
     taken = sum(family.measured for family in fit.families.values())
     built_on = f", built on what {fit.reference} knows" if fit.reference else ""
     yield "cost model", f"{len(fit.families)} op families fitted on {taken:,} samples{built_on}"
@@ -175,9 +172,6 @@ def _notes(profile: Profile, everything: bool) -> Iterator[str]:
     lost = profile.noise.get("lost_kernels", 0.0)
     if lost > 0.0:
         yield f"lost: the profiler did not show the kernels of {lost:.1%} of the launches; their steps are left out"
-    left_out = profile.noise.get("left_out", 0.0)
-    if everything and left_out > 0.0:
-        yield f"left out: {left_out:.1%} of the steps, since the machine's speed had changed meanwhile"
     yield from (f"warning: {warning}" for warning in profile.warnings)
     if not profile.complete:
         yield "not complete: run placer calibrate again to go on where it stopped"

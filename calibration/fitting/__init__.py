@@ -3,7 +3,7 @@
 from placer.calibration.fitting.accelerator import catalog_gpu, contradictions, fit_accelerator
 from placer.calibration.fitting.device import LEAST_POINTS, ChosenHyperparameters, fit_device
 from placer.calibration.fitting.family import samples
-from placer.calibration.fitting.transfer import expectation, pace_of_class, shipped_references
+from placer.calibration.fitting.transfer import expectation, shipped_references
 
 __all__ = [
     "LEAST_POINTS",
@@ -13,7 +13,6 @@ __all__ = [
     "expectation",
     "fit_accelerator",
     "fit_device",
-    "pace_of_class",
     "samples",
     "shipped_references",
 ]

@@ -28,6 +28,7 @@ from placer.calibration.fitting.device import (
     split,
     step_weight,
 )
+from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.calibration.measuring.step_timing import HOST_BOUND
@@ -225,7 +226,7 @@ def fit_accelerator(
     empty = DeviceFit(device, threads, dict(rates), {}, {}, {}, reference=reference, gpu=gpu)
 
     def fit(some: Sequence[StepObservation]) -> DeviceFit:
-        found, _ = fit_ops(some, empty, chosen, expected)
+        found, _ = fit_ops(some, empty, chosen, expected, Moments())
         issue = issue_seconds(some)
         between = seconds_between_ops(some, issue, found, host or {})
         return replace(found, framework={**issue, **kernel_counts(some), **between})

@@ -13,8 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from placer.calibration.fitting.family import MeasuredOp, fit_family, ops_by_family
 from placer.calibration.fitting.gaussian import Hyperparameters
+from placer.calibration.fitting.moments import Moments, at_middle, moments_of
 from placer.calibration.fitting.transfer import (
-    FAMILY_PER_READING,
+    FAMILY_PER_PACE,
     Comparison,
     DifferenceHyperparameters,
     Expectation,
@@ -23,6 +24,7 @@ from placer.calibration.fitting.transfer import (
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
 from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, Z90, CostModel, doubt, framework_seconds
+from placer.pricing.contention import LONG_STEPS
 from placer.profile import DeviceFit, FamilyFit
 
 #: Fewer ops than this teach nothing: the family stays at its floor.
@@ -221,20 +223,27 @@ def predict_step(step: StepObservation, model: CostModel) -> tuple[float, float]
     return total, doubt((op.family for op in step.ops), prices, sigma) / max(total, 1e-12)
 
 
-def fit_interval(held: Sequence[StepObservation], fit: DeviceFit, expected: Expectation | None) -> dict[str, float]:
+def fit_interval(
+    held: Sequence[StepObservation], fit: DeviceFit, transfer_from: tuple[Expectation, Comparison] | None,
+    spread: float = 0.0,
+) -> dict[str, float]:  # fmt: skip
     """Constants such that nine held-out steps in ten lie within Z90 * hypot(base, ops * sigma) of their prediction.
 
     Networks alone count where there are enough of them, since people ask for networks; blocks show how far a single op
     can be off. ``held_out`` is the error itself that nine in ten stayed below, in log(seconds): for people to read.
-    Where a machine of the same class knows these, they change as far as the errors here are believed.
+    Where a machine of the same class knows these, what this one's moments differ by (``spread``) is added, and they
+    change as far as the errors here are believed.
     """
     networks = [step for step in held if step.family == "network"]
     same_class: dict[str, float] = {}
-    if expected is not None and expected.same_class:
-        # At another speed than the other machine's, every family has a pace of its own.
+    if transfer_from is not None and transfer_from[1].same_class:
+        expected, overall = transfer_from
         same_class = dict(expected.fit.interval)
-        families_pace = FAMILY_PER_READING * expected.log_reading_ratio(fit.rates)
-        same_class["base"] = math.hypot(same_class["base"], families_pace)
+        # At another pace than the other machine's, every family has one of its own.
+        added = math.hypot(FAMILY_PER_PACE * overall.believed, spread)
+        same_class["base"] = math.hypot(same_class["base"], added)
+        if "held_out" in same_class:
+            same_class["held_out"] = math.hypot(same_class["held_out"], Z90 * added)
         least, judged = 1, networks
     else:
         least, judged = LEAST_JUDGED, networks if len(networks) >= ENOUGH_NETWORKS else list(held)
@@ -286,20 +295,32 @@ HELD_OUT = 4
 
 def fit_device(
     observations: Sequence[StepObservation], rates: Mapping[str, float], *, device: str, threads: int,
-    chosen: ChosenHyperparameters | None = None, expected: Expectation | None = None,
+    chosen: ChosenHyperparameters | None = None, expected: Expectation | None = None, step_seconds: float = 0.15,
 ) -> DeviceFit:  # fmt: skip
     """All numbers of a CPU: residuals per family, the framework's share, and the interval's constants.
 
     The interval comes from steps that were held out of a first fit; the fit returned has learnt from all of them.
     ``chosen`` holds hyperparameters from a fit before, and takes those chosen here. ``expected`` is what is known of
-    another machine.
+    another machine. ``step_seconds``: what measuring one step took. What is learnt is the middle of the moments; what
+    they differ by is part of the interval, and its ``moment`` on its own.
     """
     reference = expected.name if expected is not None else ""
     empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
     chosen = chosen or ChosenHyperparameters()
-    held, rest = split(observations)
-    interval = fit_interval(held, _fit_once(rest, empty, chosen, expected), expected)
-    return replace(_fit_once(observations, empty, chosen, expected), interval=interval)
+    known = expected.fit if expected is not None else _fit_once(observations, empty, chosen, None, Moments())[0]
+    model = CostModel(known)
+
+    def predict(step: StepObservation) -> float:
+        return predict_step(step, model)[0]
+
+    moments = moments_of(observations, predict, step_seconds)
+    steady = at_middle(observations, predict, moments)
+    held, rest = split(steady)
+    interval = fit_interval(held, *_fit_once(rest, empty, chosen, expected, moments), moments.spread)
+    found, _ = _fit_once(steady, empty, chosen, expected, moments)
+    if moments.long_steps > 0.0:
+        found = replace(found, rates={**rates, LONG_STEPS: math.exp(moments.long_steps)})
+    return replace(found, interval={**interval, "moment": moments.spread})
 
 
 def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation], list[StepObservation]]:
@@ -310,21 +331,21 @@ def split(observations: Sequence[StepObservation]) -> tuple[list[StepObservation
 
 def fit_ops(
     observations: Sequence[StepObservation], empty: DeviceFit, chosen: ChosenHyperparameters,
-    expected: Expectation | None,
+    expected: Expectation | None, moments: Moments,
 ) -> tuple[DeviceFit, tuple[Expectation, Comparison] | None]:  # fmt: skip
     """(``empty`` with the residuals of all families, what other machine they were transferred from and how)."""
     measured = ops_by_family(observations)
     overall = None
     if expected is not None:
         ops = [one.op for family in measured.values() for one in family]
-        overall = compare(ops, expected, len(observations), empty.rates)
+        overall = compare(ops, expected, len(observations), moments)
     transfer_from = (expected, overall) if expected is not None and overall is not None else None
     return replace(empty, families=fit_families(measured, empty, chosen, transfer_from)), transfer_from
 
 
 def _fit_once(
     observations: Sequence[StepObservation], empty: DeviceFit, chosen: ChosenHyperparameters,
-    expected: Expectation | None,
-) -> DeviceFit:  # fmt: skip
-    fit, transfer_from = fit_ops(observations, empty, chosen, expected)
-    return replace(fit, framework=fit_framework(observations, fit, transfer_from))
+    expected: Expectation | None, moments: Moments,
+) -> tuple[DeviceFit, tuple[Expectation, Comparison] | None]:  # fmt: skip
+    fit, transfer_from = fit_ops(observations, empty, chosen, expected, moments)
+    return replace(fit, framework=fit_framework(observations, fit, transfer_from)), transfer_from

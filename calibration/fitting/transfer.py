@@ -30,8 +30,8 @@ from placer.calibration.fitting.family import (
     timing_variance,
 )
 from placer.calibration.fitting.gaussian import NUGGET, Hyperparameters, Points, inliers
+from placer.calibration.fitting.moments import Moments
 from placer.calibration.measuring.journal import OpObservation
-from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import (
     ARITHMETIC_BY_FLOOR,
     CONTEXT_SIZES,
@@ -75,11 +75,6 @@ class Expectation:
     def log_seconds(self, works: Sequence[Work]) -> Array:
         """Logs of what the ops would take there."""
         return np.asarray(np.log(self._model.price_works(works)[0]), dtype=np.float64)
-
-    def log_reading_ratio(self, rates: Mapping[str, float]) -> float:
-        """Log of the usual reading in ``rates`` (of this machine) over the other's; 0.0 where either is unknown."""
-        here, there = rates.get(USUAL_READING, 0.0), self.fit.rates.get(USUAL_READING, 0.0)
-        return math.log(here / there) if here > 0.0 and there > 0.0 else 0.0
 
     def costs(self, name: str, rates: Mapping[str, float], pace: float) -> dict[str, float]:
         """What the floor of family ``name`` is expected to cost on a device of these ``rates``, by parameter.
@@ -125,25 +120,18 @@ def work_at(family: str, label: str, inputs: Sequence[float]) -> Work:
     return Work(family, name, dtype, flops, moved, tuple(rest), tuple(inputs[2 + sizes :]))
 
 
-#: Factor by which a reading may be longer than that of another machine of this class and pace; and up to which it is
-#: known what contention makes of a pace (``comparison.PER_READING``): it leaves half of a core.
-SAME_PACE, KNOWN_PACE = 1.15, 2.0
-
-
 def shipped_references() -> tuple[Profile, ...]:
     """The shipped profiles, without their samples."""
     return tuple(profile.load(name, samples=False) for name in profile.shipped())
 
 
 def expectation(
-    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float = 0.0
+    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any]
 ) -> Expectation | None:
     """What the profile of the most similar machine says of a device; None where none knows such a device.
 
-    ``reading``: seconds of the speed probe's reading at which this machine was measured, 0.0 where there was none. Of
-    profiles of one class, made on a quiet and on a contended machine, the one of the nearest pace is taken; of profiles
-    that are all equally dissimilar the newest, whose ops are described the closest. One made by another version of
-    placer, which describes ops by other features, is passed over.
+    Of profiles that are all equally dissimilar the newest is taken, whose ops are described the closest. One made by
+    another version of placer, which describes ops by other features, is passed over.
     """
     current = [
         found for found in known
@@ -152,46 +140,14 @@ def expectation(
     if not current:
         return None
     newest_first = sorted(current, key=lambda found: found.created, reverse=True)
-    nearest = min(newest_first, key=lambda found: _distance(found, device, threads, fingerprint, reading))
-    unlike, pace = _distance(nearest, device, threads, fingerprint, reading)
-    same_class = unlike < SAME_CLASS_WITHIN and pace <= math.log(KNOWN_PACE)
+    nearest = min(newest_first, key=lambda found: dissimilarity(found.fingerprint, fingerprint, device))
+    same_class = dissimilarity(nearest.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
     return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
 
 
-def pace_of_class(
-    known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
-) -> float | None:
-    """The usual reading (seconds) of a machine of this class, measured at length, if ``reading`` is of that pace.
-
-    The speed of a quiet machine shows in many hours, not in one minute with other programs around: they make readings
-    longer. None makes them shorter; what does is the clock, as where the host has little else to do.
-    """
-    readings = [
-        found.fit(device, threads).rates.get(USUAL_READING, 0.0)
-        for found in known
-        if device in found.devices() and dissimilarity(found.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
-    ]
-    alike = [own for own in readings if 0.0 < own <= reading <= own * SAME_PACE]
-    return min(alike, key=lambda own: abs(math.log(reading / own)), default=None)
-
-
-def _distance(
-    found: Profile, device: str, threads: int, fingerprint: Mapping[str, Any], reading: float
-) -> tuple[float, float]:
-    """(dissimilarity of a profile's machine, log of how far its pace is off), the latter 0.0 for other classes."""
-    unlike = dissimilarity(found.fingerprint, fingerprint, device)
-    own = found.fit(device, threads).rates.get(USUAL_READING, 0.0)
-    comparable = unlike < SAME_CLASS_WITHIN and reading > 0.0 and own > 0.0
-    return unlike, abs(math.log(reading / own)) if comparable else 0.0
-
-
-#: Log of the pace per log of the reading, and its standard deviation. Where other programs made readings 1.6 times as
-#: long, ops of an AMD machine took 1.61 times as long; where they made them 1.4 times as long, an Intel machine's took
-#: 1.5 times.
-PER_READING, PER_READING_DOUBT = 1.1, 0.5
-#: Standard deviation of the log of the families' own paces, per log of the reading: other programs slow views down half
-#: as much again as convolutions.
-FAMILY_PER_READING = 0.3
+#: Standard deviation of the log of the families' own paces, per log of the pace: other programs slow views down half as
+#: much again as convolutions.
+FAMILY_PER_PACE = 0.3
 #: Standard deviations of the log of the pace: of machines of one class, and of one machine from minute to minute.
 SAME_CLASS_SPREAD, MINUTE_SPREAD = 0.04, 0.06
 #: How often a minute falls into a time in which the machine is contended for long, and the standard deviation of the
@@ -210,48 +166,39 @@ FAR_OFF = math.log(2.0)
 class Comparison:
     """How this machine differs from another over all.
 
-    ``pace`` is the log of its times over the other's, ``likely`` what their readings alone make of that, and ``trust``
-    the share of what is left of the pace that is believed to last.
+    ``pace`` is the log of the times of its ops over the other's, and ``believed`` the log of the pace that is expected
+    to last.
     """
 
     pace: float
-    trust: float
+    believed: float
     prior: DifferencePrior
-    likely: float = 0.0
 
     @property
     def same_class(self) -> bool:
         """Whether the two are of one class."""
         return self.prior != OTHER_CLASS
 
-    @property
-    def believed(self) -> float:
-        """The log of the pace that is expected to last."""
-        return self.likely + self.trust * (self.pace - self.likely)
 
+def compare(ops: Sequence[OpObservation], expected: Expectation, steps: int, moments: Moments) -> Comparison:
+    """The comparison over all ops that the other machine knows; they come from so many ``steps``.
 
-def compare(
-    ops: Sequence[OpObservation], expected: Expectation, moments: int, rates: Mapping[str, float]
-) -> Comparison:
-    """The comparison over all ops that the other machine knows; ``moments`` is the number of steps they come from.
-
-    ``rates`` are the device's own; of them its usual reading counts. Where the other is of the same class, and was
-    measured for longer, a small difference that the readings do not explain is mostly one of the minute; a large one
-    lasts. Where every family differs in its own way, the two are not of one class.
+    Where the other is of the same class, and was measured for longer, a small difference is mostly one of the minute; a
+    large one lasts, and so does that of a machine whose ``moments`` differ. It is that of whole steps, where they tell
+    it: what is between the ops is lengthened too. Where every family differs in its own way, the two are not of one
+    class.
     """
     known = [op for op in ops if op.family in expected.families]
-    log_ratio = expected.log_reading_ratio(rates)
-    prior = DifferencePrior(SAME_CLASS.family_pace + (FAMILY_PER_READING * log_ratio) ** 2, SAME_CLASS.signals)
-    likely = PER_READING * log_ratio
     if not known:
-        return Comparison(likely, 1.0, prior, likely) if expected.same_class else Comparison(0.0, 1.0, OTHER_CLASS)
+        return Comparison(0.0, 0.0, SAME_CLASS if expected.same_class else OTHER_CLASS)
     seconds = np.array([op.seconds for op in known])
     ratios = np.log(seconds) - expected.log_seconds([op.work() for op in known])
     pace = float(np.median(ratios))
-    unexplained = pace - likely
-    if not expected.same_class or abs(unexplained) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
-        return Comparison(pace, 1.0, OTHER_CLASS)
-    return Comparison(pace, _trust(unexplained, moments, PER_READING_DOUBT * log_ratio), prior, likely)
+    if not expected.same_class or abs(pace) > FAR_OFF or _unlike([op.family for op in known], ratios - pace):
+        return Comparison(pace, pace, OTHER_CLASS)
+    prior = DifferencePrior(SAME_CLASS.family_pace + (FAMILY_PER_PACE * pace) ** 2, SAME_CLASS.signals)
+    of_steps = pace if moments.pace is None else moments.pace
+    return Comparison(pace, _trust(of_steps, steps, moments) * of_steps, prior)
 
 
 def _unlike(families: Sequence[str], ratios: Array) -> bool:
@@ -262,18 +209,18 @@ def _unlike(families: Sequence[str], ratios: Array) -> bool:
     return len(paces) > 1 and 1.48 * float(np.median(paces)) > UNLIKE
 
 
-def _trust(unexplained: float, moments: int, doubt: float) -> float:
-    """The share of what the readings leave unexplained of a log pace, measured in one minute, that is believed to last.
+def _trust(pace: float, steps: int, moments: Moments) -> float:
+    """The share of a log pace, measured in one minute, that is believed to last.
 
-    A machine's pace varies by the minute about its usual one, and now and then contention holds it at another one for
-    long. The further off, the likelier it is the latter (a mixture of two normal distributions). ``doubt`` is the
-    standard deviation of what the readings explain.
+    A machine's pace varies by the minute about its usual one, by what its moments differ the more; and now and then
+    contention holds it at another one for long. The further off, the likelier it is the latter (a mixture of two normal
+    distributions).
     """
-    passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(moments, 1)
-    own, lasting_own = (spread**2 + doubt**2 for spread in (SAME_CLASS_SPREAD, REGIME_SPREAD))
+    passing = MINUTE_SPREAD**2 * MOMENTS_PER_MINUTE / max(steps, 1) + moments.spread**2 / moments.seconds
+    own, lasting_own = (spread**2 + moments.spread**2 for spread in (SAME_CLASS_SPREAD, REGIME_SPREAD))
     usual, regime = own + passing, lasting_own + passing
     passing_odds = (1.0 - REGIMES) / REGIMES * math.sqrt(regime / usual)
-    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * unexplained**2 * (1.0 / usual - 1.0 / regime)))
+    lasting = 1.0 / (1.0 + passing_odds * math.exp(-0.5 * pace**2 * (1.0 / usual - 1.0 / regime)))
     return (1.0 - lasting) * own / usual + lasting * lasting_own / regime
 
 

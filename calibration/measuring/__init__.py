@@ -1,4 +1,4 @@
-"""How calibration measures on one device: steps and the ops in them, under a speed probe, a watchdog and a journal.
+"""How calibration measures on one device: steps and the ops in them, under a watchdog and a journal.
 
 The modules, from the top down:
 
@@ -6,8 +6,8 @@ The modules, from the top down:
 - ``in_place`` times a step and its ops by the event recorder (``recording``, ``events``), or by waiting, for devices
   whose kernels no recorder sees; ``step_timing`` makes an observation of that;
 - ``step`` runs real steps, several in turns; ``timing`` times single functions, of which ``rates`` makes a data sheet;
-- ``speed_probe`` and ``clocks`` notice that the machine was disturbed, ``faults`` ends what hangs and tells a device
-  that no longer works.
+- ``clocks`` notices that an accelerator's clock is low, ``faults`` ends what hangs and tells a device that no longer
+  works.
 
-Nothing is exported here: whoever only takes a reading of the speed probe does not load the rest.
+Nothing is exported here.
 """

@@ -33,7 +33,6 @@ from placer.calibration.measuring.journal import (
     StepObservation,
 )  # fmt: skip
 from placer.calibration.measuring.recording import UNSEEN, KernelRecorder, RecorderCost, recorder_cost
-from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.measuring.step_timing import StepTiming, observe
 from placer.calibration.measuring.timing import Clock, run_for
@@ -60,18 +59,16 @@ MOST_LOST = 5
 class Bench:
     """Measures probes on one device at one number of threads.
 
-    ``rates`` are the device's: on an accelerator they say what a launch and a wait take. With a ``speed_probe``, what
-    was timed at another speed than the machine's usual one is left out. ``kernels``: whether the recorder sees the
-    kernels of an accelerator; without it, its ops are timed by waiting. With ``clocks``, an accelerator that idled is
-    warmed up first. ``lost`` counts the last probes in a row whose launches the recorder saw and whose kernels it did
-    not.
+    ``rates`` are the device's: on an accelerator they say what a launch and a wait take. ``kernels``: whether the
+    recorder sees the kernels of an accelerator; without it, its ops are timed by waiting. With ``clocks``, an
+    accelerator that idled is warmed up first. ``lost`` counts the last probes in a row whose launches the recorder saw
+    and whose kernels it did not.
     """
 
     device: str
     threads: int
     rates: Mapping[str, float] = field(default_factory=dict)
     clock: Clock = time.perf_counter
-    speed_probe: SpeedProbe | None = None
     kernels: KernelRecorder = UNSEEN
     clocks: ClockWatch | None = None
     lost: int = 0
@@ -83,9 +80,7 @@ class Bench:
     def recorder(self) -> RecorderCost:
         """What recording a step's events adds on this device."""
         try:
-            return recorder_cost(
-                self.device, synchronize=synchronizer(self.device), clock=self.clock, speed_probe=self.speed_probe
-            )  # fmt: skip
+            return recorder_cost(self.device, synchronize=synchronizer(self.device), clock=self.clock)
         except KernelsLostError:
             self.lost = MOST_LOST  # it would fail every probe alike
             raise
@@ -129,7 +124,7 @@ class Bench:
         try:
             timing = time_step(
                 step, traced, synchronize=synchronize, seconds=seconds, clock=self.clock,
-                speed_probe=self.speed_probe, ended=self.clocks.note if self.clocks is not None else None,
+                ended=self.clocks.note if self.clocks is not None else None,
             )  # fmt: skip
             launching = timing.ops and any(work.family != "view" for work in describe_step(traced))
             if synchronize is not None and launching and not timing.kernel_seconds:

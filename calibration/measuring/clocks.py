@@ -1,4 +1,4 @@
-"""Keeps an accelerator's clock up, notices where it was not, and other programs on the cores.
+"""Keeps an accelerator's clock up, and notices where it was not.
 
 A device that idles lowers its clock: an H200's falls from 1980 MHz to 345 MHz, and is back after some tens of
 milliseconds of work. Real training keeps it up, so what is timed must run at that clock too.
@@ -7,11 +7,8 @@ milliseconds of work. Real training keeps it up, so what is timed must run at th
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-import psutil
 import torch
 
 from placer import machine
@@ -81,30 +78,3 @@ class ClockWatch:
         self._seen.append(megahertz)
         slow = len(self._seen) >= LEAST_READINGS and megahertz < SLOW * statistics.median(self._seen)
         return known, slow and not reasons & POWER_LIMIT
-
-
-#: Cores' worth of other programs' work above which a measurement is disturbed: a tenth of one core.
-DISTURBED = 0.1
-#: Processor seconds of others that are background noise: the system counts in ticks of a hundredth of a second.
-TICKS = 0.025
-
-
-@dataclass(frozen=True)
-class Load:
-    """Processor seconds spent so far by all programs and by this process, and the seconds on the wall clock."""
-
-    everybody: float
-    own: float
-    wall: float
-
-    @classmethod
-    def now(cls) -> Load:
-        """As counted since the machine and the process started."""
-        times = psutil.cpu_times()
-        everybody = sum(getattr(times, name, 0.0) for name in ("user", "system", "nice", "irq", "softirq", "steal"))
-        return cls(everybody, time.process_time(), time.perf_counter())
-
-    def disturbed_since(self, earlier: Load) -> bool:
-        """Whether other programs took a noticeable part of the cores since ``earlier``."""
-        foreign = (self.everybody - earlier.everybody) - (self.own - earlier.own)
-        return foreign > max(DISTURBED * (self.wall - earlier.wall), TICKS)

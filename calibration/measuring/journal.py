@@ -118,9 +118,8 @@ class OpObservation:
 class StepObservation:
     """One probe, measured on one device at one number of CPU threads; ``seconds`` is a whole step.
 
-    ``reading``: the median reading of the speed probe (seconds) around what was timed; 0 without a probe. ``gaps``:
-    what forward and backward took beyond their ops, and the update with its ops (seconds). A phase is missing where the
-    step does not tell its phases apart, or where one of the phase's ops was not found.
+    ``gaps``: what forward and backward took beyond their ops, and the update with its ops (seconds). A phase is missing
+    where the step does not tell its phases apart, or where one of the phase's ops was not found.
     """
 
     device: _Text
@@ -131,17 +130,16 @@ class StepObservation:
     spread: _Amount
     counts: Mapping[_Text, _Amount]
     ops: tuple[OpObservation, ...]
-    reading: _Amount = 0.0
     gaps: Mapping[_Text, float] = field(default_factory=dict)
 
     def is_finite(self) -> bool:
         """Whether every time is a finite number: a clock or a recorder may be wrong."""
-        times = [self.seconds, self.spread, self.reading, *self.gaps.values()]
+        times = [self.seconds, self.spread, *self.gaps.values()]
         times += [t for op in self.ops for t in (op.seconds or 0.0, op.host_seconds, op.spread)]
         return all(map(math.isfinite, times))
 
 
-#: Format of the lines. 2 added the reading around a step, 3 its phases, 4 renamed features and counts.
+#: Format of the lines. 2 added a reading around a step (read no more), 3 its phases, 4 renamed features and counts.
 _VERSION = 4
 #: A journal is a few MB; a larger file is started anew.
 _MAX_BYTES = 256 * 2**20

@@ -25,7 +25,6 @@ from placer.calibration.measuring.clocks import keep_busy
 from placer.calibration.measuring.events import Event, Kind, RawEvent, assign, is_runtime_call
 from placer.calibration.measuring.faults import synchronizer
 from placer.calibration.measuring.journal import KernelsLostError
-from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, watched
 from placer.calibration.measuring.timing import Clock
 from placer.placement import synchronize
 
@@ -68,10 +67,6 @@ class Recorded:
     phases: Phases | None = None
 
 
-#: Steps, each with the less usual of the readings (seconds) around it.
-Steps = list[tuple[Recorded, float]]
-
-
 @dataclass
 class Sessions:
     """The recorder's sessions in this process that recorded an accelerator, and the launches seen in their steps."""
@@ -89,9 +84,7 @@ class Sessions:
 SESSIONS = Sessions()
 
 
-def record(
-    timed: Callable[[], float], rounds: int, *, accelerated: bool = False, speed_probe: SpeedProbe | None = None
-) -> Steps:
+def record(timed: Callable[[], float], rounds: int, *, accelerated: bool = False) -> list[Recorded]:
     """Recorded steps. ``timed`` runs one and returns its seconds; ``accelerated``: record kernels of a GPU too."""
     shown = kind_shown() if accelerated else None
 
@@ -99,17 +92,15 @@ def record(
         with record_function(STEP_MARK):
             return timed()
 
-    # Waiting for the usual speed runs many ops: it ends before the recorder starts.
-    before = None if speed_probe is None else speed_probe.settle()
     with recorder_of(activities(shown)) as recorder:
         if shown is not None:
             give_away_kernels(torch.device(shown), partial(synchronize, shown))
-        runs = watched(speed_probe, marked, rounds, before=before)
+        runs = [marked() for _ in range(rounds)]
     # Where the recorder lost the marks, nothing was recorded.
     steps = itertools.chain(read_steps(raw_events(recorder)), itertools.repeat(([], 0, 0)))
-    found = [(Recorded(seconds, *step), reading) for (seconds, reading), step in zip(runs, steps, strict=False)]
-    SESSIONS.launches += sum(run.launches for run, _ in found)
-    SESSIONS.lost += sum(run.lost for run, _ in found)
+    found = [Recorded(seconds, *step) for seconds, step in zip(runs, steps, strict=False)]
+    SESSIONS.launches += sum(run.launches for run in found)
+    SESSIONS.lost += sum(run.lost for run in found)
     return found
 
 
@@ -216,15 +207,11 @@ AFTER_RECORDING = 3
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Times ``step``; with a ``speed_probe``, steps at another speed than the usual one are left out.
-
-    ``synchronize`` waits for the device; None on the CPU. ``once``: seconds that a step takes, about.
-    """
+    """Times ``step``. ``synchronize`` waits for the device; None on the CPU. ``once``: seconds of a step, about."""
 
     step: Callable[[], object]
     synchronize: Callable[[], None] | None
     clock: Clock
-    speed_probe: SpeedProbe | None
     once: float = 0.0
 
     def seconds(self) -> float:
@@ -244,33 +231,32 @@ class Stopwatch:
         phases = {"forward": forward, "backward": backward, "update": ends.cleared - start + end - ends.backward}
         return Recorded(end - start, phases=phases)
 
-    def in_turns(self, before: int, recorded: int, after: int) -> tuple[Steps, Steps]:
-        """(undisturbed steps, recorded steps), each with its reading (seconds).
+    def in_turns(self, before: int, recorded: int, after: int) -> tuple[list[Recorded], list[Recorded]]:
+        """(undisturbed steps, recorded steps).
 
         Undisturbed steps run ``before`` and ``after`` the ``recorded`` ones, so that drift shifts both alike. In the
         first recorded step the recorder's memory is fresh and its code is cold: it counts only where steps are long.
         Raises KernelsLostError where kernels are missing in every recorded step.
         """
-        resume = self.seconds if self.once < STRETCH else None
-        around = watched(self.speed_probe, self.run, before, resume=resume)
-        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None, speed_probe=self.speed_probe)
+        around = [self.run() for _ in range(before)]
+        runs = record(self.seconds, recorded, accelerated=self.synchronize is not None)
         for _ in range(AFTER_RECORDING if self.once < LONG_STEP else 0):
             self.seconds()
-        around += watched(self.speed_probe, self.run, after, resume=resume)
+        around += [self.run() for _ in range(after)]
         runs = runs[1:] if len(runs) > LEAST_RECORDED else runs
-        whole = [(run, reading) for run, reading in runs if not run.lost]
+        whole = [run for run in runs if not run.lost]
         if runs and not whole:
             raise KernelsLostError("the recorder lost kernels of every step")
-        return at_usual_speed(self.speed_probe, around), at_usual_speed(self.speed_probe, whole)
+        return around, whole
 
     def added(self) -> tuple[float, float, float]:
         """(events of a step, launches, seconds that recording both adds)."""
         around, recorded = self.in_turns(UNDISTURBED, COST_RECORDED, UNDISTURBED)
-        with_recorder = statistics.median(run.seconds for run, _ in recorded)
+        with_recorder = statistics.median(run.seconds for run in recorded)
         return (
-            statistics.median(len(run.events) for run, _ in recorded),
-            statistics.median(run.launches for run, _ in recorded),
-            with_recorder - statistics.median(run.seconds for run, _ in around),
+            statistics.median(len(run.events) for run in recorded),
+            statistics.median(run.launches for run in recorded),
+            with_recorder - statistics.median(run.seconds for run in around),
         )
 
 
@@ -296,22 +282,21 @@ MOST_PER_EVENT = 5e-6
 
 
 def recorder_cost(
-    device: str, *, synchronize: Callable[[], None] | None = None, clock: Clock = time.perf_counter,
-    speed_probe: SpeedProbe | None = None,
-) -> RecorderCost:  # fmt: skip
+    device: str, *, synchronize: Callable[[], None] | None = None, clock: Clock = time.perf_counter
+) -> RecorderCost:
     """What recording adds to a step on ``device``: chains of tiny layers are trained with and without it, in turns.
 
     One disturbed moment must not decide: the cost per event is the median slope over all pairs of chains of all rounds
     (Sen, 1968).
     """
-    chains = [Stopwatch(_layers(depth, device), synchronize, clock, speed_probe) for depth in CHAINS]
+    chains = [Stopwatch(_layers(depth, device), synchronize, clock) for depth in CHAINS]
     for chain in chains:
         for _ in range(3):
             chain.step()
     # The first session of a process sets the recorder up. One without a kernel may end the recording of kernels for
     # good (lightseekorg/tokenspeed#1348 with CUDA 13.0, #1287 with ROCm 7.2).
     record(chains[0].seconds, 1, accelerated=synchronize is not None)
-    per_launch = 0.0 if synchronize is None else _per_launch(device, synchronize, clock, speed_probe)
+    per_launch = 0.0 if synchronize is None else _per_launch(device, synchronize, clock)
     points: list[tuple[float, float]] = []
     slopes: list[float] = []
     end = clock() + MOST_SECONDS
@@ -326,9 +311,7 @@ def recorder_cost(
     return RecorderCost(per_step, per_event, per_launch)
 
 
-def _per_launch(
-    device: str, synchronize: Callable[[], None], clock: Clock, speed_probe: SpeedProbe | None
-) -> float:
+def _per_launch(device: str, synchronize: Callable[[], None], clock: Clock) -> float:
     """What recording adds to a launch: a chain of ops that launch a kernel, beside one of as many views."""
     tiny = torch.ones(8, device=device)
 
@@ -341,7 +324,7 @@ def _per_launch(
         for _ in range(CHAIN - 1):
             tiny.view(8)
 
-    launching, viewing = (Stopwatch(step, synchronize, clock, speed_probe) for step in (kernels, views))
+    launching, viewing = (Stopwatch(step, synchronize, clock) for step in (kernels, views))
     kernels()
     differences = [launching.added()[2] - viewing.added()[2] for _ in range(COST_ROUNDS)]
     return min(max(statistics.median(differences) / (CHAIN - 1), 0.0), MOST_PER_EVENT)
@@ -413,7 +396,7 @@ def try_recorder(device: str, clock: Clock = time.perf_counter) -> KernelRecorde
     _per_launch_by_kind.setdefault(kind, min(max(launch() - before, 0.0), before))
     seen = [
         [event.device_seconds for event in run.events if event.name == "aten::neg_" and event.device_seconds > 0.0]
-        for run, _ in runs
+        for run in runs
     ]
     sees = any(len(seconds) >= LEAST_SEEN * CHAIN for seconds in seen)
     kernel_seconds = statistics.median(itertools.chain(*seen)) if sees else 0.0

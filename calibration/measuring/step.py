@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from placer.calibration.measuring.recording import Ends
-from placer.calibration.measuring.speed_probe import STRETCH, SpeedProbe, at_usual_speed, is_alike, watched
 from placer.calibration.measuring.timing import Clock, block_seconds, percentile
 from placer.errors import TimerError
 from placer.nest import map_nest, tensors
@@ -125,9 +124,7 @@ MIN_ROUNDS = 3
 class Measurement:
     """Seconds per step: median, 10th and 90th percentile over all rounds; ``count`` steps were timed.
 
-    ``repeatability``: the ratio, 1 or more, between the medians of the first and the second half of the rounds. Steps
-    at another speed than the machine's usual one are left out of these. ``anyhow`` is the median of all steps,
-    ``usual`` the share of steps at the usual speed. Where that is 0, or without a speed probe, nothing is left out.
+    ``repeatability``: the ratio, 1 or more, between the medians of the first and the second half of the rounds.
     """
 
     median: float
@@ -135,23 +132,20 @@ class Measurement:
     p90: float
     count: int
     repeatability: float
-    anyhow: float
-    usual: float = 1.0
 
 
 @dataclass
 class _Turn:
-    """A step with what is to be timed of it in each round, and what was: seconds of a step with their readings."""
+    """A step with what is to be timed of it in each round, and what was: seconds of a step."""
 
     step: Step
     synchronize: Callable[[], object] | None
     clock: Clock
-    speed_probe: SpeedProbe | None
     rounds: int = 0
     blocks: int = 1
     block: int = 1
     estimate: float = 0.0
-    times: list[list[tuple[float, float]]] = field(default_factory=list)
+    times: list[list[float]] = field(default_factory=list)
     failure: Exception | None = None
 
     def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
@@ -179,47 +173,36 @@ class _Turn:
 
     def round(self) -> None:
         self.step.prepare()
-        before = None if self.speed_probe is None else self.speed_probe.settle()
         for _ in range(self.block if self.estimate < COLD_SECONDS else 0):
             self.step()
-        # On a device a block of steps is long beside what a reading evicts.
-        resume = self.step if self.estimate < STRETCH and self.synchronize is None else None
-        self.times.append(watched(self.speed_probe, self.seconds, self.blocks, before=before, resume=resume))
+        self.times.append([self.seconds() for _ in range(self.blocks)])
 
     def seconds(self) -> float:
         """Seconds per step over a block of steps, the device idle before and after."""
         return block_seconds(self.step, self.block, self.synchronize, self.clock) / self.block
 
     def summary(self) -> Measurement | Exception:
-        def kept(rounds: Sequence[list[tuple[float, float]]]) -> list[float]:
-            return sorted(seconds for seconds, _ in at_usual_speed(self.speed_probe, list(chain(*rounds))))
-
         half = len(self.times) // 2
-        first, second = statistics.median(kept(self.times[:half])), statistics.median(kept(self.times[half:]))
+        first, second = (statistics.median(chain(*some)) for some in (self.times[:half], self.times[half:]))
         if not min(first, second) > 0:
             return TimerError("a timed step took no time by the clock")
-        ordered = kept(self.times)
-        everything = list(chain(*self.times))
-        usual = None if self.speed_probe is None else self.speed_probe.usual
+        ordered = sorted(chain(*self.times))
         return Measurement(
             median=percentile(ordered, 0.5), p10=percentile(ordered, 0.1), p90=percentile(ordered, 0.9),
             count=len(ordered) * self.block, repeatability=max(first, second) / min(first, second),
-            anyhow=statistics.median(seconds for seconds, _ in everything),
-            usual=statistics.fmean(usual is None or is_alike(reading, usual) for _, reading in everything),
         )  # fmt: skip
 
 
 def measure_interleaved(
     steps: Sequence[Step], *, synchronize: Callable[[], object] | None = None, clock: Clock = time.perf_counter,
-    rounds: int = 5, seconds: float = 1.5, speed_probe: SpeedProbe | None = None,
+    rounds: int = 5, seconds: float = 1.5,
 ) -> list[Measurement | Exception]:  # fmt: skip
     """Warm every step up, then time them in ``rounds`` turns, about ``seconds`` per step in all.
 
     A step too long for that is timed once in each of 3 rounds, which is the least. The results are in the order of
-    ``steps``; one that raised gives its exception instead, and does not disturb the others. With a ``speed_probe``, the
-    machine's usual speed is waited for, and up to twice as many steps are timed where it is not kept.
+    ``steps``; one that raised gives its exception instead, and does not disturb the others.
     """
-    turns = [_Turn(step, synchronize, clock, speed_probe) for step in steps]
+    turns = [_Turn(step, synchronize, clock) for step in steps]
     for turn in turns:
         turn.attempt(turn.plan, rounds, seconds)
     for number in range(rounds):

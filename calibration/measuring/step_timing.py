@@ -60,9 +60,9 @@ class StepTiming:
     """One step timed twice: whole and undisturbed (``seconds``), and op by op in steps of ``recorded_seconds``.
 
     ``spread``: inter-quartile range over the median of undisturbed steps. ``matched``: the share of the trace's op
-    calls that were found among the events. ``reading``: the median reading of the speed probe (seconds), 0 without a
-    probe. ``lengthened``: the median undisturbed step over ``seconds``; its ops are taken to be longer by the same
-    factor. ``phases``: the parts of ``seconds`` in forward, backward and update; None where they are not known.
+    calls that were found among the events. ``lengthened``: how much longer the median recorded step was than the
+    medians of its parts; its ops are taken to be longer by that factor. ``phases``: the parts of ``seconds`` in
+    forward, backward and update; None where they are not known.
     """
 
     seconds: float
@@ -71,7 +71,6 @@ class StepTiming:
     events: int
     ops: tuple[OpTiming, ...]
     matched: float
-    reading: float = 0.0
     lengthened: float = 1.0
     phases: Phases | None = None
 
@@ -159,9 +158,8 @@ def observe(
     ops += [_observed(work, (), count) for work, count in missing.items()]
     return StepObservation(
         device=device, threads=threads, family=family, name=name, spread=timing.spread,
-        seconds=max(timing.lengthened * timing.without_launches(per_launch), LEAST_SHARE * timing.seconds),
-        counts=framework_counts(trace, on_host), ops=tuple(ops), reading=timing.reading,
-        gaps=_gaps(trace, timing, on_host, incomplete),
+        seconds=max(timing.without_launches(per_launch), LEAST_SHARE * timing.seconds),
+        counts=framework_counts(trace, on_host), ops=tuple(ops), gaps=_gaps(trace, timing, on_host, incomplete),
     )  # fmt: skip
 
 
@@ -172,15 +170,14 @@ def _gaps(trace: Trace, timing: StepTiming, on_host: Sequence[float], incomplete
     """
     if timing.phases is None:
         return {}
-    phases = {name: timing.lengthened * seconds for name, seconds in timing.phases.items()}
     inside = {"forward": 0.0, "loss": 0.0, "backward": 0.0, "optimizer": 0.0}
     for call, seconds in zip(trace.calls, on_host, strict=True):
         inside[call.phase] += seconds
-    gaps = {"update": phases["update"]}
+    gaps = {"update": timing.phases["update"]}
     if not incomplete & {"forward", "loss"}:
-        gaps["forward"] = phases["forward"] - inside["forward"] - inside["loss"]
+        gaps["forward"] = timing.phases["forward"] - inside["forward"] - inside["loss"]
     if "backward" not in incomplete:
-        gaps["backward"] = phases["backward"] - inside["backward"]
+        gaps["backward"] = timing.phases["backward"] - inside["backward"]
     return gaps
 
 

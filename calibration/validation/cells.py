@@ -13,26 +13,23 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placer.calibration.measuring.faults import release, synchronizer
-from placer.calibration.measuring.speed_probe import SpeedProbe
 from placer.calibration.measuring.step import Measurement, Step, make_optimizer, measure_interleaved
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry
-from placer.calibration.validation.record import Cell
+from placer.calibration.validation.record import Cell, apart
 from placer.errors import PlacerError
 from placer.pricing import describe_step, predict, roofline_seconds
 from placer.profile import Profile
 from placer.tracing import Trace, trace
 from placer.workload import Data, Workload, make_workload
 
-#: A visit counts if its share of steps at the machine's usual speed is at least this much of the largest of any visit.
-LEAST_SHARE = 0.5
 #: Times an op is run in a row where each is timed alone, of which the fastest counts.
 REPEATS = 4
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How to measure: rounds, seconds per cell, clock and speed probe.
+    """How to measure: rounds, seconds per cell and clock.
 
     ``isolated``: the baseline of ops timed alone is measured on the CPU too.
     """
@@ -40,7 +37,6 @@ class Effort:
     rounds: int = 5
     seconds: float = 1.5
     clock: Clock = time.perf_counter
-    speed_probe: SpeedProbe | None = None
     isolated: bool = True
 
 
@@ -141,12 +137,11 @@ def measured_cells(entry: Entry, cells: Sequence[Cell], device: str, effort: Eff
         optimizer = make_optimizer(model, entry.optimizer) if any(cell.mode == "train" for cell in cells) else None
         steps = [Step(cell_workload(entry, model, cell, entry.data or "host"), device, optimizer) for cell in cells]
         results = measure_interleaved(
-            steps, synchronize=synchronizer(device), clock=effort.clock, rounds=effort.rounds, seconds=effort.seconds,
-            speed_probe=effort.speed_probe,
-        )  # fmt: skip
+            steps, synchronize=synchronizer(device), clock=effort.clock, rounds=effort.rounds, seconds=effort.seconds
+        )
         done = [with_measurement(cell, result) for cell, result in zip(cells, results, strict=True)]
         if device == "cpu" and effort.isolated:
-            done = [_with_isolated(cell, step, effort.speed_probe) for cell, step in zip(done, steps, strict=True)]
+            done = [_with_isolated(cell, step) for cell, step in zip(done, steps, strict=True)]
         return done
     except Exception as error:  # noqa: BLE001  one network that cannot be built must not end a run over all of them
         return [with_measurement(cell, error) for cell in cells]
@@ -159,32 +154,24 @@ def with_measurement(cell: Cell, result: Measurement | Exception) -> Cell:
     """With one more visit; a step that fails on a later one was measured all the same."""
     if isinstance(result, Exception):
         return cell if cell.visits else replace(cell, error=one_line(result))
-    visits, usual = (*cell.visits, result.median), (*cell.usual, result.usual)
-    cell = replace(cell, visits=visits, usual=usual, anyhow=(*cell.anyhow, result.anyhow), error=None)
-    # Few steps at the machine's usual speed, among many at another, are moments in between.
-    counts = [share >= LEAST_SHARE * max(usual) for share in usual]
-    if not counts[-1]:
-        return cell
-    counted = [median for median, good in zip(visits, counts, strict=True) if good]
-    first = len(counted) == 1
-    apart = counted[-1] / counted[0]
+    visits = (*cell.visits, result.median)
     return replace(
         cell,
-        measured=statistics.median(counted),
-        p10=result.p10 if first or cell.p10 is None else min(cell.p10, result.p10),
-        p90=result.p90 if first or cell.p90 is None else max(cell.p90, result.p90),
-        count=result.count if first else cell.count + result.count,
-        repeatability=result.repeatability if first else max(apart, 1.0 / apart),
+        visits=visits,
+        error=None,
+        measured=statistics.median(visits),
+        p10=result.p10 if cell.p10 is None else min(cell.p10, result.p10),
+        p90=result.p90 if cell.p90 is None else max(cell.p90, result.p90),
+        count=cell.count + result.count,
+        repeatability=apart(visits) if cell.visits else result.repeatability,
     )
 
 
-def _with_isolated(cell: Cell, step: Step, speed_probe: SpeedProbe | None) -> Cell:
+def _with_isolated(cell: Cell, step: Step) -> Cell:
     """With the baseline that is measured: the sum of the ops' times, each alone."""
     if cell.measured is None or "isolated_sum" in cell.baselines:
         return cell
     step.prepare()
-    if speed_probe is not None:
-        speed_probe.settle()
     try:
         seconds = isolated_seconds(step)
     except Exception:  # noqa: BLE001  an op that refuses to be watched costs the baseline, not the cell

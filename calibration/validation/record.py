@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,10 +42,10 @@ class Cell:
     cell is measured on one or more ``visits``, minutes apart: their medians, of which ``measured`` is the median.
     ``p10`` and ``p90`` are the lowest and the highest of any visit, and ``repeatability`` the ratio (1 or more) between
     the first and the last visit, or between the two halves of the only one: no prediction can be closer than that.
-    Steps at another speed than the machine's usual one are left out: ``usual`` has the share of the others for each
-    visit, and ``anyhow`` the medians of all steps. A visit with hardly any step at the usual speed counts only where
-    all visits are so. ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of
-    the same step.
+    ``decision_seconds`` is what tracing and pricing took. ``baselines`` are simpler predictions of the same step.
+
+    Earlier versions left steps at another speed than the machine's usual one out. Their records have the share of the
+    others (``usual``) and the medians of all steps (``anyhow``) for each visit; ``load`` makes the latter the visits.
     """
 
     network: Text
@@ -120,11 +121,28 @@ def load(path: Path) -> Report:
         if schema != SCHEMA:
             what = "upgrade placer" if schema > SCHEMA else "measure again"
             raise CalibrationError(f"{path} has schema {schema}, this placer reads {SCHEMA}: {what}")
-        return msgspec.json.decode(data, type=Report)
+        found = msgspec.json.decode(data, type=Report)
     except OSError as error:
         raise CalibrationError(f"cannot read the record {path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise CalibrationError(f"{path} is not a validation record: {error}") from error
+    return replace(found, cells=tuple(map(_of_all_steps, found.cells)))
+
+
+def _of_all_steps(cell: Cell) -> Cell:
+    """The cell as it is where no timed step was left out."""
+    if not cell.anyhow:
+        return cell
+    repeatability = apart(cell.anyhow) if len(cell.anyhow) > 1 else cell.repeatability
+    return replace(
+        cell, visits=cell.anyhow, measured=statistics.median(cell.anyhow), repeatability=repeatability,
+    )  # fmt: skip
+
+
+def apart(visits: Sequence[float]) -> float:
+    """The ratio, 1 or more, between the first and the last of these times."""
+    ratio = visits[-1] / visits[0]
+    return max(ratio, 1.0 / ratio)
 
 
 class _Schema(msgspec.Struct):

@@ -43,7 +43,7 @@ def contents(report: Report, what_if: Sequence[Table | str] = ()) -> Iterator[Ta
     yield _scores("Prediction error by device", "device", devices)
     for device, cells in devices.items():
         yield _beside(device, cells)
-        yield from _left_out_steps(cells)
+        yield from _unsteady(cells)
         yield _scores(f"{device}, by mode", "mode", group_by(cells, lambda cell: cell.mode))
         yield _scores(f"{device}, by family", "family", group_by(cells, lambda cell: cell.family))
     yield from _decision_tables(report.cells)
@@ -82,15 +82,12 @@ def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
-def _left_out_steps(cells: Sequence[Cell]) -> Iterator[str]:
-    """How much of what was timed does not count, since the machine was faster or slower than it usually is."""
+def _unsteady(cells: Sequence[Cell]) -> Iterator[str]:
+    """What earlier versions left out of a record, and what counts here as everything does."""
     shares = [statistics.fmean(cell.usual) for cell in cells if cell.usual]
-    never = sum(bool(cell.usual) and not any(cell.usual) for cell in cells)
     if shares and min(shares) < 1.0:
-        left_out = _percent(1.0 - statistics.fmean(shares))
-        yield f"left out: {left_out} of the timed steps, at another speed than this machine's usual one"
-    if never:
-        yield f"{never} cells had no others: what they say of a prediction is worth less"
+        share = _percent(1.0 - statistics.fmean(shares))
+        yield f"all steps count, also the {share} at another speed than this machine's usual one"
 
 
 def _decision_tables(cells: Sequence[Cell]) -> Iterator[Table]:

@@ -19,7 +19,6 @@ import torch
 from placer import machine
 from placer import profile as profiles
 from placer.calibration.measuring.op_record import REGION
-from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe, probed_cores
 from placer.calibration.measuring.timing import Clock
 from placer.calibration.suite import Entry, accelerator_entries, entries
 from placer.calibration.validation import record
@@ -39,9 +38,6 @@ from placer.workload import same_randomness
 
 #: Takes a line on what is being done.
 Progress = Callable[[str], None]
-#: Visits more, for cells that on no visit had the machine at its usual speed for this share of their steps: what was
-#: timed then are moments in between, disturbed in part. Where one visit has to do, there is no time.
-MORE_VISITS, MOSTLY = 3, 0.5
 #: Seconds spent measuring one cell on each visit, unless three of its steps take longer.
 SECONDS_PER_CELL = 0.5
 #: The same, and the times that a whole suite is gone through: a machine that shares its cores is another one some
@@ -213,25 +209,19 @@ def validate(
     ``threads`` is the CPU thread counts to run with (None: as the process has now); they are restored at the end. With
     ``output`` the record is written after every network, and a run that finds the record of an earlier one there only
     measures what is not in it; cells that failed are tried again. Predictions always come from ``profile``, and are
-    made before anything is measured. The suite is gone through ``visits`` times, and again for cells during which the
-    machine was not mostly at its usual speed. No network is begun once ``clock()`` has passed ``deadline``: the next
-    run goes on. ``isolated``: the baseline of ops timed alone is measured too.
+    made before anything is measured. The suite is gone through ``visits`` times. No network is begun once ``clock()``
+    has passed ``deadline``: the next run goes on. ``isolated``: the baseline of ops timed alone is measured too.
 
     Raises CalibrationError if ``output`` was measured on another machine, or cannot be read or written.
     """
     before = torch.get_num_threads()
     places = [(device, count) for device in devices for count in threads or (before,)]
-    # Where time is not the machine's own, no speed of it is probed.
-    cores = {probed_cores(*place) for place in places} if clock is time.perf_counter else set()
-    speed_probes = {count: SpeedProbe(count, usual=_usual_reading(profile, count)) for count in cores}
+    effort = Effort(rounds, time_limit_per_cell, clock, isolated)
     report = _resumed(output, profile)
     of = len(networks)
     try:
         with same_randomness(devices):
-            for visit in range(visits + MORE_VISITS if visits > 1 else 1):
-                # A machine that never was at its usual speed is not going to be.
-                if visit == visits and not any(any(cell.usual) for cell in report.cells):
-                    break
+            for visit in range(visits):
                 for number, entry in enumerate(networks, 1):
                     if clock() >= deadline:
                         progress(f"out of time: {of - number + 1} networks are left for the next run")
@@ -242,15 +232,13 @@ def validate(
                             progress(f"{number}/{of} {entry.name}: skipped, {reason}")
                         report = replace(report, skipped={**report.skipped, entry.name: reason})
                         continue
-                    due = _due(report, cells_of(entry, places), visit, unusual_only=visit >= visits)
+                    due = _due(report, cells_of(entry, places), visit)
                     if not due:
                         continue
                     progress(f"{number}/{of} {entry.name}: {len(due)} cells" + f", visit {visit + 1}" * bool(visit))
                     if not all(cell.visits for cell in due):
                         due = predicted_cells(entry, due, profile)
                     for device, count in places:
-                        probe = speed_probes.get(probed_cores(device, count))
-                        effort = Effort(rounds, time_limit_per_cell, clock, probe, isolated)
                         here = [cell for cell in due if (cell.device, cell.threads) == (device, count)]
                         report = report.with_cells(_measured(entry, here, effort, progress))
                     if output is not None:
@@ -262,16 +250,12 @@ def validate(
     return report
 
 
-def _due(report: Report, cells: Sequence[Cell], visit: int, *, unusual_only: bool) -> list[Cell]:
-    """Those of a network's cells that are to be measured on a visit, counted from 0, with what is known of them.
-
-    ``unusual_only``: no cells but those during which the machine was not mostly at its usual speed.
-    """
+def _due(report: Report, cells: Sequence[Cell], visit: int) -> list[Cell]:
+    """Those of a network's cells that are to be measured on a visit, counted from 0, with what is known of them."""
     known = {cell.key: cell for cell in report.cells}
     cells = [known.get(cell.key, cell) for cell in cells]
     # On the first visit, cells that failed in an earlier run are tried again; later ones only add to others.
-    due = [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
-    return [cell for cell in due if cell.usual and max(cell.usual) < MOSTLY] if unusual_only else due
+    return [cell for cell in cells if len(cell.visits) <= visit and (visit == 0 or cell.visits)]
 
 
 def _measured(entry: Entry, cells: Sequence[Cell], effort: Effort, progress: Progress) -> list[Cell]:
@@ -285,12 +269,6 @@ def _measured(entry: Entry, cells: Sequence[Cell], effort: Effort, progress: Pro
         seen = "failed" if cell.measured is None else f"measured {format_seconds(cell.measured)}"
         progress(f"  {cell.title}: {foretold}, {seen}")
     return found
-
-
-def _usual_reading(profile: Profile, threads: int) -> float | None:
-    """Seconds of a reading while calibration measured: predictions are of that speed."""
-    known = (fit.rates.get(USUAL_READING) for fit in profile.fits if (fit.device, fit.threads) == ("cpu", threads))
-    return next(known, None)
 
 
 def _resumed(output: Path | None, profile: Profile) -> Report:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import statistics
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,17 +20,10 @@ from placer.cli.options import (
     step_options,
     work,
 )
-from placer.cli.output import result_options, say, write, write_result
-
-if TYPE_CHECKING:
-    from placer.profile import Profile
+from placer.cli.output import result_options, write, write_result
 
 #: Options that say between what to choose, and by what.
 _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
-#: Readings of the speed probe: some fifteen milliseconds of work.
-READINGS = 64
-#: Factor below which nothing is said of the machine's speed: on a shared one, smaller changes come and go all the time.
-NOTABLE = 1.25
 
 
 @click.command("explain")
@@ -108,46 +100,3 @@ def command(
         if swept is None and not isinstance(what, Job):
             swept = sweeps.around(what, priced)
         write_result(explanation.to_html(swept), output)
-    if not profiles:  # other profiles' prices hold at the speed their machines had
-        _warn_of_speed()
-
-
-def _warn_of_speed() -> None:
-    """A line on stderr where the machine's speed has changed: what holds just now is no part of the explanation."""
-    from placer.decision import current_profile
-
-    profile = current_profile()
-    found = None if profile.estimated else speed_warning(profile)
-    if found is not None:
-        say(found)
-
-
-def speed_warning(profile: Profile, *, reading: float | None = None) -> str | None:
-    """One line where the machine runs faster or slower just now than when it was calibrated; None: nothing to say.
-
-    ``profile`` is this machine's. ``reading`` is the speed probe's, in seconds; None takes one now. A profile without a
-    reading at this number of threads says nothing.
-    """
-    import torch
-
-    from placer.calibration import USUAL_READING, SpeedProbe, is_alike
-
-    threads = torch.get_num_threads()
-    usual = profile.fit("cpu", threads).rates.get(USUAL_READING) if threads in profile.threads("cpu") else None
-    if usual is None:
-        return None
-    if reading is None:
-        speed_probe = SpeedProbe(threads)
-        reading = statistics.median(speed_probe.read() for _ in range(READINGS))
-    if is_alike(reading, usual, within=NOTABLE):
-        return None
-    took = f"a fixed piece of work takes {reading / usual:.1f} times as long as when it was calibrated"
-    if reading > usual:
-        return (
-            f"something slows this machine down just now: {took}, and steps of many small ops will take about as much "
-            "longer than predicted"
-        )
-    return (
-        f"this machine is faster just now: {took}, and steps of many small ops less than predicted; if it stays so, "
-        "run: placer calibrate"
-    )

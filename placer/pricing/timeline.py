@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from placer.pricing.contention import waiting_seconds
 from placer.pricing.describe import launches, updated_alone
 from placer.pricing.families.products import time_steps
 from placer.pricing.framework import framework_seconds
@@ -191,8 +192,11 @@ def on_cpu(
         for call, seconds in enumerate(priced.seconds):
             spans.append(Span("host", "", now + gap, seconds, call))
             now += gap + seconds
-    step = total = compute + dispatch
     components = {"compute": compute, "dispatch": dispatch}
+    others = waiting_seconds(compute + dispatch, fit.rates)
+    if others > 0.0:
+        components["others"] = others
+    step = total = compute + dispatch + others
     if loading is not None:
         total = max(step, loading.seconds) if loading.overlapped else step + loading.seconds
         components["loading"] = total - step

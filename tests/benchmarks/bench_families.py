@@ -23,7 +23,6 @@ import torch
 from placer import load_profile
 from placer.calibration.measuring.in_place import time_step
 from placer.calibration.measuring.recording import recorder_cost
-from placer.calibration.measuring.speed_probe import USUAL_READING, SpeedProbe
 from placer.calibration.measuring.step import Step, make_optimizer
 from placer.calibration.suite import entries
 from placer.calibration.validation.cells import build_model, cell_workload, cells_of
@@ -43,8 +42,7 @@ def main() -> None:
     arguments = parser.parse_args()
     profile = load_profile(arguments.profile)
     threads = torch.get_num_threads()
-    speed_probe = SpeedProbe(threads, usual=profile.fit("cpu", threads).rates.get(USUAL_READING))
-    recorder = recorder_cost("cpu", speed_probe=speed_probe)
+    recorder = recorder_cost("cpu")
     shares: dict[str, list[float]] = defaultdict(list)
     errors: dict[str, list[float]] = defaultdict(list)
     cells = 0
@@ -63,12 +61,12 @@ def main() -> None:
             step.prepare()
             for _ in range(3):
                 step()
-            timing = time_step(step, traced, seconds=SECONDS, speed_probe=speed_probe)
+            timing = time_step(step, traced, seconds=SECONDS)
             if timing.seconds > LONGEST or timing.matched < 0.9:
                 continue
             priced = predict(traced, profile, devices=("cpu",))["cpu"].priced
             assert priced is not None
-            scale = timing.undisturbed_share(recorder)
+            scale = timing.lengthened * timing.undisturbed_share(recorder)
             own = timing.recording(recorder)
             seen = {id(op.call): scale * op.corrected(own) for op in timing.ops}
             difference: dict[str, float] = defaultdict(float)

@@ -21,10 +21,9 @@ from pathlib import Path
 import torch
 
 from placer import machine
-from placer.calibration.build import at_one_speed, build
+from placer.calibration.build import build
 from placer.calibration.fitting.device import fit_device
 from placer.calibration.measuring.journal import Journal, StepObservation
-from placer.calibration.measuring.speed_probe import usual_reading
 from placer.calibration.probing import Target, measure
 from placer.calibration.progress import Progress
 from placer.calibration.validation import record
@@ -53,9 +52,7 @@ def main() -> None:
         journal = Journal(Path(folder) / "journal", machine.fingerprint())
         measure(Target("cpu", threads, 1.0), arguments.seconds, journal, Progress(), time.perf_counter)
         profile = build(journal, machine.fingerprint(), interrupted=False, unaided=True)
-        measured_steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
-        usual = usual_reading(step.reading for step in measured_steps)
-        steps, _ = at_one_speed(measured_steps, [] if usual is None else [usual])
+        steps, rates = journal.of("cpu", threads), journal.rates["cpu", threads]
         journal.close()
 
     def errors(kept: Sequence[StepObservation], families: Sequence[str]) -> dict[str, float]:

@@ -1,48 +1,26 @@
-"""A profile is built from a journal: at one speed of the machine, with its noise told."""
+"""A profile is built from a journal, with what is to be told of the machine."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-import pytest
 import torch
 
 import placer
 from placer import profile
-from placer.calibration.build import at_one_speed, noise_warnings
-from placer.calibration.measuring.journal import StepObservation
+from placer.calibration.build import TENTHS, noise_warnings
+from placer.pricing.contention import LONG_STEPS
 
 
-def test_a_contended_machine_is_told_in_one_line() -> None:
-    assert noise_warnings(0.05) == noise_warnings(0.05, 0.2) == ()
-    (line,) = noise_warnings(0.2, 0.34)
-    assert line == (
-        "noisy: repeated steps spread by 20% (above 12%) and 34% of the steps (above 25%) ran at another speed and are "
-        "left out; for sharper intervals stop other programs and run placer calibrate again"
-    )
-    (speed_alone,) = noise_warnings(0.05, 0.34)
-    assert "spread" not in speed_alone
-    assert noise_warnings(0.4)[0].startswith("very noisy: repeated steps spread by 40% (above 30%); predictions are")
-
-
-def test_the_first_speed_that_lasted_is_learnt_from() -> None:
-    def taken(reading: float, count: int) -> list[StepObservation]:
-        return [StepObservation("cpu", 1, "matmul", str(n), 1e-3, 0.0, {}, (), reading=reading) for n in range(count)]
-
-    quiet, contended = taken(1e-4, 20) + taken(1.05e-4, 10), taken(1.7e-4, 40)
-    assert at_one_speed(quiet + contended, [1.02e-4, 1.7e-4]) == (quiet, 1.02e-4)
-    assert at_one_speed(quiet + contended, [1.7e-4]) == (contended, 1.7e-4)
-    assert at_one_speed(quiet[:7] + contended, [1.02e-4, 1.7e-4]) == (contended, 1.7e-4)  # a moment is too short
-    assert at_one_speed(taken(0.0, 9), []) == (taken(0.0, 9), 0.0)  # without a probe
-    never_twice_alike = [step for n in range(40) for step in taken(1e-4 * 1.3**n, 1)]
-    kept, reading = at_one_speed(never_twice_alike, [1e-4])
-    assert kept == never_twice_alike
-    assert reading == pytest.approx(1e-4 * 1.3**19.5, rel=0.02)
-
-
-@pytest.mark.parametrize("spread", [0.13, 0.31])
-def test_noise_is_kept_in_the_profile_and_shown_by_explain(spread: float, handmade_profile: profile.Profile) -> None:
-    (warning,) = noise_warnings(spread)
+def test_a_machine_whose_speed_varies_is_told_in_one_line_that_explain_shows(handmade_profile: profile.Profile) -> None:
+    cpu = handmade_profile.fit("cpu")
+    assert noise_warnings([cpu]) == ()
+    restless = replace(cpu, interval={**cpu.interval, "moment": math.log(1.6) / TENTHS})
+    (warning,) = noise_warnings([cpu, restless])
+    assert warning == "this machine is shared: its speed varies by 1.6x, and intervals are as wide"
+    beside = replace(restless, rates={**cpu.rates, LONG_STEPS: 2.1})
+    assert noise_warnings([beside]) == (f"{warning}; beside other programs steps of 2 ms and more take 2.1x",)
     profile.save(replace(handmade_profile, warnings=(warning,)))
     shown = placer.explain(torch.nn.Linear(2, 2), (1, 2), devices=["cpu"]).to_text(width=1000)
     assert f"- {warning}" in shown.splitlines()

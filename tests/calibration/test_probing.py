@@ -13,7 +13,7 @@ from torch import nn
 from placer.calibration import probing
 from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import RECORDER, Bench
-from placer.calibration.measuring.clocks import ClockWatch, Load
+from placer.calibration.measuring.clocks import ClockWatch
 from placer.calibration.measuring.journal import KERNELS_LOST, Journal, KernelsLostError, StepObservation
 from placer.calibration.measuring.recording import KernelRecorder
 from placer.calibration.plan import Planner
@@ -89,26 +89,11 @@ def test_a_recorder_that_stops_after_enough_ends_the_device(run: Callable[..., B
     assert len(journal.failures) == MOST_LOST
 
 
-def test_others_on_the_cores_of_the_host_do_not_disturb_an_accelerator(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Load, "disturbed_since", lambda *_: True)
-    planner = Planner(RATES, seed=0, longest_step=0.01)
-
-    def disturbed(clocks: ClockWatch | None) -> bool:
-        bench = Bench("cpu", 2)
-        return Probing(bench, planner, journal, Progress(), 1.0, Time(), clocks)._disturbance(Load.now())[1]
-
-    assert disturbed(None)
-    assert not disturbed(ClockWatch("cuda", Time(), lambda: {"sm_mhz": 1980.0}))
-
-
 def test_a_probe_at_a_low_clock_is_thrown_away(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     megahertz = itertools.chain([1980.0] * 12, [345.0], itertools.repeat(1980.0))
     time = Time()
     monkeypatch.setattr(probing.time, "perf_counter", time)
     monkeypatch.setattr(Bench, "measure", lambda self, probe, *, seconds: SEEN)
-    monkeypatch.setattr(probing.Load, "now", lambda: Load(0.0, 0.0, 0.0))
     watch = ClockWatch("cuda", time, lambda: {"sm_mhz": next(megahertz)})
     bench = Bench("cuda", 2, kernels=KernelRecorder(sees=True))
     Probing(bench, Planner(RATES, seed=0, longest_step=0.01), journal, Progress(), 20.0, time, watch).run()

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from click.testing import Result
 from explained import explained
 from torch import nn
 
 import placer
 from placer import profile
-from placer.calibration.measuring.speed_probe import USUAL_READING
-from placer.cli.explain import speed_warning as warning
 from placer.cli.options import Range, parse_batch, parse_sweep
 from placer.decision import history, measured
 from placer.placement.step_times import StepTimes
@@ -45,31 +42,6 @@ def test_text(run: Run, nets: str, server: str) -> None:
     assert "a batch of 128 instead of 32" in result.stdout
     assert "\x1b" not in result.output
     assert result.stderr == ""
-
-
-def with_reading(found: Profile, seconds: float) -> Profile:
-    """The profile as if calibrated with this process's threads while the speed probe took ``seconds``."""
-    threads = torch.get_num_threads()
-    reading = {USUAL_READING: seconds}
-    fits = (dataclasses.replace(fit, threads=threads, rates={**fit.rates, **reading}) for fit in found.fits)
-    return dataclasses.replace(found, fits=tuple(fits))
-
-
-@pytest.mark.parametrize(("slower", "said"), [(1.6, "slows this machine down"), (0.5, "is faster just now")])
-def test_a_changed_speed_is_said(own: Profile, slower: float, said: str) -> None:
-    found = warning(with_reading(own, 1e-4), reading=slower * 1e-4) or ""
-    assert said in found
-    assert f"{slower:.1f} times as long" in found
-    assert warning(with_reading(own, 1e-4), reading=1.1e-4) is None
-    assert warning(own, reading=1.0) is None  # a profile without a reading
-
-
-def test_the_speed_is_probed_and_told_beside_the_explanation(run: Run, nets: str, own: Profile) -> None:
-    profile.save(with_reading(own, 1e-9), Path(own.name))
-    result = run("explain", f"{nets}:net", "--batch", "32,84")
-    assert "slows this machine down" in result.stderr
-    assert "slows this machine down" not in result.stdout
-    assert run("explain", f"{nets}:net", "--batch", "32,84", "--profile", own.name).stderr == ""
 
 
 def test_json_adds_up(run: Run, nets: str, server: str) -> None:

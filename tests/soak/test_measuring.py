@@ -20,7 +20,6 @@ from placer.calibration.benchmarks.probe import Probe
 from placer.calibration.measuring.bench import Bench, attempt
 from placer.calibration.measuring.faults import HungError, run_limited
 from placer.calibration.measuring.journal import Journal
-from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.calibration.runner import calibrate
 from placer.calibration.suite import entries
 from placer.calibration.suite.entry import Suite
@@ -76,14 +75,14 @@ def test_calibrating_with_all_cores_busy(tmp_path: Path, share: float, note: Cal
         for process in busy:
             process.kill()
             process.wait()
-    marked = [warning for warning in found.warnings if "noisy" in warning]
+    marked = [warning for warning in found.warnings if "is shared" in warning]
     # As it was written: the samples' digits, the name.
     report = validate(
         entries("quick"), profiles.load(tmp_path / "busy.json"), ["cpu"], time_limit_per_cell=max(0.8 * share, 0.05)
     )
     cells = [c for c in report.cells if c.measured and c.predicted and c.low and c.high]
     within = sum(c.low <= c.measured <= c.high for c in cells if c.low and c.measured and c.high) / len(cells)
-    assert marked or within >= 0.85, f"{within:.0%} within, and no warning"
+    assert within >= 0.8, f"{within:.0%} within"
     note("busy", f"{within:.0%} of {len(cells)} steps within the interval; marked: {marked[0] if marked else 'no'}")
 
 
@@ -93,9 +92,6 @@ def test_two_calibrations_agree(
     """Decisions between this CPU, calibrated twice, and accelerators whose costs are set by hand."""
     budget = max(BUDGET * share, 15.0)
     both = [calibrate(budget=budget, path=tmp_path / f"{name}.json", progress=False) for name in ("first", "second")]
-    for found in both:
-        assert found.fit("cpu").rates[USUAL_READING] > 0
-        assert 0 <= found.noise["left_out"] < 1
     accelerator = next(fit for fit in handmade_profile.fits if fit.device == "cuda")
     same = total = on_cpu = 0
     for step in steps_of("full" if share == 1.0 else "quick"):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from placer import profile
-from placer.calibration.fitting import expectation, pace_of_class, shipped_references
+from placer.calibration.fitting import expectation, shipped_references
 from placer.calibration.fitting.device import fit_device, predict_step
+from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.transfer import (
     OTHER_CLASS,
-    PER_READING,
     SAME_CLASS,
     ComparedOps,
     Comparison,
@@ -24,7 +24,6 @@ from placer.calibration.fitting.transfer import (
     work_at,
 )
 from placer.calibration.measuring.journal import StepObservation
-from placer.calibration.measuring.speed_probe import USUAL_READING
 from placer.pricing import FAMILIES, CostModel, foreign_family, framework_seconds, inputs_of, op_label
 from placer.profile import DeviceFit, FamilyFit, Profile, store
 
@@ -108,36 +107,40 @@ def test_a_few_seconds_know_what_a_framework_takes_elsewhere(reference: DeviceFi
 
 
 def seen(
-    reference: DeviceFit, factor: float, reading: float = 0.0, *, moments: int = 400, there: float = 0.0, **own: float
+    reference: DeviceFit, factor: float, *, count: int = 400, moments: Moments | None = None, **own: float
 ) -> Comparison:
-    """A machine of the reference's class that takes ``factor`` times as long, at this reading (there: that one)."""
-    fit = replace(reference, rates={**RATES, USUAL_READING: there})
+    """A machine of the reference's class that takes ``factor`` times as long, seen in so many steps."""
     observed = slower(steps(60, 7), **{"matmul": factor, "elementwise": factor, **own})
     ops = [op for step in observed for op in step.ops]
-    return compare(ops, Expectation(fit, same_class=True), moments, {**RATES, USUAL_READING: reading})
+    return compare(ops, Expectation(reference, same_class=True), count, moments or Moments())
+
+
+def trust(found: Comparison) -> float:
+    return found.believed / found.pace
 
 
 def test_the_further_off_a_minute_is_the_more_of_it_lasts(reference: DeviceFit) -> None:
     near, further, far = (seen(reference, factor) for factor in (1.05, 1.25, 1.6))
-    assert near.trust < further.trust < far.trust < 1.0
-    assert near.believed == pytest.approx(near.trust * near.pace)
-    assert near.trust == pytest.approx(seen(reference, 1 / 1.05).trust, rel=0.1)
-    assert seen(reference, 1.25, moments=40).trust < further.trust  # a few seconds say less than a minute
+    assert trust(near) < trust(further) < trust(far) < 1.0
+    assert trust(near) == pytest.approx(trust(seen(reference, 1 / 1.05)), rel=0.1)
+    assert trust(seen(reference, 1.25, count=40)) < trust(further)  # a few seconds say less than a minute
+    slower_steps = seen(reference, 1.25, moments=Moments(pace=0.5))  # what is between the ops is slower still
+    assert slower_steps.pace == further.pace
+    assert slower_steps.believed == pytest.approx(0.5, rel=0.1)
+    assert far.prior.family_pace > near.prior.family_pace  # each family in its own way
 
 
-def test_what_the_readings_explain_of_a_pace_lasts(reference: DeviceFit) -> None:
-    contended = seen(reference, 1.5, 1.4e-4, there=1e-4)
-    assert contended.same_class
-    assert contended.likely == pytest.approx(PER_READING * math.log(1.4))
-    assert contended.believed == pytest.approx(math.log(1.5), abs=0.02)
-    assert contended.prior.family_pace > seen(reference, 1.0).prior.family_pace  # each family in its own way
-    assert seen(reference, 2.4, 1.8e-4, there=1e-4).same_class  # more than twice as long, but for a reason
+def test_a_restless_machines_own_middle_counts_the_more_moments_were_seen(reference: DeviceFit) -> None:
+    few, many = (Moments(spread=0.3, seconds=count) for count in (3.0, 100.0))
+    quiet, short, long = (seen(reference, 1.1, moments=moments) for moments in (None, few, many))
+    assert trust(quiet) < trust(short) < trust(long)
+    assert long.believed == pytest.approx(long.pace, rel=0.1)
 
 
 def test_a_machine_far_off_or_whose_families_go_their_own_ways_is_of_another_class(reference: DeviceFit) -> None:
     for factor, own in ((0.3, {}), (2.4, {}), (1e6, {}), (1.6, {"elementwise": 1.0})):
         found = seen(reference, factor, **own)
-        assert (found.prior, found.trust, found.same_class) == (OTHER_CLASS, 1.0, False)
+        assert (found.prior, found.believed, found.same_class) == (OTHER_CLASS, found.pace, False)
 
 
 # --- op by op -----------------------------------------------------------------------------------------------------
@@ -245,15 +248,9 @@ def folder(tmp_path: Path, real: Profile, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-def expected(reading: float = 0.0, device: str = "cpu", **changes: object) -> tuple[str, bool] | None:
-    found = expectation(shipped_references(), device, 2, {**MACHINE, **changes}, reading)
+def expected(device: str = "cpu", **changes: object) -> tuple[str, bool] | None:
+    found = expectation(shipped_references(), device, 2, {**MACHINE, **changes})
     return None if found is None else (found.name, found.same_class)
-
-
-def at_reading(profile: Profile, reading: float) -> Profile:
-    """The profile as if its machine's usual reading had been this one."""
-    fits = (replace(fit, rates={**fit.rates, USUAL_READING: reading}) for fit in profile.fits)
-    return replace(profile, fits=tuple(fits))
 
 
 def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
@@ -276,28 +273,13 @@ def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
     assert expected(cpu_instructions="AVX512", cpu_version="family 26 model 2") == ("with-AVX512", False)
 
 
-def test_of_references_alike_the_one_at_this_pace_is_taken_and_else_the_newest(folder: Path) -> None:
-    alike = profile.load("alike")
-    for name, reading in (("alike", 7e-5), ("alike-busy", 1.2e-4)):
-        profile.save(at_reading(alike, reading), folder / f"{name}.json")
-    for reading, name in ((7.2e-5, "alike"), (1.2e-4, "alike-busy"), (1.6e-4, "alike-busy")):
-        assert expected(reading) == (name, True)
-    assert expected(2.6e-4) == ("alike-busy", False)  # contention does not make it as slow as that
-    other = at_reading(profile.load("other"), 3e-4)
+def test_of_references_alike_the_newest_is_taken(folder: Path) -> None:
+    other = profile.load("other")
     for name, created in (("third", "2026-03-03T00:00:00+00:00"), ("fourth", "2026-04-04T00:00:00+00:00")):
         facts = {**MACHINE, "cpu": f"CPU of {name}"}
         profile.save(replace(other, fingerprint=facts, created=created), folder / f"{name}.json")
-    for name in ("alike", "alike-busy"):
-        (folder / f"{name}.json").unlink()
-    assert expected(1e-4, cpu="Never Seen") == ("fourth", False)
-
-
-def test_a_reading_of_the_pace_of_ones_class_is_taken_for_that(real: Profile) -> None:
-    known = [at_reading(replace(real, fingerprint=MACHINE), 1e-4)]
-    for reading, pace in ((1.1e-4, 1e-4), (1e-4, 1e-4), (1.2e-4, None), (0.97e-4, None), (0.0, None)):
-        assert pace_of_class(known, "cpu", 2, MACHINE, reading) == pace
-    assert pace_of_class(known, "cpu", 2, {**MACHINE, "cpu": "Never Seen"}, 1e-4) is None
-    assert pace_of_class(known, "cuda", 2, MACHINE, 1e-4) is None
+    (folder / "alike.json").unlink()
+    assert expected(cpu="Never Seen") == ("fourth", False)
 
 
 def test_a_profile_of_another_version_is_passed_over(folder: Path) -> None:

@@ -176,9 +176,9 @@ def test_steps_of_which_kernels_are_lost_do_not_count(monkeypatch: pytest.Monkey
         raw += [Raw(STEP_MARK, start, start + 900), Raw("aten::linear", start + 100, start + 500, correlation=step + 1)]
         raw += [Raw("cudaLaunchKernel", 0, 1, linked=step + 1, correlation=10 * step + n) for n in (5, 6)]
         raw += [Raw("kernel", 0, 1, linked=step + 1, device=GPU) for _ in range(kernels)]
-    runs = [(Recorded(1.0, *step), 0.0) for step in read_steps(raw)]
-    assert [(run.launches, run.lost) for run, _ in runs] == [(2, 2), (2, 1), (2, 0)]
-    stopwatch = Stopwatch(lambda: None, None, itertools.count().__next__, None)
+    runs = [Recorded(1.0, *step) for step in read_steps(raw)]
+    assert [(run.launches, run.lost) for run in runs] == [(2, 2), (2, 1), (2, 0)]
+    stopwatch = Stopwatch(lambda: None, None, itertools.count().__next__)
     monkeypatch.setattr(recording, "record", lambda _, rounds, **__: runs[:rounds])
     assert stopwatch.in_turns(1, 3, 1)[1] == runs[2:]
     with pytest.raises(KernelsLostError):
@@ -186,9 +186,9 @@ def test_steps_of_which_kernels_are_lost_do_not_count(monkeypatch: pytest.Monkey
 
 
 def test_the_first_recorded_step_counts_only_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [(Recorded(float(i)), 1e-4) for i in range(6)]
+    runs = [Recorded(float(i)) for i in range(6)]
     monkeypatch.setattr(recording, "record", lambda _, rounds, **__: runs[:rounds])
-    stopwatch = Stopwatch(lambda: None, None, itertools.count().__next__, None)
+    stopwatch = Stopwatch(lambda: None, None, itertools.count().__next__)
     assert stopwatch.in_turns(1, 6, 1)[1] == runs[1:]
     assert stopwatch.in_turns(1, 4, 1)[1] == runs[:4]
 

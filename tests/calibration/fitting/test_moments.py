@@ -1,0 +1,99 @@
+"""A machine with neighbours: the middle of its moments is learnt, and the interval is as wide as they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placer.calibration.fitting.device import fit_device, predict_step
+from placer.calibration.fitting.moments import Moments, moments_of
+from placer.calibration.fitting.transfer import Expectation
+from placer.calibration.measuring.journal import StepObservation
+from placer.pricing import Z90, CostModel
+from placer.pricing.contention import LONG, LONG_STEPS, SHORT, long_share, waiting_seconds
+from placer.profile import DeviceFit
+
+from .made_up import RATES, steps
+
+#: What a neighbour makes of every step while it is there, and steps for which it stays, or stays away, on average.
+SLOWED, STAYS = 1.8, 12
+
+
+def two_states(seed: int) -> Iterator[float]:
+    """A neighbour that comes and goes: the factor of one step after another."""
+    random, there = np.random.default_rng(seed), False
+    while True:
+        there ^= bool(random.random() < 1.0 / STAYS)
+        yield SLOWED if there else 1.0
+
+
+def restless(observed: list[StepObservation], seed: int) -> list[StepObservation]:
+    return [times(step, factor) for step, factor in zip(observed, two_states(seed), strict=False)]
+
+
+def times(step: StepObservation, factor: float) -> StepObservation:
+    ops = tuple(replace(op, seconds=factor * (op.seconds or 0.0)) for op in step.ops)
+    return replace(step, seconds=factor * step.seconds, ops=ops)
+
+
+def ratios(fit: DeviceFit, unseen: list[StepObservation]) -> tuple[np.ndarray, np.ndarray]:
+    """log(measured / predicted) of each step, and the sigma that was promised."""
+    model = CostModel(fit)
+    found = [(step.seconds, *predict_step(step, model)) for step in unseen]
+    off = [math.log(seconds / predicted) for seconds, predicted, _ in found]
+    return np.array(off), np.array([math.hypot(fit.interval["base"], fit.interval["ops"] * s) for *_, s in found])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_restless_machine_is_known_by_its_middle_and_its_interval_holds(reference: DeviceFit, alone: bool) -> None:
+    expected = None if alone else Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
+    fit = fit_device(restless(steps(240, 0), 1), RATES, device="cpu", threads=2, expected=expected)
+    off, sigmas = ratios(fit, restless(steps(400, 1), 2))
+    assert np.mean(np.abs(off) <= Z90 * sigmas) >= 0.8
+    quiet, slow = (float(np.median(ratios(fit, [times(s, f) for s in steps(60, 3)])[0])) for f in (1.0, SLOWED))
+    assert quiet < 0.0 < slow  # what is learnt is neither the best moment nor the worst
+    assert fit.interval["moment"] > 0.15
+
+
+def test_a_quiet_machine_has_no_moments(reference: DeviceFit) -> None:
+    known = Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
+    fit = fit_device(steps(240, 0), RATES, device="cpu", threads=2, expected=known)
+    assert fit.interval["moment"] < 0.02
+    assert LONG_STEPS not in fit.rates
+
+
+def test_moments_are_told_from_errors_of_prices_by_the_steps_around_them(reference: DeviceFit) -> None:
+    random, model = np.random.default_rng(0), CostModel(reference)
+    expected = {step.name: predict_step(step, model)[0] for step in steps(300, 0)}
+    odd = [times(step, math.exp(random.normal(0.2, 0.3))) for step in steps(300, 0)]
+    steady = moments_of(odd, lambda step: expected[step.name], 0.15)
+    assert steady.pace == pytest.approx(0.2, abs=0.1)
+    assert steady.spread < 0.1
+    found = moments_of(restless(steps(300, 0), 1), lambda step: expected[step.name], 0.15)
+    assert found.spread == pytest.approx(math.log(SLOWED) / 2.0, rel=0.3)
+    assert found.seconds == pytest.approx(45.0)
+
+
+def test_steps_longer_than_a_turn_wait_for_other_programs(reference: DeviceFit) -> None:
+    def beside(step: StepObservation) -> StepObservation:
+        return times(step, 2.2 ** long_share(step.seconds))
+
+    known = Expectation(replace(reference, interval={"base": 0.05, "ops": 1.0}), same_class=True)
+    fit = fit_device([beside(s) for s in steps(240, 0)], RATES, device="cpu", threads=2, expected=known)
+    assert fit.rates[LONG_STEPS] == pytest.approx(2.2, rel=0.15)
+    off, _ = ratios(fit, steps(60, 3))
+    assert abs(np.median(off)) < 0.1  # prices are those of a step that waits for nobody
+
+
+def test_waiting_grows_with_a_step_until_it_is_long() -> None:
+    assert [long_share(s) for s in (0.0, SHORT, math.sqrt(SHORT * LONG), LONG, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert waiting_seconds(0.01, {LONG_STEPS: 2.5}) == pytest.approx(0.015)
+    assert waiting_seconds(0.01, {}) == waiting_seconds(SHORT, {LONG_STEPS: 2.5}) == 0.0
+
+
+def test_nothing_is_known_of_few_steps() -> None:
+    assert moments_of(steps(5, 0), lambda step: 1.0, 0.15) == Moments()
