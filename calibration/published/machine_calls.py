@@ -177,10 +177,12 @@ def _embedding(row: MachineOp) -> Call:
 
 
 def _embedding_bag(row: MachineOp) -> Call:
+    """The source's weight learns: then torch keeps which bag each index is in."""
     indices, offsets = (_empty(shape, "int64") for shape in row.shapes["in"])
     options = {name: row.shapes[name] for name in ("mode", "sparse", "include_last_offset")}
     call: Callable[..., Tensor] = partial(functional.embedding_bag, **options)
-    return lambda indices, offsets, weight: call(indices, weight, offsets), (indices, offsets, _empty(row.shapes["w"]))
+    weight = _empty(row.shapes["w"]).requires_grad_()
+    return lambda indices, offsets, weight: call(indices, weight, offsets), (indices, offsets, weight)
 
 
 def _convolution(row: MachineOp) -> Call:
