@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 from placer.calibration.published.machine_calls import trace_call
 from placer.calibration.published.machine_profiles import gpu_name, is_held
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.validation.machine_profiles import gpu_name, is_held
+from placer.calibration.published.machine_profiles import gpu_name, is_held
 from placer.errors import PlacerError
 from placer.pricing import describe_step, host_seconds
 from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, published_host

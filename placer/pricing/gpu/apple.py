@@ -40,9 +40,9 @@ _HOST = {"M1": 1.0, "M2": 0.90, "M3": 0.76, "M4": 0.62, "M5": 0.56}
 #: Seconds between kernels that follow each other: 3.0 us on an M1 Max (pytorch#82707), 2.4 to 2.75 us on an M3 Ultra
 #: (ml-explore/mlx#4521), 3 to 6 us with torch's own kernels on an M1 Pro (pytorch#148219).
 GAP = 3e-6
-#: What a graph takes on the device besides, on an M1's host: products of 32 x 32 and of 128 x 128 follow each other
-#: after 39 us on an M4 (JuliaGPU/Metal.jl#872). Alone it takes up to twice as much.
-_AROUND_GRAPH = 6e-5
+#: What a graph takes on the device besides, on an M1's host. Graphs of one product follow each other after 39 us on an
+#: M4 (JuliaGPU/Metal.jl#872); those of torch hold several ops, and alone take 0.11 ms there by the published rows.
+_AROUND_GRAPH = 1e-4
 #: Seconds to issue a kernel of torch's own and a graph, on an M1: 1.2 to 1.4 us, and 20 us for a graph of one simple op
 #: (an M1 Pro, pytorch#148219); convolutions and norms of ResNet-50 take 70 us each with Python and autograd (an M3).
 _KERNEL, _GRAPH, _LARGE_GRAPH = 3e-6, 20e-6, 90e-6
