@@ -21,12 +21,9 @@ from scipy.optimize import least_squares
 from placer.calibration.published.machine_calls import trace_call
 from placer.calibration.published.machine_profiles import gpu_name, is_held
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.published.machine_profiles import gpu_name, is_held
 from placer.errors import PlacerError
-from placer.pricing import describe_step, host_seconds
-from placer.pricing.gpu.apple import FITTED, AppleModel, host_factor, published_host
-from placer.pricing.gpu.physics import Array, Row, rows_of
-from placer.pricing.work import Work
+from placer.pricing import Work, describe_step, host_seconds
+from placer.pricing.gpu import FITTED, AppleModel, Array, Row, host_factor, mps_host, rows_of
 from placer.profile import DataSheet, find_gpu
 
 #: Chips that no constant is chosen by.
@@ -88,7 +85,7 @@ def seconds(sample: Sample, constants: Mapping[str, float], beside: Mapping[str,
         return device
     cold = any(note.startswith("mean of 5 processes") for note in row.notes)
     wait = constants["wait"] + (beside.get("cold", 0.0) if cold else 0.0)
-    return device + host_factor(sample.sheet) * wait + host_seconds(work, published_host(sample.sheet)[1])
+    return device + host_factor(sample.sheet) * wait + host_seconds(work, mps_host(sample.sheet)[1])
 
 
 def fit(chosen: Sequence[Sample]) -> dict[str, float]:

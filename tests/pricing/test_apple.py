@@ -9,8 +9,8 @@ import torch
 from described import spec, traced, work
 from torch import Tensor, nn
 
-from placer.pricing import Residence, Work, device_model, gpu_profile, host_seconds, predict
-from placer.pricing.gpu.apple import FITTED, LACKING, ON_CPU, AppleModel, host_factor, missing_op, published_host
+from placer.pricing import Residence, Work, describe_step, device_model, gpu_profile, host_seconds, predict
+from placer.pricing.gpu.apple import FITTED, LACKING, ON_CPU, AppleModel, host_factor, missing_op, mps_host
 from placer.pricing.gpu.physics import rows_of
 from placer.profile import find_gpu, knowledge
 from placer.tracing import trace
@@ -70,14 +70,14 @@ def test_an_op_whose_result_is_wanted_takes_far_longer_than_one_inside_a_step() 
 def test_a_gru_is_issued_op_by_op(length: int, batch: int, hidden: int, published: float) -> None:
     """pytorch#192727, on an M1."""
     op = traced(nn.GRU(hidden, hidden), "aten::gru", (length, batch, hidden), mode="infer")
-    _, framework = published_host(find_gpu("M1"))
+    _, framework = mps_host(find_gpu("M1"))
     assert host_seconds(op, framework) == pytest.approx(published, rel=0.2)
     lstm = traced(nn.LSTM(hidden, hidden), "aten::lstm", (length, batch, hidden), mode="infer")
     assert host_seconds(op, framework) > 5.0 * host_seconds(lstm, framework)
 
 
 def test_tensors_are_updated_one_after_the_other_unless_fused() -> None:
-    _, framework = published_host(find_gpu("M2"))
+    _, framework = mps_host(find_gpu("M2"))
     layer = nn.Linear(4, 4, bias=False)
     (plain,), (fused,) = (
         [w for w in works_of(layer, torch.optim.Adam(layer.parameters(), fused=flag)) if w.family == "optimizer"]
@@ -88,20 +88,20 @@ def test_tensors_are_updated_one_after_the_other_unless_fused() -> None:
 
 
 def works_of(layer: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Work, ...]:
-    from placer.pricing import describe_step
-
     return describe_step(trace(make_workload(layer, (2, 4), mode="train", optimizer=optimizer)))
 
 
 def test_the_host_is_the_chips_own_cpu() -> None:
     chips = ("M1", "M2", "M3", "M4", "M5", "M5 Max")
     factors = [host_factor(find_gpu(chip)) for chip in chips]
-    assert factors[0] == 1.0 and factors == sorted(factors, reverse=True) and factors[-1] == factors[-2]
+    assert factors == sorted(factors, reverse=True)
+    assert (factors[0], factors[-1]) == (1.0, factors[-2])
     assert gpu_profile("M1").fit("mps").rates["sync_seconds"] == pytest.approx(FITTED["wait"])
 
 
 def test_prices_say_what_they_rest_on() -> None:
-    ops = [relu(64), product(64), product(64, "float16"), work("aten::avg_pool2d", [spec(1, 1, 4, 4)], [spec(1, 1, 2, 2)])]
+    pool = work("aten::avg_pool2d", [spec(1, 1, 4, 4)], [spec(1, 1, 2, 2)])
+    ops = [relu(64), product(64), product(64, "float16"), pool]
     assert model("M3").price(ops)[2] == ["published", "published", "learnt", "physics"]
     assert model("M5").price(ops)[2] == ["learnt", "learnt", "learnt", "physics"]
     assert (model("M3").provenance, model("M5").provenance) == ("published", "data sheet")

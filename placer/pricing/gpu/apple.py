@@ -5,8 +5,8 @@
 torch encodes each op into a command buffer: by a kernel of its own in some microseconds, or as a graph that Apple's
 MPSGraph finds in a cache and encodes, in some tens. The buffer is committed when it holds 64 MB of operands, or when
 the host waits (``MPSStream.mm``), which takes some tenths of a millisecond whatever the op: so an op whose result is
-wanted at once takes 0.1 to 0.4 ms, and one inside a step far less. ``python -m placer.calibration.published.mps DIR`` fits
-``FITTED`` to published times of isolated ops on chips from M1 to M4.
+wanted at once takes 0.1 to 0.4 ms, and one inside a step far less. ``FITTED`` comes from published times of isolated
+ops on chips from M1 to M4: ``python -m placer.calibration.published.mps DIR``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from placer.tracing import Trace
 #: Fitted: seconds to commit a command buffer and wait for it on an M1's host, shares of the memory's bandwidth, shares
 #: of the float32 peak, elements for each GPU core and clock.
 FITTED: Mapping[str, float] = {
-    "wait": 2.53e-4,
-    "share/elementwise": 0.767, "share/cat": 0.871, "share/reduction": 0.813, "share/arg": 0.229,
-    "share/softmax": 0.605, "share/normalization": 0.805, "share/convolution": 0.512, "peak/product": 0.801,
-    "peak/convolution": 0.522, "elements/indexing": 0.152, "elements/scatter": 0.099, "elements/sorting": 1.46,
+    "wait": 2.33e-4,
+    "share/elementwise": 0.751, "share/cat": 0.868, "share/reduction": 0.821, "share/arg": 0.235,
+    "share/softmax": 0.609, "share/normalization": 0.828, "share/convolution": 0.509, "peak/product": 0.804,
+    "peak/convolution": 0.519, "elements/indexing": 0.152, "elements/scatter": 0.101, "elements/sorting": 1.46,
 }  # fmt: skip
 #: Seconds of the same work on a chip's CPU over those on an M1: Geekbench 6, one core (2,350, 2,600, 3,100, 3,800 and
 #: 4,200 points).
@@ -66,7 +66,9 @@ _ARG = frozenset(("argmax", "argmin", "max", "min", "aminmax"))
 #: Shares of the bandwidth and of the peak that are assumed where no op of a family was published.
 _OTHER_SHARE, _OTHER_PEAK = 0.5, 0.1
 #: Standard deviation of log(seconds) of what was published, of other ops, dtypes and chips; of rows kept apart.
-_SIGMA: dict[Source, float] = {"published": 0.45, "learnt": 0.6}
+_SIGMA: dict[Source, float] = {"published": 0.5, "learnt": 0.65}
+#: Of what a step takes besides: versions of torch and macOS differ more than the chips do.
+STEP_SIGMA = 0.3
 #: Rows and columns of a product's tiles, and how many of them fill a GPU core.
 _TILE, _TILES = 32.0, 4.0
 #: The least share of the cores that a product with few tiles has at work: its depth is split.
@@ -103,7 +105,7 @@ def host_factor(sheet: DataSheet) -> float:
     return _HOST.get(sheet.chip[:2], min(_HOST.values()))
 
 
-def published_host(sheet: DataSheet) -> tuple[dict[str, float], dict[str, float]]:
+def mps_host(sheet: DataSheet) -> tuple[dict[str, float], dict[str, float]]:
     """(rates, what each op's issue takes) of MPS, in seconds and bytes per second: its host is the chip's own CPU."""
     scale = host_factor(sheet)
     issue = dict.fromkeys(_AS_GRAPH, _GRAPH) | dict.fromkeys(_LARGE, _LARGE_GRAPH)

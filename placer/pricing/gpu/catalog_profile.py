@@ -101,7 +101,7 @@ def published_host(sheet: DataSheet, cpu: DeviceFit | None) -> tuple[dict[str, f
     if cpu is not None:
         between = {name: value for name, value in cpu.framework.items() if name in LEARNT}
     if sheet.vendor == "apple":
-        rates, own = apple.published_host(sheet)
+        rates, own = apple.mps_host(sheet)
         return {**rates, "context_seconds": _CONTEXT, "first_call_seconds": _FIRST_CALL}, {**between, **own}
     if cpu is not None:
         ratio = cpu.rates.get("dispatch_seconds", REFERENCE_DISPATCH) / REFERENCE_DISPATCH
@@ -144,9 +144,10 @@ def gpu_profile(name: str, cpu: Profile | None = None) -> Profile:
         facts["host_cores"] = cpu.fingerprint.get("cores")
         # What the host is called. Not its profile: that may be a path, which no profile holds.
         reference = str(cpu.fingerprint.get("cpu") or "an unknown CPU")
+    base = apple.STEP_SIGMA if sheet.vendor == "apple" else _BASE[device_model(sheet.name).provenance]
     fit = DeviceFit(
         device=device, threads=1, rates={**_rates(sheet), **rates}, families={}, framework=framework,
-        interval={"base": _BASE[device_model(sheet.name).provenance], "ops": 1.0},
+        interval={"base": base, "ops": 1.0},
         reference=reference, gpu=sheet.name,
     )  # fmt: skip
     return Profile(
