@@ -86,7 +86,7 @@ def _speeds(found: Mapping[str, float], threads: int) -> MeasuredSpeeds:
         "core_flops_per_second": found["flops_per_second"] / share,
         "core_bytes_per_second": found["bytes_per_second"] / share, "region_seconds": REGION if threads > 1 else 0.0,
     }  # fmt: skip
-    return MeasuredSpeeds(**{"threads": threads, **usual, **found})  # type: ignore[arg-type]
+    return MeasuredSpeeds(**{"threads": threads, **usual, **found})
 
 
 def _call(op: str, inputs: Any, outputs: Any, args: Any, phase: Any, in_place: bool, kept: bool) -> OpCall:

@@ -97,8 +97,8 @@ __all__ = [
     "beside", "compute_parts", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances",
     "doubt", "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
     "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of",
-    "issued_as", "kernels_of", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet",
-    "op_label",
+    "issued_as", "kernels_of", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
+    "on_sheet", "op_label",
     "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
     "table_seconds", "timeline", "waits_for_device", "weakest", "width", "with_weights",
 ]  # fmt: skip
