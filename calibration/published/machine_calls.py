@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from placer.calibration.benchmarks.op_database import step_of
 from placer.calibration.benchmarks.probe import Apply
 from placer.calibration.published.machines import MachineOp
 from placer.calibration.published.networks import with_kept_gradients
@@ -34,9 +33,17 @@ def trace_call(row: MachineOp) -> Trace:
         function, args = build(row)
         if row.phase == "bwd":
             return _backward(row, function, args)
-        return replace(trace_here(step_of(Apply(function), args, learns=False)), outputs=())
+        return replace(trace_here(_step(Apply(function), args)), outputs=())
     except (AttributeError, TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         raise TraceError(f"{row.op} cannot be mapped: {error}") from error
+
+
+def _step(module: nn.Module, args: tuple[Any, ...], loss: Callable[..., Any] | None = None) -> Workload:
+    """Of one op, its operands where it runs; a training step where there is a loss."""
+    return Workload(
+        target=module, modules=(module,), args=args, kwargs={}, mode="train" if loss else "infer", loss=loss,
+        optimizer=None, data="device",
+    )  # fmt: skip
 
 
 class _Leaves(nn.Module):
@@ -60,11 +67,7 @@ def _backward(row: MachineOp, function: Callable[..., Any], args: Sequence[Tenso
     learns = _LEARN.get(row.op, tuple(range(len(args))))
     module = _Leaves(function, args, learns)
     given = tuple(tensor for i, tensor in enumerate(args) if i not in learns)
-    workload = Workload(
-        target=module, modules=(module,), args=given, kwargs={}, mode="train", loss=torch.mean, optimizer=None,
-        data="device",
-    )  # fmt: skip
-    traced = trace_here(workload)
+    traced = trace_here(_step(module, given, loss=torch.mean))
     calls = tuple(call for call in traced.calls if call.phase == "backward")
     calls = with_kept_gradients(traced, calls, cleared=False)
     return replace(traced, calls=calls, outputs=(), dataflow=(), python_calls=0, module_calls=0)
@@ -174,10 +177,12 @@ def _embedding(row: MachineOp) -> Call:
 
 
 def _embedding_bag(row: MachineOp) -> Call:
+    """The source's weight learns: then torch keeps which bag each index is in."""
     indices, offsets = (_empty(shape, "int64") for shape in row.shapes["in"])
     options = {name: row.shapes[name] for name in ("mode", "sparse", "include_last_offset")}
     call: Callable[..., Tensor] = partial(functional.embedding_bag, **options)
-    return lambda indices, offsets, weight: call(indices, weight, offsets), (indices, offsets, _empty(row.shapes["w"]))
+    weight = _empty(row.shapes["w"]).requires_grad_()
+    return lambda indices, offsets, weight: call(indices, weight, offsets), (indices, offsets, weight)
 
 
 def _convolution(row: MachineOp) -> Call:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placer.calibration.published.machines import read_table
+from placer.calibration.published.machines import number, read_table
 from placer.calibration.published.table import PublishedStep
 from placer.errors import TraceError
 
@@ -82,14 +82,20 @@ def read_machine_steps(folder: Path) -> list[MachineStep]:
 def _row(row: Mapping[str, str]) -> MachineStep:
     gpu, cpu = row["gpu"], row["cpu"].partition(" (")[0]
     socket = next((cores for name, cores in _SOCKETS.items() if name in cpu), 0)
-    threads = int(row["threads"]) if row["threads"].isdigit() else socket
+    threads = number(row["threads"]) or socket
     return MachineStep(
         source=row["source"], date=row["date"][:7], device="cpu" if not gpu else "mps" if "MPS" in gpu else "cuda",
         machine=gpu.replace(" GPU", "").replace(" (MPS)", "") or cpu, host=cpu,
-        cores=int(row["cores"] or 0) or socket, threads=threads, network=row["network"], batch=int(row["batch"] or 0),
-        input=row["input"], mode=row["mode"], dtype=row["dtype"], seconds=float(row["step_ms"]) * 1e-3,
-        compiled=row["compiled"] == "yes", notes=row["notes"],
+        cores=_gpu_cores(gpu) if gpu else number(row["cores"]) or socket, threads=threads, network=row["network"],
+        batch=number(row["batch"]), input=row["input"], mode=row["mode"], dtype=row["dtype"],
+        seconds=float(row["step_ms"]) * 1e-3, compiled=row["compiled"] == "yes", notes=row["notes"],
     )  # fmt: skip
+
+
+def _gpu_cores(gpu: str) -> int:
+    """Of an Apple's, where its name tells them; else 0."""
+    told = re.search(r"(\d+)-core", gpu)
+    return int(told[1]) if told else 0
 
 
 def network_of(row: MachineStep) -> PublishedStep:
@@ -102,12 +108,14 @@ def network_of(row: MachineStep) -> PublishedStep:
         raise TraceError("machine disturbed")
     if "loader" in row.notes or "loader" in row.mode:
         raise TraceError("the loader is inside")
+    if "forward" not in row.mode:
+        raise TraceError("a step whose loss and optimizer are not told")
     builder, arguments, inputs = _built(row)
     return PublishedStep(
         source=row.source, gpu="", network=row.network, family="", builder=builder, arguments=arguments, inputs=inputs,
         batch=row.batch, dtype="amp-bfloat16" if row.dtype.startswith("amp") else row.dtype, conv_tf32=False,
-        channels_last=False, mode="infer", optimizer="", loss="", gradients="", data="device", torch="",
-        seconds=row.seconds, compiled_seconds=None, use="check",
+        channels_last=False, mode="train" if "backward" in row.mode else "infer", optimizer="", loss="", gradients="",
+        data="device", torch="", seconds=row.seconds, compiled_seconds=None, use="check",
     )  # fmt: skip
 
 
@@ -141,6 +149,7 @@ _OWN: Mapping[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "efficientnet_b0": ("torchvision", {"name": "efficientnet_b0"}, _IMAGE),
     "maml_omniglot": ("plain", {"name": "omniglot"}, (1, 28, 28)),
     "phlippe_densenet": ("plain", {"name": "small_densenet"}, (3, 32, 32)),
+    "scvi-tools SCVI": ("plain", {"name": "counts"}, (1200,)),
 }  # fmt: skip
 
 

@@ -105,6 +105,12 @@ def read_table(path: Path) -> Iterator[dict[str, str]]:
         ) from error
 
 
+def number(text: str) -> int:
+    """The number that a cell begins with; 0 where it tells none."""
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else 0
+
+
 def left_out_as(row: Mapping[str, str]) -> str:
     """Why a row of ops is left out; "" where it is not."""
     for note in row["notes"].split("; "):
@@ -123,8 +129,8 @@ def _op(row: Mapping[str, str]) -> MachineOp:
     return MachineOp(
         source=row["source"], date=row["date"], name=name,
         device="cpu" if not accelerator else "mps" if "MPS" in accelerator else "cuda",
-        machine=machine, host=row.get("host", row.get("cpu", "")).partition(" (")[0], cores=int(row["cores"] or 0),
-        threads=int(row["threads"] or 0), op=row["op"], phase=row["phase"], dtype=row["dtype"].partition(" ")[0],
+        machine=machine, host=row.get("host", row.get("cpu", "")).partition(" (")[0], cores=number(row["cores"]),
+        threads=number(row["threads"]), op=row["op"], phase=row["phase"], dtype=row["dtype"].partition(" ")[0],
         shapes=json.loads(row["shapes"]), seconds=float(row["microseconds"] or UNPRINTED * 1e6) * 1e-6,
         notes=tuple(notes if named else (own, *notes)), is_bound=not row["microseconds"],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 
@@ -86,7 +87,49 @@ def graph_isomorphism() -> nn.Module:
     return built
 
 
+class CountsAutoencoder(nn.Module):
+    """A variational autoencoder of counts of genes, with its loss (scvi-tools' SCVI, at its defaults).
+
+    One hidden layer each way; a zero-inflated negative binomial, whose dispersion is one number for each gene.
+    """
+
+    GENES, HIDDEN, LATENT = 1200, 128, 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(*self._layer(self.GENES), nn.Dropout(0.1))
+        self.mean, self.variance = (nn.Linear(self.HIDDEN, self.LATENT) for _ in range(2))
+        self.decoder = nn.Sequential(*self._layer(self.LATENT))
+        self.scale, self.missing = (nn.Linear(self.HIDDEN, self.GENES) for _ in range(2))
+        self.dispersion = nn.Parameter(torch.zeros(self.GENES))
+
+    def _layer(self, width: int) -> list[nn.Module]:
+        return [nn.Linear(width, self.HIDDEN), nn.BatchNorm1d(self.HIDDEN, eps=1e-3), nn.ReLU()]
+
+    def forward(self, counts: Tensor) -> Tensor:
+        """The loss of counts (cells, genes)."""
+        hidden = self.encoder(torch.log1p(counts))
+        latent = Normal(self.mean(hidden), (torch.exp(self.variance(hidden)) + 1e-4).sqrt(), validate_args=False)
+        decoded = self.decoder(latent.rsample())
+        rate = torch.exp(torch.log(counts.sum(1, keepdim=True))) * torch.softmax(self.scale(decoded), dim=-1)
+        missed = self._log_likelihood(counts, rate, self.missing(decoded)).sum(-1)
+        prior = Normal(torch.zeros_like(latent.loc), torch.ones_like(latent.scale), validate_args=False)
+        return (kl_divergence(latent, prior).sum(-1) - missed).mean()
+
+    def _log_likelihood(self, counts: Tensor, rate: Tensor, missing: Tensor, eps: float = 1e-8) -> Tensor:
+        dispersion = torch.exp(self.dispersion)
+        at_zero = functional.softplus(-missing)
+        log_both = torch.log(dispersion + rate + eps)
+        log_zero = -missing + dispersion * (torch.log(dispersion + eps) - log_both)
+        zero = functional.softplus(log_zero) - at_zero
+        above = (
+            log_zero - at_zero + counts * (torch.log(rate + eps) - log_both) + torch.lgamma(counts + dispersion)
+            - torch.lgamma(dispersion) - torch.lgamma(counts + 1.0)
+        )  # fmt: skip
+        return (counts < eps).float() * zero + (counts > eps).float() * above
+
+
 #: By the name that a step's arguments give.
 PLAIN: Mapping[str, Callable[[], nn.Module]] = {
-    "omniglot": omniglot, "small_densenet": small_densenet, "gin": graph_isomorphism,
+    "omniglot": omniglot, "small_densenet": small_densenet, "gin": graph_isomorphism, "counts": CountsAutoencoder,
 }  # fmt: skip

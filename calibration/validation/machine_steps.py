@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published import trace_step
+from placer.calibration.published.machine_profiles import is_held, profile_of
 from placer.calibration.published.machine_steps import MachineStep, network_of
 from placer.calibration.published.networks import identity
-from placer.calibration.validation.machine_profiles import is_held, profile_of
 from placer.calibration.validation.published_steps import buildable, error_figures
 from placer.calibration.validation.scores import group_by
 from placer.calibration.validation.table import markdown_by_group

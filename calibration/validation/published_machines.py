@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from placer.calibration.published.machine_calls import trace_call
+from placer.calibration.published.machine_profiles import is_held, profile_of
 from placer.calibration.published.machine_steps import read_machine_steps
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.validation.machine_profiles import is_held, profile_of
 from placer.calibration.validation.machine_steps import price_machine_steps, step_tables
 from placer.calibration.validation.published_steps import buildable, error_figures
 from placer.calibration.validation.scores import group_by

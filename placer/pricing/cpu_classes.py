@@ -7,7 +7,7 @@ then by how torch shares an op among cores (``many_cores``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,13 @@ class CpuClass:
         return self.region[0] + self.region[1] * threads if threads > 1 else 0.0
 
 
+#: Apple's cores, without oneDNN: convolutions unfold images and multiply them one by one, at 6 to 55 GFLOP/s whatever
+#: the chip (TristanBilot/mlx-benchmark).
+_APPLE = CpuClass(
+    profile="amd-epyc-2-core", start_cycles=2000.0, reached=0.6, register_bytes=16, region=(3e-6, 1e-6), scaling=0.85,
+    copied=40e9,
+    efficiency={"convolution": 0.045, "convolution_backward": 0.045, "reduction": 1.5, "normalization": 4.0},
+)  # fmt: skip
 #: The kinds by name, as ``profile.cpus`` has them.
 #:
 #: Regions: 4 to 6 us at 16 threads of an Intel server (libgomp, calibration/records/nvidia-h200-16-core-second/
@@ -58,4 +65,7 @@ CLASSES: Mapping[str, CpuClass] = {
         scaling=0.9, copied=20e9,
         efficiency={"convolution": 0.3, "convolution_backward": 0.3, "functions": 0.3, "softmax": 0.3},
     ),
+    "apple": _APPLE,
+    # Accelerate multiplies in the matrix unit that each cluster of cores shares.
+    "apple-accelerate": replace(_APPLE, efficiency={**_APPLE.efficiency, "matmul": 2.2, "linear_algebra": 2.2}),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from placer.pricing.describe import launches, updated_alone
+from placer.pricing.families.products import time_steps
 from placer.pricing.framework import framework_seconds
 from placer.pricing.prediction import PricedTrace
 from placer.pricing.work import Work, kernel_of, op_of
@@ -87,8 +88,8 @@ class Clocks:
         return first, issued
 
 #: Names under which a fit stores the seconds to issue a call, to issue an update besides the calls in it, and to issue
-#: each kernel of a recurrent op. ``/`` and an op or a family may follow.
-HOST, HOST_UPDATE, HOST_KERNEL = "host", "host_update", "host_kernel"
+#: each kernel of a recurrent op, or each time step of one that runs op by op. ``/`` and an op or a family may follow.
+HOST, HOST_UPDATE, HOST_KERNEL, HOST_TIME_STEP = "host", "host_update", "host_kernel", "host_time_step"
 #: The same of the number of kernels that an op runs in; ``/`` and an op follow.
 KERNELS = "kernels"
 #: What follows the name of an update in one kernel.
@@ -103,7 +104,8 @@ def host_seconds(work: Work, framework: Mapping[str, float]) -> float:
     """
     each = _of(work, HOST, framework, framework.get(HOST, 0.0))
     if work.family == "recurrent":
-        return each + launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
+        kernels = launches(work) * framework.get(f"{HOST_KERNEL}/{work.op}", 0.0)
+        return each + kernels + time_steps(work) * framework.get(f"{HOST_TIME_STEP}/{work.op}", 0.0)
     if work.family != "optimizer":
         return each
     if updated_alone(work):

@@ -58,6 +58,11 @@ def foreach(op: str, *, momentum: bool, weight_decay: bool) -> tuple[int, float]
         ops, passes = (ops + added[0], passes + added[1]) if is_on else (ops, passes)
     return ops, passes / _PASSES.get(name, _OTHER)
 
+
+def looped(op: str) -> int:
+    """Kernels of one tensor's update, by the update's name, where tensors are updated one after the other."""
+    return _KERNELS.get(op.removeprefix(PREFIX), _FOREACH_OTHER[0])
+
 #: Ops inside the update of one parameter tensor: Adam's loop has about a dozen.
 OPS_IN_UPDATE = 12
 

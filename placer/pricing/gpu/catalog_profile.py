@@ -9,6 +9,7 @@ is taken off.
 from __future__ import annotations
 
 from placer.pricing.framework import LEARNT
+from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
 from placer.pricing.timeline import HOST_KERNEL
@@ -98,9 +99,13 @@ def published_host(sheet: DataSheet, cpu: DeviceFit | None) -> tuple[dict[str, f
     scale = 1.0
     between = _USUAL_FRAMEWORK
     if cpu is not None:
+        between = {name: value for name, value in cpu.framework.items() if name in LEARNT}
+    if sheet.vendor == "apple":
+        rates, own = apple.published_host(sheet)
+        return {**rates, "context_seconds": _CONTEXT, "first_call_seconds": _FIRST_CALL}, {**between, **own}
+    if cpu is not None:
         ratio = cpu.rates.get("dispatch_seconds", REFERENCE_DISPATCH) / REFERENCE_DISPATCH
         scale = min(max(ratio, 1.0 / _FARTHEST), _FARTHEST)
-        between = {name: value for name, value in cpu.framework.items() if name in LEARNT}
     issue = {f"host/{name}": scale * seconds for name, seconds in (*_ISSUE.items(), *_ISSUE_OF.items())}
     issue |= {f"{HOST_KERNEL}/{name}": scale * seconds for name, seconds in _ISSUE_KERNEL.items()}
     update = {f"host_update{name}": scale * seconds for name, seconds in _UPDATE.items()}

@@ -19,6 +19,7 @@ import numpy as np
 from placer.lazy import cached_property
 from placer.pricing.floors import TF32, Switch, allows_tf32, has_physics
 from placer.pricing.gpu import published
+from placer.pricing.gpu.apple import AppleModel
 from placer.pricing.gpu.physics import Array, Row, inputs, kernel_seconds, rows_of
 from placer.pricing.prediction import SIGMA, SOURCES, Provenance, Source, weakest
 from placer.pricing.work import Work
@@ -179,6 +180,7 @@ class DeviceModel:
 
 
 @lru_cache(maxsize=16)
-def device_model(gpu: str) -> DeviceModel:
+def device_model(gpu: str) -> DeviceModel | AppleModel:
     """The model of a GPU by any name the catalog finds. Raises UnknownGPU."""
-    return DeviceModel(find_gpu(gpu))
+    sheet = find_gpu(gpu)
+    return AppleModel(sheet) if sheet.vendor == "apple" else DeviceModel(sheet)

@@ -24,12 +24,12 @@ def test_a_row_names_its_machine_and_threads(tmp_path: Path) -> None:
     one, other, mps = rows(
         tmp_path, step("torchvision:resnet50", 160.0, input="3x224x224"),
         step("torchvision:resnet50", 16.0, threads="all of a socket", dtype="amp (bfloat16)", **amp),
-        step("net", 5.0, cpu="Apple M4 Max", gpu="Apple M4 Max GPU (MPS)", threads=""),
+        step("net", 5.0, cpu="Apple M3", cores="8", gpu="Apple M3 GPU 10-core (MPS)", threads=""),
     )  # fmt: skip
     assert (one.device, one.machine, one.threads) == ("cpu", "Intel Xeon Platinum 8375C @ 2.90GHz", 32)
     assert one.seconds == pytest.approx(0.16)
     assert (other.threads, network_of(other).dtype) == (48, "amp-bfloat16")
-    assert (mps.device, mps.machine, mps.host, mps.threads) == ("mps", "Apple M4 Max", "Apple M4 Max", 0)
+    assert (mps.device, mps.machine, mps.host, mps.cores, mps.threads) == ("mps", "Apple M3 10-core", "Apple M3", 10, 0)
 
 
 @pytest.mark.parametrize(("network", "changes", "builder", "inputs"), [
@@ -61,6 +61,7 @@ def test_what_builds_a_network(
     ("torchvision:resnet50", {"gpu": "NVIDIA T4"}, "GPU"),
     ("torchvision:resnet50", {"notes": "the two runs differ up to 6x: the machine was disturbed"}, "disturbed"),
     ("torchvision:resnet50", {"notes": "epoch time / steps; the loader is inside"}, "loader"),
+    ("torchvision:resnet50", {"mode": "train"}, "loss and optimizer"),
     ("transformers:gpt2, AutoModelForCausalLM", {"input": "not checked"}, "number of tokens"),
 ])  # fmt: skip
 def test_steps_that_are_left_out_say_why(tmp_path: Path, network: str, changes: dict[str, Any], why: str) -> None:
@@ -71,12 +72,15 @@ def test_steps_that_are_left_out_say_why(tmp_path: Path, network: str, changes: 
 
 @pytest.mark.parametrize(("network", "parameters"), [
     ("3 x [Conv2d 64] (torchbench:maml_omniglot)", 75_205), ("torchbench:phlippe_densenet", 239_146),
+    ("scvi-tools SCVI, defaults, 1200 genes", 469_028),
 ])  # fmt: skip
 def test_networks_that_no_package_builds(tmp_path: Path, network: str, parameters: int) -> None:
     (row,) = rows(tmp_path, step(network, 10.0))
     traced = trace_step(network_of(row))
     assert sum(spec.numel for spec in traced.parameters) == parameters
-    assert traced.calls[-1].outputs[0].shape[0] == 2
+    assert traced.mode == "infer"
+    (other,) = rows(tmp_path, step(network, 10.0, mode="forward+backward, batch resident"))
+    assert any(call.phase == "backward" for call in trace_step(network_of(other)).calls)
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason=f"the published measurements are not in {PUBLISHED}")

@@ -12,9 +12,9 @@ import pytest
 from machine_rows import PUBLISHED, on_apple, op, step, write
 
 from placer.calibration.published.machine_calls import trace_call
+from placer.calibration.published.machine_profiles import is_held, profile_of
 from placer.calibration.published.machine_steps import read_machine_steps
 from placer.calibration.published.machines import MachineOp, read_machine_ops
-from placer.calibration.validation.machine_profiles import is_held, profile_of
 from placer.calibration.validation.machine_steps import price_machine_steps
 from placer.calibration.validation.published_machines import (
     HARNESS,

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Protocol
 
 from placer.errors import UnknownCPU, UnknownGPU
-from placer.fleets.machine import VCPUS_PER_CORE, cpu_class
-from placer.pricing import CLASSES, gpu_profile, on_sheet
+from placer.fleets import cpu_class
+from placer.pricing import gpu_profile, on_sheet
 from placer.profile import Profile, find_gpu, named_cores
 
 #: Cores of a CPU that the catalog does not know.
@@ -46,9 +46,7 @@ def cpu_profile(name: str, threads: int) -> Profile:
     try:
         sheet, cores = named_cores(name)
     except UnknownCPU:
-        sheet, cores = None, 0
-    if sheet is None or sheet.kind not in CLASSES:
-        return cpu_class(VCPUS_PER_CORE * (threads or USUAL_CORES))
+        return cpu_class(2.0 * (threads or USUAL_CORES))  # two vCPUs of a core
     return on_sheet(sheet, threads or cores)
 
 
