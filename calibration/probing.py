@@ -24,7 +24,10 @@ from placer.calibration.plan import SHORT, Planner
 from placer.calibration.progress import Progress
 from placer.decision import running_with
 
-#: Time that another number of threads than the process has is worth, in times of what that one gets.
+#: Numbers of threads up to which nothing between one and all is measured.
+FEW_THREADS = 4
+#: Time that another number of threads than the process has is worth, in times of what that one gets. It needs less:
+#: what varies with what is chosen once, and what is expected of each op is known from other machines.
 OTHER_THREADS = 0.3
 #: Share of a device's time for the data-sheet rates.
 RATES_SHARE = 0.08
@@ -57,14 +60,27 @@ class Target:
         return self.device if self.device != "cpu" else f"cpu, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
+def thread_counts(threads: int) -> tuple[int, ...]:
+    """The numbers of CPU threads that are measured on a machine that runs ``threads``: 1, all, and one between.
+
+    Where a loop gains from cores and starting it costs some time for each, the best number of threads may be any. Of
+    three numbers, those a like factor apart leave the least to lose. On 16 cores (``thread_steps.json`` of the record
+    nvidia-h200-16-core-second: 46 steps, with 1, 2, 4, 8 and 16 threads) the best of 1, 4 and 16 takes 2.9 % longer
+    than the best of all on average; of 1, 8 and 16 5.1 %; of 1 and 16 12.2 %; of 1, 4, 8 and 16 1.3 %. A fourth number
+    leaves each of them too few probes of a minute to be told from the others (``tests/simulated/many_cores.py``).
+    """
+    return tuple(sorted({1, threads, *([round(math.sqrt(threads))] if threads > FEW_THREADS else [])}))
+
+
 def targets(devices: Sequence[str], quick: bool) -> list[Target]:
     """Every device at this process's number of threads; the CPU also at one and, on large machines, in between."""
     threads = torch.get_num_threads()
-    others = sorted({1, max(threads // 4, 1)} - {threads}) if not quick else []
+    others = [] if quick else [count for count in thread_counts(threads) if count != threads]
     wanted: list[Target] = []
     for device in devices:
         wanted.append(Target(device, threads, 1.0))
-        wanted += [Target(device, count, OTHER_THREADS) for count in others if device == "cpu"]
+        if device == "cpu":
+            wanted += [Target(device, count, OTHER_THREADS) for count in others]
     return shared_out(wanted)
 
 

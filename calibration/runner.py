@@ -24,8 +24,8 @@ from placer.profile import Profile
 #: Seconds of a default and of a quick calibration, fitting included.
 DEFAULT_BUDGET = 60.0
 QUICK_BUDGET = 6.0
-#: Share of the budget kept for fitting.
-FIT_SHARE = 0.2
+#: Share of the budget kept for fitting: at least, and of each number of CPU threads.
+FIT_SHARE, FIT_SHARE_OF_COUNT = 0.2, 0.1
 
 
 def calibrate(
@@ -56,7 +56,9 @@ def calibrate(
     shown = progress if isinstance(progress, Progress) else (Progress.on_terminal() if progress else Progress())
     fingerprint = machine.fingerprint()
     wanted = one_of_each(wanted, fingerprint["accelerators"])
-    existing = finished(target_path, fingerprint, wanted, budget)
+    planned = targets(wanted, quick)
+    share = fit_share(planned)
+    existing = finished(target_path, fingerprint, wanted, budget * (1 - share))
     if existing is not None:
         shown.note(f"already calibrated ({existing.created}, {existing.seconds:.0f} s): nothing left to measure")
         return existing
@@ -69,7 +71,7 @@ def calibrate(
         with shown.showing():
             shown.begin(budget)
             try:
-                measure_all(targets(wanted, quick), budget * (1 - FIT_SHARE), journal, shown, clock)
+                measure_all(planned, budget * (1 - share), journal, shown, clock)
             except KeyboardInterrupt:
                 interrupted = True
                 shown.note("interrupted: what was measured is kept; run placer calibrate again to go on")
@@ -78,13 +80,18 @@ def calibrate(
                 raise CalibrationError(f"nothing was measured{why}; run placer calibrate again")
             if fingerprint["accelerators"]:  # a context tells which of the driver's devices is which of torch's
                 fingerprint = {**fingerprint, "accelerators": machine.describe_accelerators()}
-            shown.finish("fitting the cost model", budget * FIT_SHARE)
+            shown.finish("fitting the cost model", budget * share)
             result = build(journal, fingerprint, interrupted, unaided)
         profile.save(result, target_path)
         shown.note(f"profile written to {target_path}")
         if not interrupted:
             journal.close()
         return result
+
+
+def fit_share(planned: Sequence[Target]) -> float:
+    """Share of the budget that fitting what is measured takes: the CPU is fitted at each number of threads."""
+    return max(FIT_SHARE, FIT_SHARE_OF_COUNT * sum(target.device == "cpu" for target in planned))
 
 
 def measure_all(
@@ -141,9 +148,9 @@ def _checked_devices(devices: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def finished(
-    path: Path, fingerprint: dict[str, object], devices: Sequence[str], budget: float = 0.0
+    path: Path, fingerprint: dict[str, object], devices: Sequence[str], seconds: float = 0.0
 ) -> Profile | None:
-    """The profile at ``path`` if it is this machine's, complete and at least as thorough as asked for."""
+    """The profile at ``path`` if it is this machine's, complete and measured for at least ``seconds``."""
     try:
         found = profile.load(path)
     except ProfileError:
@@ -152,5 +159,5 @@ def finished(
     same = current and not profile.stale_fields(found, fingerprint)
     covers = set(devices) <= set(found.devices())
     # A budget up to a tenth larger than that of the last run counts as the same.
-    thorough = found.seconds >= 0.9 * budget * (1 - FIT_SHARE)
+    thorough = found.seconds >= 0.9 * seconds
     return found if same and covers and thorough and found.complete else None

@@ -175,7 +175,7 @@ def explain(
 
     Without a calibration that holds, its ``notes`` say that it is an estimate.
 
-    ``what_if`` adds another accelerator to the comparison: that of a profile (a path or a name), or a GPU of the
+    ``what_if`` adds another accelerator to the comparison: that of a profile (a path or a name), or a GPU or CPU of the
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
     compared, whatever this machine has; with several, side by side.
 

@@ -22,8 +22,8 @@ _OF_A_NODE = "nfd"
 @click.command("fleet")
 @click.argument("target")
 @step_options
-@click.option("--machine", "machines", multiple=True, metavar="FILE|NAME|NAME=VCPUS[:GPU]",
-              help="A machine by its profile; here, this one; or one called NAME, of which the vCPUs are known, and "
+@click.option("--machine", "machines", multiple=True, metavar="FILE|NAME|NAME=N[:GPU]",
+              help="A machine by its profile; here, this one; a CPU with N cores; or one called NAME with N vCPUs, and "
                    "perhaps a GPU: g4dn.xlarge=4:T4. May be repeated.")  # fmt: skip
 @click.option("--gpu", "gpus", multiple=True, metavar="GPU",
               help="A GPU beside this machine's CPU (placer gpus lists them), or all. May be repeated.")

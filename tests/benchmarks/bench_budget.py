@@ -20,7 +20,7 @@ from placer.calibration.build import build
 from placer.calibration.measuring.journal import Journal
 from placer.calibration.probing import measure, targets
 from placer.calibration.progress import Progress
-from placer.calibration.runner import FIT_SHARE
+from placer.calibration.runner import fit_share
 from placer.calibration.validation import record
 from placer.calibration.validation.run import replay
 from placer.calibration.validation.scores import score
@@ -38,8 +38,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             journal = Journal(Path(folder) / "journal", here)
-            for target in targets(("cpu",), quick=False):
-                measure(target, budget * (1 - FIT_SHARE) * target.share, journal, Progress(), time.perf_counter)
+            planned = targets(("cpu",), quick=False)
+            for target in planned:
+                seconds = budget * (1 - fit_share(planned)) * target.share
+                measure(target, seconds, journal, Progress(), time.perf_counter)
             profile = build(journal, here, interrupted=False, unaided=False)
             took = time.perf_counter() - started
             by_itself = build(journal, here, interrupted=False, unaided=True)

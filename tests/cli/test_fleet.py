@@ -11,6 +11,7 @@ from click.testing import Result
 
 from placer import errors
 from placer.cli import machines
+from placer.fleets import Machine
 from placer.profile import Profile, load_cached, shipped_folder
 
 Run = Callable[..., Result]
@@ -50,6 +51,31 @@ def test_machines_of_every_kind_in_one_table(run: Run, target: tuple[str, ...]) 
     for name in names:
         assert any(name in line for line in rest), name
     assert "- prices per hour are as given" in rest
+
+
+@pytest.mark.parametrize(("text", "cpu", "threads", "gpu"), [
+    ("Xeon 8375C=32", "Intel Xeon Platinum 8375C", 32, ""),
+    ("Xeon 8375C=2:T4", "Intel Xeon Platinum 8375C", 2, "Tesla T4"),
+    ("c5.12xlarge=48", "Intel Xeon Platinum 8275CL", 24, ""), ("m8g.4xlarge:T4", "AWS Graviton4", 16, "Tesla T4"),
+    ("m5=2", "Intel Xeon Platinum 8175M", 1, ""), ("node7=8", "a cloud CPU with 8 vCPUs", 4, ""),
+])  # fmt: skip
+def test_a_cpu_by_name_and_a_type_of_instance(text: str, cpu: str, threads: int, gpu: str) -> None:
+    found = machines.parse_machine(text)
+    assert isinstance(found, Machine)
+    assert found.name == text.partition("=")[0].removesuffix(":T4")
+    assert (found.profile.fingerprint["cpu"], found.profile.threads("cpu"), found.gpu) == (cpu, (threads,), gpu)
+
+
+def test_a_cpu_by_name_alone(host: Profile, tmp_path: Path) -> None:
+    socket = machines.named("Xeon 8375C", Machine("here", host))
+    assert socket.profile.threads("cpu") == (32,)
+    listed = tmp_path / "nodes.json"
+    rows = [{"name": "c6i.2xlarge", "vcpus": 4}, {"name": "c6i.2xlarge"}, {"name": "M4", "vcpus": 2}]
+    listed.write_text(json.dumps(rows))
+    profiles = [machine.profile for machine in machines.of_file(str(listed), host)]
+    named = [(profile.fingerprint["cpu"], profile.threads("cpu")) for profile in profiles]
+    ice = "Intel Xeon Platinum 8375C"
+    assert named == [(ice, (2,)), (ice, (4,)), ("a cloud CPU with 2 vCPUs", (1,))]
 
 
 def test_a_file_of_machines(run: Run, target: tuple[str, ...], tmp_path: Path) -> None:
