@@ -233,8 +233,8 @@ def recorded(device: str, call: Call) -> dict[str, Any]:
     """The ops of a call, enough to replay it without the device; raises KernelsLostError where some are missing."""
     for _ in range(2):
         call()
-    timed = recording.Stopwatch(call, synchronizer(device), time.perf_counter, None).seconds
-    run = min((run for run, _ in reversed(recording.record(timed, 2, accelerated=True))), key=lambda run: run.lost)
+    timed = recording.Stopwatch(call, synchronizer(device), time.perf_counter).seconds
+    run = min(reversed(recording.record(timed, 2, accelerated=True)), key=lambda run: run.lost)
     if run.lost:
         raise KernelsLostError(f"the recorder lost the kernels of {run.lost} of {run.launches} launches")
     ops = [
