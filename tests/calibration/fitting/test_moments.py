@@ -13,8 +13,7 @@ from placer.calibration.fitting.device import fit_device, predict_step
 from placer.calibration.fitting.moments import Moments, moments_of
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import Z90, CostModel
-from placer.pricing.contention import LONG, LONG_STEPS, SHORT, long_share, waiting_seconds
+from placer.pricing import LONG_STEPS, MANY_TURNS, ONE_TURN, Z90, CostModel, long_share, waiting_seconds
 from placer.profile import DeviceFit
 
 from .made_up import RATES, steps
@@ -90,9 +89,10 @@ def test_steps_longer_than_a_turn_wait_for_other_programs(reference: DeviceFit) 
 
 
 def test_waiting_grows_with_a_step_until_it_is_long() -> None:
-    assert [long_share(s) for s in (0.0, SHORT, math.sqrt(SHORT * LONG), LONG, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
+    between = math.sqrt(ONE_TURN * MANY_TURNS)
+    assert [long_share(s) for s in (0.0, ONE_TURN, between, MANY_TURNS, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert waiting_seconds(0.01, {LONG_STEPS: 2.5}) == pytest.approx(0.015)
-    assert waiting_seconds(0.01, {}) == waiting_seconds(SHORT, {LONG_STEPS: 2.5}) == 0.0
+    assert waiting_seconds(0.01, {}) == waiting_seconds(ONE_TURN, {LONG_STEPS: 2.5}) == 0.0
 
 
 def test_nothing_is_known_of_few_steps() -> None:

@@ -18,7 +18,7 @@ MISSED = OpObservation("matmul", "aten::mm", "float32", FEATURES[::-1], None, 0.
 
 
 def observation(name: str, device: str = "cpu") -> StepObservation:
-    return StepObservation(device, 2, "matmul", name, 1e-3, 0.02, {"step": 1.0}, (OP, MISSED), 7e-5, {"forward": -1e-6})
+    return StepObservation(device, 2, "matmul", name, 1e-3, 0.02, {"step": 1.0}, (OP, MISSED), {"forward": -1e-6})
 
 
 @pytest.fixture

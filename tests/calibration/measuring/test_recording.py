@@ -286,11 +286,11 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host, int], KernelRecord
     monkeypatch.setattr(recording, "_per_launch_by_kind", {})
 
     def attempt(host: Host, reported: int) -> KernelRecorder:
-        def record(timed: Callable[[], float], rounds: int, *, accelerated: bool) -> recording.Steps:
+        def record(timed: Callable[[], float], rounds: int, *, accelerated: bool) -> list[Recorded]:
             host.launch = host.after
             seconds = [1e-6] * reported + [0.0] * (CHAIN - reported)
             events = [Event("aten::neg_", 0.0, 1e-6, -1, 0, s) for s in seconds]
-            return [(Recorded(timed(), events), 0.0) for _ in range(rounds)]
+            return [Recorded(timed(), events) for _ in range(rounds)]
 
         monkeypatch.setattr(recording, "record", record)
         return try_recorder("cpu", host)
