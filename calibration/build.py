@@ -49,11 +49,13 @@ def build(journal: Journal, fingerprint: Mapping[str, Any], interrupted: bool, u
             continue
         if journal.timers.get((device, threads)) == WAITING:
             lacking.append(f"{device}: {WAITED_FOR}")
-        expected = fitting.expectation(known, device, threads, fingerprint)
+        step_seconds = journal.seconds[device, threads] / len(observations)
+        candidates = fitting.expectations(known, device, threads, fingerprint)
+        expected = fitting.of_nearest_pace(candidates, observations, step_seconds)
         if device == "cpu":
             fit = fitting.fit_device(
                 observations, rates, device=device, threads=threads, chosen=chosen, expected=expected,
-                step_seconds=journal.seconds[device, threads] / len(observations),
+                step_seconds=step_seconds,
             )  # fmt: skip
         else:
             host = next((fit.framework for fit in fits if (fit.device, fit.threads) == ("cpu", threads)), None)

@@ -1,18 +1,19 @@
 """Samples -> numbers: fits a device's cost model to what was measured here, and to what is known of other machines."""
 
 from placer.calibration.fitting.accelerator import catalog_gpu, contradictions, fit_accelerator
-from placer.calibration.fitting.device import LEAST_POINTS, ChosenHyperparameters, fit_device
+from placer.calibration.fitting.device import LEAST_POINTS, ChosenHyperparameters, fit_device, of_nearest_pace
 from placer.calibration.fitting.family import samples
-from placer.calibration.fitting.transfer import expectation, shipped_references
+from placer.calibration.fitting.transfer import expectations, shipped_references
 
 __all__ = [
     "LEAST_POINTS",
     "ChosenHyperparameters",
     "catalog_gpu",
     "contradictions",
-    "expectation",
+    "expectations",
     "fit_accelerator",
     "fit_device",
+    "of_nearest_pace",
     "samples",
     "shipped_references",
 ]

@@ -349,6 +349,18 @@ def fit_ops(
     return replace(empty, families=fit_families(measured, empty, chosen, transfer_from)), transfer_from
 
 
+def of_nearest_pace(
+    candidates: Sequence[Expectation], observations: Sequence[StepObservation], step_seconds: float
+) -> Expectation | None:
+    """Of machines of one class, some of them contended while they were measured, the one nearest to these steps."""
+
+    def apart(candidate: Expectation) -> float:
+        model = CostModel(candidate.fit)
+        return abs(moments_of(observations, lambda step: predict_step(step, model)[0], step_seconds).pace or 0.0)
+
+    return min(candidates, key=apart, default=None) if len(candidates) != 1 else candidates[0]
+
+
 def _fit_once(
     observations: Sequence[StepObservation], empty: DeviceFit, chosen: ChosenHyperparameters,
     expected: Expectation | None, moments: Moments,

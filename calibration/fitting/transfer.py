@@ -125,24 +125,27 @@ def shipped_references() -> tuple[Profile, ...]:
     return tuple(profile.load(name, samples=False) for name in profile.shipped())
 
 
-def expectation(
+def expectations(
     known: Sequence[Profile], device: str, threads: int, fingerprint: Mapping[str, Any]
-) -> Expectation | None:
-    """What the profile of the most similar machine says of a device; None where none knows such a device.
+) -> list[Expectation]:
+    """What the profiles of the most similar machine say of a device; none where none knows such a device.
 
-    Of profiles that are all equally dissimilar the newest is taken, whose ops are described the closest. One made by
-    another version of placer, which describes ops by other features, is passed over.
+    Of this machine's own class it may be several, of a quiet and of a contended machine. Of others that are all equally
+    dissimilar it is the newest, whose ops are described the closest. One made by another version of placer, which
+    describes ops by other features, is passed over.
     """
     current = [
         found for found in known
         if device in found.devices() and foreign_family(found.fit(device, threads)) is None
     ]  # fmt: skip
-    if not current:
-        return None
     newest_first = sorted(current, key=lambda found: found.created, reverse=True)
-    nearest = min(newest_first, key=lambda found: dissimilarity(found.fingerprint, fingerprint, device))
-    same_class = dissimilarity(nearest.fingerprint, fingerprint, device) < SAME_CLASS_WITHIN
-    return Expectation(nearest.fit(device, threads), same_class=same_class, name=nearest.name)
+    unlike = [dissimilarity(found.fingerprint, fingerprint, device) for found in newest_first]
+    nearest = [found for found, off in zip(newest_first, unlike, strict=True) if off == min(unlike)]
+    same_class = bool(unlike) and min(unlike) < SAME_CLASS_WITHIN
+    return [
+        Expectation(found.fit(device, threads), same_class=same_class, name=found.name)
+        for found in (nearest if same_class else nearest[:1])
+    ]
 
 
 #: Standard deviation of the log of the families' own paces, per log of the pace: other programs slow views down half as

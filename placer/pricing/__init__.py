@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from placer.pricing import timeline
-from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_seconds
+from placer.pricing.contention import LONG_STEPS, MANY_TURNS, ONE_TURN, long_share, waiting_doubt, waiting_seconds
 from placer.pricing.cost_model import CostModel
 from placer.pricing.cpu_classes import CLASSES, CpuClass
 from placer.pricing.describe import (
@@ -100,7 +100,8 @@ __all__ = [
     "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share", "missing_op",
     "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines",
     "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
-    "table_seconds", "timeline", "waiting_seconds", "waits_for_device", "weakest", "width", "with_weights",
+    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "width",
+    "with_weights",
 ]  # fmt: skip
 
 

@@ -27,3 +27,9 @@ def waiting_seconds(seconds: float, rates: Mapping[str, float]) -> float:
     """Seconds that a step of ``seconds`` waits for other programs, as far as a calibration with these rates saw."""
     factor = max(rates.get(LONG_STEPS, 1.0), 1.0)
     return seconds * math.expm1(math.log(factor) * long_share(seconds))
+
+
+def waiting_doubt(seconds: float, rates: Mapping[str, float]) -> float:
+    """Standard deviation of the log of that step: its median is one that waits, or one that does not."""
+    share = long_share(seconds)
+    return math.log(max(rates.get(LONG_STEPS, 1.0), 1.0)) * math.sqrt(share * (1.0 - share))

@@ -14,6 +14,7 @@ from placer import machine
 from placer.errors import ProfileError, UnknownGPU
 from placer.pricing import timeline
 from placer.pricing.compiled import compiled_step
+from placer.pricing.contention import waiting_doubt
 from placer.pricing.cost_model import CostModel
 from placer.pricing.device_memory import Residence, available_bytes, memory_elsewhere, needed_bytes
 from placer.pricing.families import family_of
@@ -242,9 +243,11 @@ def log_sigma(priced: PricedTrace, fit: DeviceFit, step_seconds: float) -> float
     device = sum(priced.seconds)
     host = sum(priced.host_seconds) + framework_seconds(priced.counts, fit.framework)
     share = 1.0 if priced.device == "cpu" or device >= host else device / host
-    ops = share * doubt(priced.families, priced.seconds, priced.sigma) / step_seconds
+    alone = device + host if priced.device == "cpu" else step_seconds  # what it waits for others grows with its ops
+    ops = share * doubt(priced.families, priced.seconds, priced.sigma) / max(alone, 1e-12)
+    waiting = waiting_doubt(alone, fit.rates) if priced.device == "cpu" else 0.0
     compiled = 0.0 if priced.compilation is None else priced.compilation.doubt
-    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, compiled)
+    return math.hypot(fit.interval.get("base", 0.0), fit.interval.get("ops", 1.0) * ops, waiting, compiled)
 
 
 def doubt(families: Iterable[str], seconds: Iterable[float], sigma: Iterable[float]) -> float:

@@ -13,7 +13,7 @@ from placer.calibration.fitting.device import fit_device, predict_step
 from placer.calibration.fitting.moments import Moments, moments_of
 from placer.calibration.fitting.transfer import Expectation
 from placer.calibration.measuring.journal import StepObservation
-from placer.pricing import LONG_STEPS, MANY_TURNS, ONE_TURN, Z90, CostModel, long_share, waiting_seconds
+from placer.pricing import LONG_STEPS, MANY_TURNS, ONE_TURN, Z90, CostModel, long_share, waiting_doubt, waiting_seconds
 from placer.profile import DeviceFit
 
 from .made_up import RATES, steps
@@ -92,6 +92,8 @@ def test_waiting_grows_with_a_step_until_it_is_long() -> None:
     between = math.sqrt(ONE_TURN * MANY_TURNS)
     assert [long_share(s) for s in (0.0, ONE_TURN, between, MANY_TURNS, 1.0)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert waiting_seconds(0.01, {LONG_STEPS: 2.5}) == pytest.approx(0.015)
+    assert waiting_doubt(between, {LONG_STEPS: 2.5}) == pytest.approx(math.log(2.5) / 2.0)
+    assert waiting_doubt(0.01, {LONG_STEPS: 2.5}) == waiting_doubt(between, {}) == 0.0
     assert waiting_seconds(0.01, {}) == waiting_seconds(ONE_TURN, {LONG_STEPS: 2.5}) == 0.0
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placer import profile
-from placer.calibration.fitting import expectation, shipped_references
+from placer.calibration.fitting import expectations, of_nearest_pace, shipped_references
 from placer.calibration.fitting.device import fit_device, predict_step
 from placer.calibration.fitting.moments import Moments
 from placer.calibration.fitting.transfer import (
@@ -249,8 +249,8 @@ def folder(tmp_path: Path, real: Profile, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def expected(device: str = "cpu", **changes: object) -> tuple[str, bool] | None:
-    found = expectation(shipped_references(), device, 2, {**MACHINE, **changes})
-    return None if found is None else (found.name, found.same_class)
+    found = expectations(shipped_references(), device, 2, {**MACHINE, **changes})
+    return (found[0].name, found[0].same_class) if found else None
 
 
 def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
@@ -259,8 +259,7 @@ def test_the_most_similar_machine_is_taken(folder: Path, real: Profile) -> None:
     for changes in ({"cores": 4}, {"torch": "2.11.0"}, {"cpu": "Never Seen", "cores": 2}):
         assert expected(**changes) == ("alike", False)
     assert expected(device="cuda") is None
-    found = expectation(shipped_references(), "cpu", 1, MACHINE)
-    assert found is not None
+    (found,) = expectations(shipped_references(), "cpu", 1, MACHINE)
     assert found.fit.threads == 1
     # CPUs of one name are told apart.
     (folder / "alike.json").unlink()
@@ -280,6 +279,18 @@ def test_of_references_alike_the_newest_is_taken(folder: Path) -> None:
         profile.save(replace(other, fingerprint=facts, created=created), folder / f"{name}.json")
     (folder / "alike.json").unlink()
     assert expected(cpu="Never Seen") == ("fourth", False)
+
+
+def test_of_ones_own_class_the_one_of_the_nearest_pace_is_taken(folder: Path, reference: DeviceFit) -> None:
+    profile.save(profile.load("alike"), folder / "alike-busy.json")
+    assert [found.name for found in expectations(shipped_references(), "cpu", 2, MACHINE)] == ["alike", "alike-busy"]
+    slow = taught(slower(steps(160, 7), matmul=1.8, elementwise=1.8), reference)
+    known = [Expectation(fit, same_class=True, name=name) for name, fit in (("quiet", reference), ("busy", slow))]
+    for factor, name in ((1.1, "quiet"), (1.6, "busy")):
+        nearest = of_nearest_pace(known, slower(steps(60, 8), matmul=factor, elementwise=factor), 0.15)
+        assert nearest is not None
+        assert nearest.name == name
+    assert of_nearest_pace([], steps(60, 8), 0.15) is None
 
 
 def test_a_profile_of_another_version_is_passed_over(folder: Path) -> None:
