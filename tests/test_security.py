@@ -42,7 +42,8 @@ ALLOWED_MODULES = {"placer/tracing/child.py": {"pickle"}}
 #: Where a module is imported by a name: the user's target, the command line's own modules, names loaded on first use,
 #: and packages of networks that are optional.
 IMPORTERS = {
-    "calibration/__init__.py", "calibration/published/networks.py", "placer/__init__.py", "placer/api.py",
+    "calibration/__init__.py", "calibration/published/networks.py", "calibration/published/plain_networks.py",
+    "placer/__init__.py", "placer/api.py",
     "placer/cli/group.py", "placer/pricing/__init__.py", "placer/tracing/isolation.py", "placer/workload/target.py",
 }  # fmt: skip
 LOADERS_OF_PROGRAMS = {"placer.workload.target", "placer.workload.load_exported"}

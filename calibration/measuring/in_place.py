@@ -174,9 +174,11 @@ def time_step(
     found = [t for t in timings if t is not None]
     recorded_seconds = statistics.median(run.seconds for run in recorded)
     between = statistics.median(run.seconds - _total(ops) for run, ops in zip(recorded, matched, strict=True))
+    middles = _total(found) + between
     return StepTiming(
         seconds=median, spread=(whole[len(whole) * 3 // 4] - whole[len(whole) // 4]) / median,
-        recorded_seconds=recorded_seconds, lengthened=recorded_seconds / (_total(found) + between),
+        recorded_seconds=recorded_seconds,
+        lengthened=recorded_seconds / middles if middles > 0.0 else 1.0,  # a coarse clock shows no middles
         events=round(statistics.median(len(run.events) for run in recorded)), ops=tuple(found),
         matched=len(found) / max(len(timings), 1),
         phases=_typical([run.phases for run in around if run.phases is not None], median),

@@ -14,7 +14,6 @@ import placer
 from placer import machine, profile
 from placer.calibration import probing, runner
 from placer.calibration.benchmarks.probe import Probe
-from placer.calibration.build import build
 from placer.calibration.measuring.bench import Bench
 from placer.calibration.measuring.faults import BrokenDeviceError
 from placer.calibration.measuring.journal import Journal, StepObservation
@@ -201,15 +200,6 @@ def test_an_interrupt_loses_nothing_and_the_next_run_goes_on(
 def test_wrong_arguments_say_what_is_accepted(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         calibrate(path=tmp_path / "p.json", progress=False, **arguments)  # type: ignore[arg-type]
-
-
-def test_a_contended_machine_is_marked_in_the_profile(interrupted: Interrupted, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "p.journal", {})
-    journal.add_rates("cpu", 1, interrupted.profile.fit("cpu").rates, 1.0)
-    for step in interrupted.kept:
-        journal.add(replace(step, spread=0.4), 1.0)
-    found = build(journal, interrupted.profile.fingerprint, interrupted=False, unaided=True)
-    assert found.warnings[0].startswith("very noisy: repeated steps spread by 40%")
 
 
 def test_a_clock_that_stands_still_ends_a_calibration_at_once(measured: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def session(work: Callable[[], object]) -> list[Recorded]:
         work()
         return 1.0
 
-    return [run for run, _ in recording.record(timed, 2, accelerated=True)]
+    return recording.record(timed, 2, accelerated=True)
 
 
 def test_the_recorder_shows_the_kernels_of_a_device_that_it_knows(

@@ -93,7 +93,8 @@ def test_the_decision_on_threads_is_held() -> None:
     folder = RECORDS / "cpu-avx512-2-core"
     cells = replay(record.load(folder / "threads.json"), load_profile(folder / "profile.json")).cells
     rows = {row.rule: row for row in thread_decisions(cells)}
-    reached, all_threads = rows["placer"], rows["always all threads"]
+    reached, others = rows["placer"], [rows["always all threads"], rows["always 1 thread"]]
     assert reached.scenarios == 46
-    assert reached.wrong <= 3
-    assert reached.mean_regret < 0.03 < all_threads.mean_regret
+    assert reached.wrong <= 7
+    assert all(reached.wrong <= 0.5 * other.wrong for other in others)
+    assert all(reached.mean_regret < 0.5 * other.mean_regret for other in others)
