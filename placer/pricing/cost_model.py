@@ -29,7 +29,7 @@ from placer.pricing.describe import (
 from placer.pricing.floors import PUBLISHED, floor_parts, has_physics, roofline_seconds, start_share, table_seconds
 from placer.pricing.framework import framework_counts
 from placer.pricing.gaussian_process import Array, Residual
-from placer.pricing.many_cores import cut_of, share_of, shared_seconds
+from placer.pricing.many_cores import SHARED_SIGMA, cut_of, share_of, shared_seconds
 from placer.pricing.op_table import COUNTED
 from placer.pricing.prediction import SIGMA, PricedTrace, Provenance, Source
 from placer.pricing.timeline import host_seconds, kernels_of, pause_seconds
@@ -137,6 +137,7 @@ class CostModel:
         for i, (work, share) in enumerate(zip(works, shares, strict=True)):
             start = seconds[i] * start_share(share, one)
             seconds[i] = shared_seconds(work, cuts[i], seconds[i], start, cores, threads)
+            sigma[i] = math.hypot(sigma[i], SHARED_SIGMA)
         return seconds, sigma, sources
 
     def _priced(self, works: Sequence[Work], fit: DeviceFit) -> tuple[list[float], list[float], list[Source]]:

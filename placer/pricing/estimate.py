@@ -33,7 +33,7 @@ _MOVED = frozenset({"moved", "moved_singly", "renewed", "table", "activations"})
 #: Standard deviation of log(seconds) that a step has because its CPU is another than the measured one; and because it
 #: was measured on one core alone. With these the 90 % interval holds nine in ten
 #: networks of the full suite, over CPUs whose own class was left out (docs/accuracy.md).
-_OTHER_CPU, _SHARED = 0.18, 0.25
+_OTHER_CPU, _SHARED = 0.18, 0.15
 #: Share of the memory channels' rate that a copy reaches, bytes read and written counted: the lines that are written
 #: are read first, a third of the traffic, and the channels are busy nine tenths of the time.
 COPIED = 0.6

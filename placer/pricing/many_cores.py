@@ -19,6 +19,10 @@ from placer.pricing.families.loops import pieces_of_elementwise, pieces_of_norma
 from placer.pricing.work import Work
 from placer.profile import Cores
 
+#: Standard deviation of log(seconds) of an op whose share of a core was measured, on another machine: ops of one kind
+#: scatter by it (calibration/records/nvidia-h200-16-core-second/thread_ops.jsonl.xz, and torch's operator benchmark on
+#: 16 and 24 cores).
+SHARED_SIGMA = 0.4
 #: FLOPs of a matrix product that is worth a thread to MKL, OpenBLAS and oneDNN.
 PRODUCT_GRAIN = 2.0 * 40**3
 #: Bytes of a number.

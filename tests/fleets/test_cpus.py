@@ -29,7 +29,7 @@ def on(vcpus: float, model: nn.Module = LARGE, batch: tuple[int, ...] = (512, 10
 def test_work_that_cores_share_is_faster_on_more_of_them() -> None:
     steps = [on(vcpus).step_seconds for vcpus in (2, 3, 4, 8, 16, 32)]
     assert steps == sorted(steps, reverse=True)
-    assert 1.5 < steps[2] / steps[3] < 2.0  # twice the cores: at most twice as fast
+    assert 1.5 < steps[2] / steps[3] < 2.1  # twice the cores, each with caches of its own
 
 
 def test_starting_ops_takes_as_long_on_any_number_of_cores() -> None:
