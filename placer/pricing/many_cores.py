@@ -45,12 +45,12 @@ ONE_PIECE = Cut(1.0)
 
 def cut_of(work: Work) -> Cut:
     """How torch cuts an op."""
-    name = work.op.rstrip("_")
-    if name in _SERIAL or _is_transposed_copy(work):
+    kind = "" if work.effort is None else work.effort.kind
+    if kind in _SERIAL_KINDS or work.op.rstrip("_") in _SERIAL or _is_transposed_copy(work):
         return ONE_PIECE
-    found = _BY_FAMILY.get(work.family)
-    if found is None and work.effort is not None:
-        found = _BY_KIND.get(work.effort.kind)
+    if kind == "searches":
+        return Cut(cut(work.sizes[0], SEARCH_GRAIN))
+    found = _BY_FAMILY.get(work.family) or _BY_KIND.get(kind)
     return found(work) if found else ONE_PIECE
 
 
@@ -91,8 +91,12 @@ def _is_transposed_copy(work: Work) -> bool:
 _COPIES, _LEAST_TRANSPOSED = aten("clone copy copy_"), 60 * 60
 #: Reductions no piece of which is smaller than the grain (``compare_base_kernel`` in ATen/native/cpu).
 _COMPARED = aten("max min argmax argmin")
-#: Ops that one core runs, whatever their family.
-_SERIAL = aten("nll_loss_forward nll_loss_backward randperm _unique _unique2 unique_dim unique_consecutive")
+#: Kinds of ops, and ops, that one core runs, whatever their family; LAPACK's take no less on 16 than on one
+#: (calibration/records/nvidia-h200-16-core-second/cpu_single_ops.jsonl.xz).
+_SERIAL_KINDS = frozenset(("draws", "multinomial", "unique", "reflections", "eigenvalues"))
+_SERIAL = aten("nll_loss_forward nll_loss_backward randperm unbind_copy")
+#: Queries of a piece of a search (ATen/native/Bucketization.cpp).
+SEARCH_GRAIN = 200
 
 
 def _elementwise(work: Work) -> Cut:
@@ -175,7 +179,8 @@ _BY_FAMILY: Mapping[str, Callable[[Work], Cut]] = {
 }  # fmt: skip
 #: The same of ops that no family here says it of, by their kind.
 _BY_KIND: Mapping[str, Callable[[Work], Cut]] = dict.fromkeys(
-    ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles"),
+    ("numbers", "functions", "special", "copies", "interpolation", "sampling", "unfolding", "pads", "shuffles",
+     "histograms", "losses", "picking"),
     _by_grain,
 )
 
