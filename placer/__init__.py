@@ -18,7 +18,7 @@ from placer.collector import without_collection
 __version__ = "0.1.0"
 
 __all__ = [
-    "choose", "explain", "calibrate", "load_profile", "fleet", "Machine", "Fleet", "Job", "Part", "Loading",
+    "choose", "explain", "calibrate", "load_profile", "Options", "fleet", "Machine", "Fleet", "Job", "Part", "Loading",
     "Placement", "JobPlacement", "Prediction", "Decision", "Explanation", "Profile", "Workload",
     "PlacerError", "ProfileError", "ProfileMissing", "ProfileDamaged", "ProfileTooNew", "ProfileTooOld",
     "ProfileStale", "UnknownCPU", "UnknownGPU", "TraceError", "CalibrationError", "TimerError", "TargetError",
@@ -27,7 +27,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from placer.answer import JobPlacement, Placement
-    from placer.api import calibrate, choose, explain, load_profile
+    from placer.api import Options, calibrate, choose, explain, load_profile
     from placer.decision import Decision
     from placer.errors import (
         CalibrationError,
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 #: Where the public names live; those not listed live in ``placer.errors``.
 _HOMES = {
-    "placer.api": ("choose", "explain", "calibrate", "load_profile"),
+    "placer.api": ("choose", "explain", "calibrate", "load_profile", "Options"),
     "placer.answer": ("Placement", "JobPlacement"),
     "placer.decision": ("Decision",),
     "placer.explanation": ("Explanation",),
-    "placer.fleets": ("fleet", "Machine", "Fleet"),
+    "placer.fleets": ("Options", "fleet", "Machine", "Fleet"),
     "placer.pricing": ("Prediction",),
     "placer.profile": ("Profile",),
     "placer.workload": ("Workload", "Job", "Part", "Loading"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from placer import decision as deciding
+from placer import machine
 from placer import profile as profiles
 from placer.decision import Advice, Apart, Decision, PricedPart, Table, decide_apart, history, homes, measured, ranks
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
@@ -40,11 +41,30 @@ from placer.profile import Profile
 from placer.workload import Job, Workload, strict
 
 
+class ByDevice(Mapping[Any, Any]):
+    """What is known of each device, by its name or its ``torch.device``."""
+
+    def __init__(self, costs: Mapping[str, Cost]) -> None:
+        self._costs = dict(costs)
+
+    def __getitem__(self, device: str | torch.device) -> Any:
+        return self._costs[device if isinstance(device, str) else machine.normal_device(str(device))]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._costs)
+
+    def __len__(self) -> int:
+        return len(self._costs)
+
+    def __repr__(self) -> str:
+        return repr(self._costs)
+
+
 class Placement:
     """Where a workload runs, why, and how sure that is.
 
-    ``predictions`` maps device names to a ``Prediction`` and is empty when nothing could be predicted; ``confidence``
-    is None then. ``threads`` is the number of CPU threads the choice was made for.
+    ``predictions`` has a ``Prediction`` by device and is empty when nothing could be predicted; ``confidence`` is None
+    then. ``threads`` is the number of CPU threads the choice was made for.
     """
 
     def __init__(
@@ -57,18 +77,18 @@ class Placement:
         staging: Staging | None = None,
     ) -> None:
         self.decision = decision
-        self.predictions: Mapping[str, Any] = predictions or {}
+        self.predictions = ByDevice(predictions or {})
         self._explain = explain
         self._workload = workload
         self._staging = staging
 
     def __repr__(self) -> str:
-        return f"Placement(device={self.device!r}, confidence={self.confidence}, reason={self.reason!r})"
+        return f"Placement(device='{self.device}', confidence={self.confidence}, reason={self.reason!r})"
 
     @property
-    def device(self) -> str:
-        """The chosen device's name, as torch takes it and as ``predictions`` is keyed."""
-        return self.decision.device
+    def device(self) -> torch.device:
+        """The chosen device."""
+        return target(self.decision.device)
 
     @property
     def threads(self) -> int:
@@ -96,17 +116,17 @@ class Placement:
         """What ``step`` has seen."""
         predicted = self.predictions.get(self.device)
         return StepTimes(
-            self.device,
+            self.decision.device,
             None if predicted is None else predicted.step_seconds,
             workload=self._workload,
             threads=self.threads,
-            drift=None if predicted is None else Drift(self.device, self.predictions),
+            drift=None if predicted is None else Drift(self.decision.device, self.predictions),
             record=measured.record,
         )
 
     def to(self, x: Any) -> Any:
         """``x`` with every tensor in it on the device: a tensor, module or any nest; other leaves stay as they are."""
-        return move(x, target(self.device))
+        return move(x, self.device)
 
     def host(self, x: Any) -> Any:
         """``x`` with every tensor in it on the CPU: for checkpoints that any machine can load, and for plotting."""
@@ -117,9 +137,9 @@ class Placement:
 
         On the CPU this is ``loader`` itself. Batches come in the loader's order, none is fetched ahead of time.
         """
-        if self.device == "cpu":
+        if self.device.type == "cpu":
             return loader
-        return MovedBatches(loader, target(self.device), self._staging)
+        return MovedBatches(loader, self.device, self._staging)
 
     def step(self) -> AbstractContextManager[None]:
         """A context manager around one real step: records how long it takes (see ``times``)."""
@@ -215,7 +235,7 @@ class PlacementBuilder:
     """
 
     def __init__(
-        self, what: Workload | Job, optimizer: Optimizers, devices: tuple[str, ...] | None, threads: str, move: bool
+        self, what: Workload | Job, optimizer: Optimizers, devices: tuple[str, ...] | None, *, threads: str, move: bool
     ) -> None:
         self.job = what if isinstance(what, Job) else None
         self.workload = what if isinstance(what, Workload) else _whole(what)
@@ -253,7 +273,7 @@ class PlacementBuilder:
             placement = self._unpredicted(_stayed(refused))
         # What is wrong with a profile names the command that puts it right.
         next_command = "" if isinstance(error, ProfileError) else "; to see where, run with PLACER_STRICT=1"
-        message = f"placed on {placement.device} without a prediction: {error}{next_command}"
+        message = f"placed on {placement.decision.device} without a prediction: {error}{next_command}"
         if refused is not None:
             message = f"{message}; {placement.reason}"
         warnings.warn(PlacerWarning(message), stacklevel=3)
@@ -282,10 +302,10 @@ class PlacementBuilder:
         if apart is not None and table is not None and isinstance(placement, JobPlacement) and self.job is not None:
             moving = partial(placement.move_apart, self.job, table.parts, apart.devices)
             return move_or_stay(
-                moving, self.job.modules, self.job.optimizers, placement.device, allowed=self.devices
+                moving, self.job.modules, self.job.optimizers, placement.decision.device, allowed=self.devices
             )
         return relocate_or_stay(
-            self.workload, self.optimizer, placement.device, allowed=self.devices,
+            self.workload, self.optimizer, placement.decision.device, allowed=self.devices,
             threads=self._threads(placement.decision),
         )  # fmt: skip
 

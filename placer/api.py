@@ -8,18 +8,21 @@ compare the candidates, decide. ``choose`` then places the model, once the ranks
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import nn
 
 from placer import decision as deciding
 from placer import machine
-from placer.answer import Placement, PlacementBuilder, explanation_of, record
+from placer.answer import JobPlacement, Placement, PlacementBuilder, explanation_of, record
 from placer.collector import without_collection
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError, ProfileError
@@ -28,7 +31,10 @@ from placer.profile import Profile, check_source
 from placer.workload import (
     MEASURE,
     THREADS,
+    Data,
     Job,
+    Mode,
+    Outputs,
     Workload,
     check_available,
     check_choice,
@@ -38,87 +44,150 @@ from placer.workload import (
     strict,
 )
 
+#: Every decision is one INFO record of this logger.
+_log = logging.getLogger("placer")
+#: What names devices: one, several, or None for all of this machine.
+Devices: TypeAlias = "Iterable[str | torch.device] | str | torch.device | None"
+#: What names a profile.
+Source: TypeAlias = "Profile | str | os.PathLike[str]"
 
-def choose(
-    model: Callable[..., Any] | Job,
-    batch_shape: Any = None,
-    *,
-    example: Any = None,
-    mode: str | None = None,
-    loss: Callable[..., Any] | None = None,
-    optimizer: str | torch.optim.Optimizer | None = None,
-    steps: int | None = None,
-    data: str = "host",
-    outputs: str | None = None,
-    autocast: torch.dtype | bool | None = None,
-    devices: Iterable[str | torch.device] | str | None = None,
-    threads: str = "keep",
-    measure: str = "never",
-    profile: Profile | str | os.PathLike[str] | None = None,
-    move: bool = True,
-    modules: nn.Module | Iterable[nn.Module] | None = None,
-    objective: str = "time",
-    price: Mapping[str, float] | None = None,
-    watts: Mapping[str, float] | None = None,
-) -> Placement:
-    """Predict where the workload finishes first, move the model (and optimizer state) there in place, and say why.
 
-    Or where it costs the least, or takes the least energy: see ``objective``.
+@dataclass(frozen=True)
+class Options:
+    """How ``choose`` and ``explain`` decide, where the usual way does not do.
 
     Args:
-        model: an ``nn.Module``, or a callable that performs one step on the inputs, with its own loss, backward pass
-            and optimizers (then ``modules`` names what to move). It runs once, in a child process.
-        batch_shape: one shape, or a sequence of shapes, of float32 inputs.
-        example: instead of ``batch_shape``: a tensor or nest of tensors (a tuple: positional, a mapping: by keyword).
-        mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
-        loss: a callable on the output; None: a sum over the floating outputs. Training only.
-        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
-        steps: how many steps will follow; one-time costs are spread over them. None: a long run.
-        data: where batches live: ``"host"``, ``"pinned"`` or ``"device"``.
-        outputs: where those of an inference go: ``"host"`` or ``"device"``; None: they stay where data stay.
-        autocast: None, ``torch.bfloat16``, ``torch.float16``, or True for bfloat16.
-        devices: names to choose from; None: all of this machine.
         threads: ``"keep"``, or ``"tune"`` to also choose (and set) the number of CPU threads.
-        measure: ``"never"``, ``"unsure"`` (time the real step when the intervals overlap) or ``"always"``.
-        profile: None: this machine's; a path, a name or a ``Profile``.
-        move: False only answers.
-        modules: what a step function moves.
-        objective: what to make small: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
+        measure: ``"never"``, ``"unsure"`` (time the real step where the intervals overlap) or ``"always"``; ``choose``.
+        objective: what to minimize: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
         price: dollars per hour of the machine while the work runs on each device: ``{"cpu": 0.10, "cuda": 2.50}``.
         watts: the power of each device, where you know it; None: an estimate from data sheets.
 
+    Raises:
+        ValueError, TypeError: a wrong argument.
+    """
+
+    threads: Literal["keep", "tune"] = "keep"
+    measure: Literal["never", "unsure", "always"] = "never"
+    objective: Literal["time", "cost", "energy"] = "time"
+    price: Mapping[str, float] | None = None
+    watts: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("threads", self.threads, THREADS)
+        check_choice("measure", self.measure, MEASURE)
+        deciding.objective_of(self.objective, self.price, self.watts)
+
+    @property
+    def aim(self) -> Objective:
+        """The objective, with its prices and powers."""
+        return deciding.objective_of(self.objective, self.price, self.watts)
+
+
+_USUAL = Options()
+
+
+@overload
+def choose(
+    model: Job, *, devices: Devices = None, profile: Source | None = None, move: bool = True, options: Options = ...
+) -> JobPlacement: ...
+
+
+@overload
+def choose(
+    model: Callable[..., Any],
+    batch: Any = None,
+    *,
+    mode: Mode | None = None,
+    loss: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    data: Data = "host",
+    outputs: Outputs | None = None,
+    autocast: torch.dtype | bool | None = None,
+    modules: nn.Module | Iterable[nn.Module] | None = None,
+    devices: Devices = None,
+    profile: Source | None = None,
+    move: bool = True,
+    options: Options = ...,
+) -> Placement: ...
+
+
+def choose(
+    model: Callable[..., Any] | Job,
+    batch: Any = None,
+    *,
+    mode: Mode | None = None,
+    loss: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: str | torch.optim.Optimizer | None = None,
+    steps: int | None = None,
+    data: Data = "host",
+    outputs: Outputs | None = None,
+    autocast: torch.dtype | bool | None = None,
+    modules: nn.Module | Iterable[nn.Module] | None = None,
+    devices: Devices = None,
+    profile: Source | None = None,
+    move: bool = True,
+    options: Options = _USUAL,
+) -> Placement:
+    """Predict where the workload finishes first, move the model (and optimizer state) there in place, and say why.
+
+    Each decision is one INFO record of the logger ``placer``.
+
+    Args:
+        model: an ``nn.Module``, or a callable that performs one step on the inputs, with its own loss, backward pass
+            and optimizers (then ``modules`` names what to move; it runs once, in a child process), or a ``Job``, which
+            takes none of the arguments up to ``modules``.
+        batch: one shape, like ``(32, 84)``, or a sequence of shapes, of float32 inputs; or a real batch: a tensor, or
+            any nest of tensors (a tuple: positional arguments, a mapping: keyword arguments).
+        mode: ``"train"`` or ``"infer"``; None reads ``model.training``. A step function that runs backward trains.
+        loss: a callable on the output, or on the output and ``target``. None: the output's own ``loss`` if it has one,
+            else a sum over its floating tensors. Training only.
+        target: what ``loss`` compares the output with, as ``batch`` is given. It is copied to the device with it.
+        optimizer: an instance or a name, ``"adam"`` when None. Training only; an instance's state moves along.
+        steps: how many steps will follow; one-time costs are spread over them. None: a long run.
+        data: where batches live: ``"host"`` (each one is copied), ``"pinned"`` or ``"device"``.
+        outputs: where those of an inference go: ``"host"`` or ``"device"``; None: they stay where data stay.
+        autocast: None, ``torch.bfloat16``, ``torch.float16``, or True for bfloat16.
+        modules: what a step function moves.
+        devices: names to choose from; None: all of this machine.
+        profile: None: this machine's; a path, a name or a ``Profile``.
+        move: False only answers.
+        options: how to decide, where time on the present number of CPU threads is not what counts.
+
     Returns:
-        A ``Placement``. Without a calibration that holds, it is an estimate from published measurements, and the first
-        in a process warns (a ``PlacerWarning``; ``PLACER_QUIET=1`` silences it). Without a trace, or for an accelerator
-        of which nothing is known: one ``PlacerWarning`` and the conventional rule (an accelerator if present and the
-        model fits), with ``confidence`` None. ``PLACER_STRICT=1`` raises instead of both.
+        A ``Placement``; of a ``Job`` a ``JobPlacement``. Without a calibration that holds, it is an estimate from
+        published measurements, and the first in a process warns (a ``PlacerWarning``; ``PLACER_QUIET=1`` silences it).
+        Without a trace, or for an accelerator of which nothing is known: one ``PlacerWarning`` and the default rule (an
+        accelerator if present and the model fits), with ``confidence`` None. ``PLACER_STRICT=1`` raises instead of
+        both.
 
     Raises:
         ValueError, TypeError: a wrong argument.
         PlacerError: only under ``PLACER_STRICT=1``.
     """
     what = checked_work(
-        model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+        model, batch, options, mode=mode, loss=loss, target=target, optimizer=optimizer, steps=steps, data=data,
         outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
     names = check_devices(devices)
-    check_choice("threads", threads, THREADS)
-    check_choice("measure", measure, MEASURE)
     if names is not None:
         check_available(names)
     forced = override()
-    aim = deciding.objective_of(objective, price, watts)
     if profile is not None:
         check_source(profile)
-    if aim.name == "cost":
-        deciding.check_priced(aim, names or ranks.own_devices() or machine.available_devices())
-    timed = what if measure != "never" and isinstance(what, Workload) else None
-    if measure != "never" and timed is None:
-        raise ValueError(f"measure must be 'never' for a job, not {measure!r}: its steps are not timed before they run")
+    if options.objective == "cost":
+        deciding.check_priced(options.aim, names or ranks.own_devices() or machine.available_devices())
+    if options.measure != "never" and isinstance(what, Job):
+        raise ValueError("measure must be 'never' for a job: its steps are not timed before they run")
+    timed = what if options.measure != "never" and isinstance(what, Workload) else None
     if timed is not None and timed.is_step_function:
         raise ValueError("measure needs an nn.Module: a step function cannot be timed without changing what it trains")
+    builder = partial(PlacementBuilder, what, optimizer, threads=options.threads, move=move)
     if forced is not None:
-        return PlacementBuilder(what, optimizer, names, threads, move).forced(forced)
+        return logged(builder(names).forced(forced))
     used: Profile | None = None
     try:
         # Steps that are timed make garbage, as they will in training.
@@ -127,10 +196,10 @@ def choose(
             traced = deciding.trace_parts(what)
             used = deciding.current_profile(profile)
             names = names or ranks.own_devices()
-            candidates = deciding.gather(used, names, here=True, modules=what.modules, threads=threads)
-            table = deciding.with_occupied(deciding.compare(traced, candidates, aim))
+            candidates = deciding.gather(used, names, here=True, modules=what.modules, threads=options.threads)
+            table = deciding.with_occupied(deciding.compare(traced, candidates, options.aim))
             if timed is not None:
-                table = deciding.with_race(table, timed, measure)
+                table = deciding.with_race(table, timed, options.measure)
             table = deciding.with_seen(table)
             decision, apart = table.decide(), None
             # Ranks agree on one device, not on one for each part.
@@ -144,32 +213,39 @@ def choose(
         if used is None and not isinstance(error, ProfileError):  # not traced: the devices can be known all the same
             with suppress(PlacerError), deciding.only_placer_errors():
                 used = deciding.current_profile(profile)
-        builder = PlacementBuilder(what, optimizer, names or ranks.own_devices(), threads, move)
-        return builder.by_convention(error, used)
+        return logged(builder(names or ranks.own_devices()).by_convention(error, used))
     deciding.warn_estimated(used)
-    return PlacementBuilder(what, optimizer, names, threads, move).place(table, decision, apart)
+    return logged(builder(names).place(table, decision, apart))
+
+
+def logged(placement: Placement) -> Placement:
+    """One INFO record of a decision; its fields ``device``, ``reason`` and ``figures`` are for programs."""
+    figures = {
+        name: {"step_seconds": row.step_seconds, "low": row.low, "high": row.high, "provenance": row.provenance}
+        for name, row in placement.predictions.items()
+    }
+    told = {"device": str(placement.device), "reason": placement.reason, "figures": figures}
+    _log.info("%s", placement.reason, extra=told)
+    return placement
 
 
 def explain(
     model: Callable[..., Any] | Job,
-    batch_shape: Any = None,
+    batch: Any = None,
     *,
-    example: Any = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     loss: Callable[..., Any] | None = None,
+    target: Any = None,
     optimizer: str | torch.optim.Optimizer | None = None,
     steps: int | None = None,
-    data: str = "host",
-    outputs: str | None = None,
+    data: Data = "host",
+    outputs: Outputs | None = None,
     autocast: torch.dtype | bool | None = None,
-    devices: Iterable[str | torch.device] | str | None = None,
-    threads: str = "keep",
-    profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
     modules: nn.Module | Iterable[nn.Module] | None = None,
+    devices: Devices = None,
+    profile: Source | Sequence[Source] | None = None,
     what_if: str | os.PathLike[str] | None = None,
-    objective: str = "time",
-    price: Mapping[str, float] | None = None,
-    watts: Mapping[str, float] | None = None,
+    options: Options = _USUAL,
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
@@ -179,29 +255,28 @@ def explain(
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
     compared, whatever this machine has; with several, side by side.
 
-    A ``price`` is told beside every device also where time is the objective; that of ``cuda@Tesla T4`` may be given as
-    ``Tesla T4``.
+    A ``price`` among the ``options`` is shown beside every device also where time is the objective; that of
+    ``cuda@Tesla T4`` may be given as ``Tesla T4``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
         PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
             (TraceError).
     """
-    aim = deciding.objective_of(objective, price, watts)
     what = checked_work(
-        model, batch_shape, threads, example=example, mode=mode, loss=loss, optimizer=optimizer, steps=steps, data=data,
+        model, batch, options, mode=mode, loss=loss, target=target, optimizer=optimizer, steps=steps, data=data,
         outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    names = check_devices(devices)
-    check_choice("threads", threads, THREADS)
-    return explain_workload(what, names, threads, profile, what_if, aim)
+    if options.measure != "never":
+        raise ValueError("measure is for choose: explain runs nothing on a device")
+    return explain_workload(what, check_devices(devices), options.threads, profile, what_if, options.aim)
 
 
 def explain_workload(
     what: Workload | Job,
     names: Sequence[str] | None = None,
     threads: str = "keep",
-    profile: Profile | str | os.PathLike[str] | Sequence[Profile | str | os.PathLike[str]] | None = None,
+    profile: Source | Sequence[Source] | None = None,
     what_if: str | os.PathLike[str] | None = None,
     objective: Objective = deciding.TIME,
     *,
@@ -230,21 +305,23 @@ def explain_workload(
 
 
 def checked_work(
-    model: Callable[..., Any] | Job, batch_shape: Any, threads: str = "keep", *, data: str, **arguments: Any
+    model: Callable[..., Any] | Job, batch: Any, options: Options, *, data: Data, **arguments: Any
 ) -> Workload | Job:
     """What the arguments of a step describe, or the job itself, which takes none. Raises ValueError or TypeError."""
+    if not isinstance(options, Options):
+        raise TypeError(f"options must be a placer.Options, not {options!r}")
     if not isinstance(model, Job):
-        return make_workload(model, batch_shape, data=data, **arguments)
-    if any(value is not None for value in (batch_shape, *arguments.values())) or data != "host":
-        raise ValueError("a Job says what to run: give batch_shape, mode, optimizer, steps and the like to its parts")
-    check_choice("threads", threads, ("keep",))
+        return make_workload(model, batch, data=data, **arguments)
+    if any(value is not None for value in (batch, *arguments.values())) or data != "host":
+        raise ValueError("a Job says what to run: give batch, mode, optimizer, steps and the like to its parts")
+    check_choice("threads", options.threads, ("keep",))
     return model
 
 
 def calibrate(
     *,
     budget: float = 60.0,
-    devices: Iterable[str | torch.device] | str | None = None,
+    devices: Devices = None,
     progress: bool = True,
     path: str | os.PathLike[str] | None = None,
 ) -> Profile:

@@ -36,7 +36,7 @@ def main(profile: str) -> None:
     from torch import nn
 
     placement = placer.choose(nn.Linear(8, 8), (4, 8), devices=["cpu"], profile=profile)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert placement.predictions["cpu"].step_seconds > 0
     assert not torch.cuda.is_initialized()
     done("choose")

@@ -35,8 +35,8 @@ def step(info: Any) -> Workload | None:
         except (RuntimeError, AssertionError):  # what has no kernel on the CPU
             continue
         if any(True for _ in tensors(given)):
-            return make_workload(Op(info.op), example=given, mode=None if learns else "infer")
-        return make_workload(partial(Op(info.op), *given), example=(), mode="infer")
+            return make_workload(Op(info.op), batch=given, mode=None if learns else "infer")
+        return make_workload(partial(Op(info.op), *given), batch=(), mode="infer")
     return None
 
 

@@ -28,7 +28,7 @@ def test_attributes_come_from_the_decision(make_prediction: Callable[..., Predic
     predictions = {"cpu": make_prediction("cpu", 1e-3), "cuda": make_prediction("cuda", 2e-3)}
     decision = decide(predictions, None)
     placement = Placement(decision, predictions)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert placement.predictions[placement.device].step_seconds == 1e-3
     assert (placement.threads, placement.confidence) == (2, decision.confidence)
     assert (placement.reason, placement.decision) == (decision.reason, decision)

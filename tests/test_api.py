@@ -48,11 +48,14 @@ def names(function: Callable[..., Any]) -> list[str]:
 
 
 def test_signatures_are_those_of_the_contract() -> None:
-    workload = ["model", "batch_shape=None", "example=None", "mode=None", "loss=None", "optimizer=None", "steps=None",
-                "data='host'", "outputs=None", "autocast=None", "devices=None", "threads='keep'"]  # fmt: skip
-    aim = ["objective='time'", "price=None", "watts=None"]
-    assert names(placer.choose) == [*workload, "measure='never'", "profile=None", "move=True", "modules=None", *aim]
-    assert names(placer.explain) == [*workload, "profile=None", "modules=None", "what_if=None", *aim]
+    workload = ["model", "batch=None", "mode=None", "loss=None", "target=None", "optimizer=None", "steps=None",
+                "data='host'", "outputs=None", "autocast=None", "modules=None", "devices=None",
+                "profile=None"]  # fmt: skip
+    options = f"options={placer.Options()!r}"
+    assert names(placer.choose) == [*workload, "move=True", options]
+    assert names(placer.explain) == [*workload, "what_if=None", options]
+    rare = ["threads='keep'", "measure='never'", "objective='time'", "price=None", "watts=None"]
+    assert names(placer.Options) == rare
     assert names(placer.calibrate) == ["budget=60.0", "devices=None", "progress=True", "path=None"]
     assert names(placer.load_profile) == ["source=None"]
     for function in (placer.choose, placer.explain):
@@ -66,7 +69,8 @@ def test_signatures_are_those_of_the_contract() -> None:
 
 def test_a_placement_has_everything_the_contract_names(model: nn.Module, calibrated: Profile) -> None:
     placement = choose(model, (32, 84), steps=100)
-    assert placement.device == "cpu"
+    assert placement.device == torch.device("cpu")
+    assert placement.predictions[placement.device] is placement.predictions["cpu"]
     assert placement.confidence == 1.0
     assert placement.threads == torch.get_num_threads()
     assert placement.reason.startswith("cpu: there is no other device to choose")
@@ -169,23 +173,23 @@ def test_threads_tune_takes_the_best_calibrated_count(model: nn.Module, handmade
     before = torch.get_num_threads()
     kept = choose(model, (32, 84))
     assert (kept.threads, torch.get_num_threads()) == (before, before)
-    answered = choose(model, (32, 84), threads="tune", move=False)
+    answered = choose(model, (32, 84), options=placer.Options(threads="tune"), move=False)
     assert (answered.threads, torch.get_num_threads()) == (before + 1, before)
-    tuned = choose(model, (32, 84), threads="tune")
+    tuned = choose(model, (32, 84), options=placer.Options(threads="tune"))
     assert (tuned.threads, torch.get_num_threads()) == (before + 1, before + 1)
     assert tuned.predictions["cpu"].step_seconds < kept.predictions["cpu"].step_seconds
     assert [(o.threads, o.current) for o in answered.decision.thread_options] == [(before, True), (before + 1, False)]
     assert f", with {before + 1} threads: with {before} a step would take" in answered.reason
     assert kept.decision.thread_options == ()
     # The setting is another question now, and its answer stays what it is.
-    assert choose(model, (32, 84), threads="tune").threads == before + 1
-    assert "the best of" in choose(model, (32, 84), threads="tune").reason
+    assert choose(model, (32, 84), options=placer.Options(threads="tune")).threads == before + 1
+    assert "the best of" in choose(model, (32, 84), options=placer.Options(threads="tune")).reason
 
 
 def test_explain_shows_the_numbers_of_threads(model: nn.Module, handmade_profile: Profile) -> None:
     fit = handmade_profile.fit("cpu")
     profile.save(dataclasses.replace(handmade_profile, fits=(fit, dataclasses.replace(fit, threads=fit.threads + 1))))
-    explanation = placer.explain(model, (32, 84), threads="tune")
+    explanation = placer.explain(model, (32, 84), options=placer.Options(threads="tune"))
     assert "A step on the CPU by number of threads" in explanation.to_text()
     rows = explanation.to_dict()["thread_counts"]
     assert [(row["threads"], row["current"]) for row in rows] == [(fit.threads, True), (fit.threads + 1, False)]
@@ -368,7 +372,7 @@ def test_measure(
             result: torch.Tensor = super().forward(x)
             return result
 
-    placement = choose(Seeing(model), (8, 84), measure=measure, threads="tune", move=False)
+    placement = choose(Seeing(model), (8, 84), options=placer.Options(measure=measure, threads="tune"), move=False)
     assert placement.reason.endswith("(measured)") is measured
     for prediction in placement.predictions.values():
         assert sum(prediction.components.values()) == pytest.approx(prediction.step_seconds)
@@ -376,4 +380,4 @@ def test_measure(
     assert (placement.threads, torch.get_num_threads()) == (now + 1, now)
     assert set(seen) == ({now + 1} if measured else set())
     with pytest.raises(ValueError, match=r"measure needs an nn\.Module"):
-        placer.choose(lambda: None, modules=model, measure="always")
+        placer.choose(lambda: None, modules=model, options=placer.Options(measure="always"))

@@ -49,5 +49,5 @@ def test_a_choice_without_timed_steps_collects_nothing(
         return real(*arguments)
 
     monkeypatch.setattr(deciding, "compare", compare)
-    placer.choose(nn.Linear(4, 2), (3, 4), measure=measure, devices="cpu")
+    placer.choose(nn.Linear(4, 2), (3, 4), options=placer.Options(measure=measure), devices="cpu")
     assert (seen, gc.isenabled()) == ([collects], True)

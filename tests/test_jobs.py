@@ -91,7 +91,8 @@ def test_parts_apart_are_told_and_chosen_where_allowed() -> None:
     assert allowed.apart is not None
     assert allowed.apart.chosen
     assert "parts apart" in str(allowed).splitlines()[0]
-    by_money = placer.explain(job, profile=CPU, what_if="T4", objective="cost", price={"cpu": 1.0, "cuda": 1.0})
+    by_cost = placer.Options(objective="cost", price={"cpu": 1.0, "cuda": 1.0})
+    by_money = placer.explain(job, profile=CPU, what_if="T4", options=by_cost)
     assert by_money.apart is None
 
 
@@ -146,7 +147,7 @@ def test_choose_answers_for_every_part(handmade_profile: Profile) -> None:
     before = [p.clone() for p in net.parameters()]
     placement = placer.choose(job)
     assert isinstance(placement, placer.JobPlacement)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert set(placement.parts) == {"rollout", "update"}
     assert placement.models["rollout"] is net
     seconds = placement.predictions["cpu"].step_seconds
@@ -189,9 +190,9 @@ def test_what_only_a_step_may_have_is_refused() -> None:
             with pytest.raises(ValueError, match="a Job says what to run"):
                 function(job, **arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="threads must be 'keep'"):
-        placer.explain(job, threads="tune")
+        placer.explain(job, options=placer.Options(threads="tune"))
     with pytest.raises(ValueError, match="measure must be 'never' for a job"):
-        placer.choose(job, measure="always")
+        placer.choose(job, options=placer.Options(measure="always"))
 
 
 def test_models_with_one_activation_in_common_are_two() -> None:

@@ -46,14 +46,14 @@ def weights_made_by_a_hook() -> Case:
     raw = layer._parameters.pop("weight")
     layer.register_parameter("raw", raw)
     layer.register_forward_pre_hook(lambda m, _: setattr(m, "weight", m.raw * math.sqrt(2 / 8)))
-    return nn.Sequential(layer, nn.ReLU()), {"example": torch.randn(4, 8)}, []
+    return nn.Sequential(layer, nn.ReLU()), {"batch": torch.randn(4, 8)}, []
 
 
 @case
 def a_hook_that_changes_the_output() -> Case:
     inner = module(lambda self, x: (self.body(x), None), body=nn.Linear(8, 8))
     inner.register_forward_hook(lambda m, given, output: output[0])
-    return module(lambda self, x: x + self.inner(x), inner=inner), {"example": torch.randn(4, 8)}, []
+    return module(lambda self, x: x + self.inner(x), inner=inner), {"batch": torch.randn(4, 8)}, []
 
 
 @case
@@ -61,7 +61,7 @@ def parameters_reached_by_a_weak_reference() -> Case:
     scale = nn.Parameter(torch.ones(8))
     reference = weakref.ref(scale)
     return module(lambda self, x: self.body(x) * reference(), body=nn.Linear(8, 8), kept=[scale]), {
-        "example": torch.randn(4, 8)
+        "batch": torch.randn(4, 8)
     }, [scale]
 
 
@@ -73,7 +73,7 @@ def a_loss_with_a_moving_centre() -> Case:
         centre[0] = (0.9 * centre[0] + 0.1 * output.mean(0)).detach()
         return (output - centre[0]).square().mean()
 
-    return nn.Linear(8, 3), {"example": torch.randn(4, 8), "loss": loss}, [centre]
+    return nn.Linear(8, 3), {"batch": torch.randn(4, 8), "loss": loss}, [centre]
 
 
 @case
@@ -85,7 +85,7 @@ def forces_as_gradients_of_an_energy() -> Case:
         energy = self.net(x).sum()
         return -torch.autograd.grad(energy, x, create_graph=True)[0]
 
-    return module(forward, net=net), {"example": torch.randn(5, 3)}, []
+    return module(forward, net=net), {"batch": torch.randn(5, 3)}, []
 
 
 @case
@@ -97,7 +97,7 @@ def gradients_by_torch_func() -> Case:
         return torch.func.functional_call(net, values, (row[None],)).square().sum()
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness="different")
-    return (lambda x: each(weights, x)), {"example": torch.randn(6, 4), "modules": net}, [weights]
+    return (lambda x: each(weights, x)), {"batch": torch.randn(6, 4), "modules": net}, [weights]
 
 
 @case
@@ -109,7 +109,7 @@ def attention_that_asks_for_the_compiler() -> Case:
         result: Tensor = flex_attention(heads, heads, heads)
         return result
 
-    return module(forward, project=nn.Linear(8, 32)), {"example": torch.randn(2, 16, 8), "mode": "infer"}, []
+    return module(forward, project=nn.Linear(8, 32)), {"batch": torch.randn(2, 16, 8), "mode": "infer"}, []
 
 
 @case
@@ -122,7 +122,7 @@ def an_ensemble_by_vmap() -> Case:
         return result
 
     return (lambda x: torch.func.vmap(one, in_dims=(0, None))(stacked, x)), {
-        "example": torch.randn(6, 4), "modules": nets,
+        "batch": torch.randn(6, 4), "modules": nets,
     }, [stacked]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def a_gradient_penalty() -> Case:
         (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
         (slope.norm(dim=1) - 1).square().mean().backward()
 
-    return step, {"example": torch.randn(6, 4), "modules": critic}, []
+    return step, {"batch": torch.randn(6, 4), "modules": critic}, []
 
 
 @case
@@ -150,7 +150,7 @@ def two_threads_in_forward() -> Case:
         thread.join()
         return torch.cat(results)
 
-    return module(forward, body=nn.Linear(4, 4)).eval(), {"example": torch.randn(6, 4), "mode": "infer"}, []
+    return module(forward, body=nn.Linear(4, 4)).eval(), {"batch": torch.randn(6, 4), "mode": "infer"}, []
 
 
 @case
@@ -166,7 +166,7 @@ def an_exception_that_forward_catches() -> Case:
             x = self.slow(x)
         return self.after(x)
 
-    return module(forward, fast=Fails(), slow=nn.Linear(4, 4), after=nn.Linear(4, 2)), {"example": torch.ones(3, 4)}, []
+    return module(forward, fast=Fails(), slow=nn.Linear(4, 4), after=nn.Linear(4, 2)), {"batch": torch.ones(3, 4)}, []
 
 
 @case
@@ -177,7 +177,7 @@ def a_forward_that_yields() -> Case:
             yield x
 
     layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-    return module(forward, layers=layers).eval(), {"example": torch.randn(3, 4), "mode": "infer"}, []
+    return module(forward, layers=layers).eval(), {"batch": torch.randn(3, 4), "mode": "infer"}, []
 
 
 @case
@@ -192,58 +192,58 @@ def a_module_without_parameters() -> Case:
     def forward(self: Any, wave: Tensor) -> Tensor:
         return torch.stft(wave, 64, window=torch.hann_window(64), return_complex=True).abs().log1p()
 
-    return module(forward), {"example": torch.randn(2, 1000)}, []
+    return module(forward), {"batch": torch.randn(2, 1000)}, []
 
 
 @case
 def a_complex_output() -> Case:
     weight = nn.Parameter(torch.randn(9, dtype=torch.cfloat))
-    return module(lambda self, x: torch.fft.rfft(x) * self.weight, weight=weight), {"example": torch.randn(4, 16)}, []
+    return module(lambda self, x: torch.fft.rfft(x) * self.weight, weight=weight), {"batch": torch.randn(4, 16)}, []
 
 
 @case
 def sparse_weights() -> Case:
     weight = nn.Parameter(torch.randn(8, 8).relu().to_sparse_csr())
     return module(lambda self, x: torch.sparse.mm(self.weight, x), weight=weight).eval(), {
-        "example": torch.randn(8, 4), "mode": "infer",
+        "batch": torch.randn(8, 4), "mode": "infer",
     }, []  # fmt: skip
 
 
 @case
 def a_nested_input() -> Case:
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)])
-    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"example": rows, "mode": "infer"}, []
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"batch": rows, "mode": "infer"}, []
 
 
 @case
 def a_jagged_input() -> Case:
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
-    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"example": rows, "mode": "infer"}, []
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), {"batch": rows, "mode": "infer"}, []
 
 
 @case
 def a_packed_sequence() -> Case:
     packed = rnn.pack_padded_sequence(torch.randn(3, 7, 4), torch.tensor([7, 4, 2]), batch_first=True)
-    return nn.LSTM(4, 8, batch_first=True).eval(), {"example": (packed,), "mode": "infer"}, []
+    return nn.LSTM(4, 8, batch_first=True).eval(), {"batch": (packed,), "mode": "infer"}, []
 
 
 @case
 def a_dynamically_quantized_model() -> Case:
     model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), {nn.Linear})
-    return model.eval(), {"example": torch.randn(4, 8), "mode": "infer"}, []
+    return model.eval(), {"batch": torch.randn(4, 8), "mode": "infer"}, []
 
 
 @case
 def a_frozen_script() -> Case:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval())
-    return torch.jit.freeze(scripted), {"example": torch.randn(4, 8)}, []
+    return torch.jit.freeze(scripted), {"batch": torch.randn(4, 8)}, []
 
 
 @case
 def a_pruned_layer() -> Case:
     layer = nn.Linear(8, 8)
     prune.l1_unstructured(layer, "weight", 0.5)
-    return nn.Sequential(layer, nn.ReLU()), {"example": torch.randn(4, 8)}, []
+    return nn.Sequential(layer, nn.ReLU()), {"batch": torch.randn(4, 8)}, []
 
 
 @case
@@ -252,7 +252,7 @@ def a_condition_as_an_operator() -> Case:
         result: Tensor = torch.cond(x.sum() > 0, lambda x: self.body(x), lambda x: self.body(-x), (x,))
         return result
 
-    return module(forward, body=nn.Linear(4, 4)).eval(), {"example": torch.ones(3, 4), "mode": "infer"}, []
+    return module(forward, body=nn.Linear(4, 4)).eval(), {"batch": torch.ones(3, 4), "mode": "infer"}, []
 
 
 @case
@@ -263,7 +263,7 @@ def checkpoints_of_both_kinds() -> Case:
         return x
 
     blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)) for _ in range(4))
-    return module(forward, first=nn.Linear(4, 4), layers=blocks), {"example": torch.randn(3, 4)}, []
+    return module(forward, first=nn.Linear(4, 4), layers=blocks), {"batch": torch.randn(3, 4)}, []
 
 
 @case
@@ -278,7 +278,7 @@ def an_object_that_hands_on_what_it_lacks() -> Case:
     helper = Delegates(random.Random(3))
     net = module(lambda self, x: self.body(x) * helper.random(), body=nn.Linear(4, 4), helper=helper)
     net.lock = threading.Lock()  # type: ignore[assignment]
-    return net, {"example": torch.randn(3, 4)}, []
+    return net, {"batch": torch.randn(3, 4)}, []
 
 
 @case
@@ -293,19 +293,19 @@ def a_step_that_sets_switches_and_draws() -> Case:
         ring[int(numbers.integers(8))] = x[0].detach().numpy()
         return net(x + torch.randn(4, generator=generator, dtype=torch.float32))
 
-    return step, {"example": torch.randn(3, 4), "modules": net}, [generator.get_state(), ring]
+    return step, {"batch": torch.randn(3, 4), "modules": net}, [generator.get_state(), ring]
 
 
 @case
 def lbfgs() -> Case:
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    return net, {"example": torch.randn(16, 4), "optimizer": torch.optim.LBFGS(net.parameters())}, []
+    return net, {"batch": torch.randn(16, 4), "optimizer": torch.optim.LBFGS(net.parameters())}, []
 
 
 @case
 def lazy_layers() -> Case:
     return nn.Sequential(nn.LazyConv1d(4, 3), nn.LazyBatchNorm1d(), nn.Flatten(), nn.LazyLinear(2)), {
-        "example": torch.randn(3, 2, 9)
+        "batch": torch.randn(3, 2, 9)
     }, []
 
 
@@ -318,7 +318,7 @@ def _positions(length: int) -> Tensor:
 def a_table_in_a_cache() -> Case:
     _positions.cache_clear()
     net = module(lambda self, x: self.body(x + _positions(4)), body=nn.Linear(4, 4))
-    return net, {"example": torch.randn(3, 4)}, []
+    return net, {"batch": torch.randn(3, 4)}, []
 
 
 def values(watched: Any) -> Any:
@@ -367,7 +367,7 @@ def test_a_dictionary_goes_where_the_signature_says(calibrated: Profile) -> None
     whole = module(lambda self, batch: self.body(batch["x"]), body=nn.Linear(4, 2))
     named = module(lambda self, x: self.body(x), body=nn.Linear(4, 2))
     for model in (whole, named):
-        assert placer.choose(model, example={"x": torch.randn(3, 4)}, devices="cpu").confidence == 1.0
+        assert placer.choose(model, batch={"x": torch.randn(3, 4)}, devices="cpu").confidence == 1.0
 
 
 def test_lbfgs_is_priced_as_a_range(calibrated: Profile) -> None:

@@ -104,7 +104,7 @@ def trained(kind: Callable[[], nn.Module], placed: bool) -> tuple[list[float], l
         for _ in range(4):
             x = torch.randn(16, 4)
             if placed:
-                placement = placer.choose(model, example=x, optimizer=optimizer, devices="cpu")
+                placement = placer.choose(model, batch=x, optimizer=optimizer, devices="cpu")
                 x = placement.to(x)
             optimizer.zero_grad()
             loss = model(x).square().mean()
@@ -190,7 +190,7 @@ def test_measuring_touches_neither_model_nor_data_order_nor_random_numbers(
     torch.manual_seed(0)
     model, loader = Base(), torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=8, shuffle=True)
     state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    placement = placer.choose(model, (8, 4), measure="unsure", move=False)
+    placement = placer.choose(model, (8, 4), options=placer.Options(measure="unsure"), move=False)
     assert placement.reason.endswith("(measured)")
     torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), generator)

@@ -69,11 +69,11 @@ def workload(reads: bool) -> tuple[Network, torch.optim.Optimizer, dict[str, Any
 
 
 def choose(model: nn.Module, options: dict[str, Any]) -> object:
-    return placer.choose(model, example=example(model), move=False, threads="tune", **options)
+    return placer.choose(model, batch=example(model), move=False, options=placer.Options(threads="tune"), **options)
 
 
 def explain(model: nn.Module, options: dict[str, Any]) -> object:
-    return placer.explain(model, example=example(model), **options).to_text()
+    return placer.explain(model, batch=example(model), **options).to_text()
 
 
 def example(model: nn.Module) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_fault_at_any_point_leaves_everything_as_it_was(
     # And nothing is left that would change the next answer.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert placer.choose(model, example=example(model), move=False, **options).confidence == 1.0
+        assert placer.choose(model, batch=example(model), move=False, **options).confidence == 1.0
 
 
 def functions_entered(

@@ -428,7 +428,7 @@ def choose_cost(job: Job) -> None:
         model, example, seconds = entry.build(), entry.example(entry.batches[0]), []
         for _ in range(4):
             start = time.perf_counter()
-            placer.choose(model, example=example, mode="train", profile=known, move=False)
+            placer.choose(model, batch=example, mode="train", profile=known, move=False)
             seconds.append(time.perf_counter() - start)
         found[entry.name] = {"first_seconds": seconds[0], "repeated_seconds": statistics.median(seconds[1:])}
         job.write("choose_cost.json", found)

@@ -67,7 +67,7 @@ def cell_workload(entry: Entry, model: nn.Module, cell: Cell, data: Data) -> Wor
         example = entry.example(cell.batch)
     model.train(cell.mode == "train")
     return make_workload(
-        model, example=example, mode=cell.mode, loss=entry.loss, optimizer=entry.optimizer, data=data,
+        model, batch=example, mode=cell.mode, loss=entry.loss, optimizer=entry.optimizer, data=data,
         autocast=entry.autocast,
     )  # fmt: skip
 

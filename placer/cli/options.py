@@ -132,7 +132,7 @@ def work(
     if not inputs and not target.endswith(".pt2"):
         raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
     made = checked(
-        make_workload, model, example=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data, outputs=outputs
+        make_workload, model, batch=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data, outputs=outputs
     )
     return replace(made, draw=draw)
 

@@ -44,23 +44,35 @@ def batch_size(workload: Workload) -> int | None:
 def with_batch(workload: Workload, size: int) -> Workload:
     """The same workload on ``size`` rows: inputs become shapes; small integer ones (indices, masks) keep values.
 
-    What a batch takes to load grows with its rows.
+    The target of a loss grows with the inputs, and so does what a batch takes to load.
     """
+    rows = batch_size(workload)
 
     def resized(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        shape = (size, *leaf.shape[1:])
-        if leaf.is_meta or leaf.is_floating_point() or leaf.is_complex() or leaf[:1].numel() * size > _CONCRETE:
-            return torch.empty(shape, dtype=leaf.dtype, device="meta")
-        times = -(-size // leaf.shape[0])
-        return leaf.repeat(times, *(1,) * (leaf.dim() - 1))[:size]
+        return _with_rows(leaf, size)
+
+    def as_many(leaf: Any) -> Any:  # a target may have several entries for each row, as of flattened tokens
+        if not isinstance(leaf, Tensor) or not leaf.dim() or not rows or leaf.shape[0] % rows:
+            return leaf
+        return _with_rows(leaf, leaf.shape[0] // rows * size)
 
     args, kwargs = map_nest(resized, (workload.args, workload.kwargs))
-    loading, rows = workload.loading, batch_size(workload)
+    loading = workload.loading
     if loading is not None and rows:
         loading = dataclasses.replace(loading, seconds=loading.seconds * size / rows)
-    return dataclasses.replace(workload, args=args, kwargs=kwargs, loading=loading)
+    loss_target = map_nest(as_many, workload.loss_target)
+    return dataclasses.replace(workload, args=args, kwargs=kwargs, loss_target=loss_target, loading=loading)
+
+
+def _with_rows(tensor: Tensor, size: int) -> Tensor:
+    """A tensor of ``size`` rows: without values, but for small integers, which are repeated."""
+    plain = tensor.is_meta or tensor.is_floating_point() or tensor.is_complex()
+    if plain or tensor[:1].numel() * size > _CONCRETE:
+        return torch.empty((size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+    times = -(-size // tensor.shape[0])
+    return tensor.repeat(times, *(1,) * (tensor.dim() - 1))[:size]
 
 
 def substituted(trace: Trace, name: str) -> Trace:

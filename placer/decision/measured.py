@@ -148,7 +148,7 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
         optimizer = factory(parameters) if parameters else None
     elif optimizer is not None:
         move_optimizer(optimizer, there)
-    batch = map_nest(_real, (workload.args, workload.kwargs))
+    batch = map_nest(_real, workload.batch)
     if workload.data == "device":
         batch = move(batch, there)
     elif workload.data == "pinned" and there.type != "cpu":
@@ -156,7 +156,7 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
     autocast, stays = workload.autocast, outputs_stay(workload.data, workload.outputs)
 
     def step() -> None:
-        args, kwargs = move(batch, there, non_blocking=workload.data == "pinned")
+        args, kwargs, compared = move(batch, there, non_blocking=workload.data == "pinned")
         context: Any = contextlib.nullcontext() if autocast is None else torch.autocast(there.type, dtype=autocast)
         if workload.mode == "infer":
             with torch.no_grad(), context:
@@ -166,7 +166,7 @@ def step_on(workload: Workload, device: str) -> Callable[[], None]:
             synchronize(device)
             return
         with context:
-            loss = loss_of(model(*args, **kwargs), workload.loss)
+            loss = loss_of(model(*args, **kwargs), workload.loss, compared)
         if loss is not None:
             loss.backward()
         if optimizer is not None:

@@ -37,7 +37,7 @@ _BEST = {"time": "fastest", "cost": "cheapest", "energy": "least energy"}
 
 
 def fleet(
-    model: Callable[..., Any] | Job, batch_shape: Any = None, *, machines: Iterable[Machine | str] | Machine | str,
+    model: Callable[..., Any] | Job, batch: Any = None, *, machines: Iterable[Machine | str] | Machine | str,
     objective: str = "time", target: float | None = None, **workload: Any,
 ) -> Fleet:  # fmt: skip
     """Where a step, or a job, should run: every machine with its time, money and energy, the best first.
@@ -45,13 +45,13 @@ def fleet(
     Nothing is run or moved.
 
     Args:
-        model: as in ``placer.explain``, and so is ``batch_shape``.
+        model: as in ``placer.explain``, and so is ``batch``.
         machines: ``Machine`` objects, names of profiles, or GPUs of the catalog (``"T4"``) beside this machine's CPU.
         objective: ``"time"``, ``"cost"`` (for machines with a price) or ``"energy"``.
         target: seconds. Of all steps, or repeats of the job, where their number is given; else of one. What reaches it
             comes first, the cheapest at the top.
-        workload: the arguments of ``placer.explain`` that say what to run: ``example``, ``mode``, ``loss``,
-            ``optimizer``, ``steps``, ``data``, ``outputs``, ``autocast``, ``modules``.
+        workload: the arguments of ``placer.explain`` that say what to run: ``mode``, ``loss`` (of the output
+            alone), ``optimizer``, ``steps``, ``data``, ``outputs``, ``autocast``, ``modules``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
@@ -62,20 +62,20 @@ def fleet(
     for one in given:
         if not isinstance(one, (Machine, str)):
             raise TypeError(f"a machine is a placer.Machine, or the name of a profile or a GPU, not {one!r}")
-    what = work_of(model, batch_shape, **workload)
+    what = work_of(model, batch, **workload)
     found = [machine_named(one) if isinstance(one, str) else one for one in given]
     return compare(what, found, objective=objective, target=target)
 
 
 def work_of(
-    what: Callable[..., Any] | Workload | Job | Traced, batch_shape: Any = None, **workload: Any
+    what: Callable[..., Any] | Workload | Job | Traced, batch: Any = None, **workload: Any
 ) -> Workload | Job | Traced:
     """A model or a step as a workload; what is one already takes no other arguments. Raises ValueError, TypeError."""
     if not isinstance(what, (Workload, Job, Traced)):
-        return make_workload(what, batch_shape, **workload)
+        return make_workload(what, batch, **workload)
     asked = sorted(name for name, value in workload.items() if value is not None and (name, value) != ("data", "host"))
-    if batch_shape is not None or asked:
-        given = ", ".join(["batch_shape"] * (batch_shape is not None) + asked)
+    if batch is not None or asked:
+        given = ", ".join(["batch"] * (batch is not None) + asked)
         raise ValueError(f"a {type(what).__name__} says what to run already: leave out {given}")
     return what
 

@@ -22,9 +22,9 @@ def choose(model: torch.nn.Module, batch: Any, **workload: Any) -> Placement:
 
     Raises ValueError, TypeError for a wrong argument.
     """
-    return placer.choose(model, example=batch, move=False, **workload)
+    return placer.choose(model, batch=batch, move=False, **workload)
 
 
 def cpu(placement: Placement) -> bool:
     """The value for ``Accelerator(cpu=...)``: whether to stay on the CPU although there may be an accelerator."""
-    return torch.device(placement.device).type == "cpu"
+    return placement.device.type == "cpu"

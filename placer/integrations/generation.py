@@ -25,7 +25,7 @@ from transformers.modeling_outputs import BaseModelOutput
 import placer
 from placer.integrations.loops import whole
 from placer.tracing import meta_model, trace_here
-from placer.workload import make_workload
+from placer.workload import Data, make_workload
 
 #: Where a cache holds a tensor: a list or an object, and an index or the name of an attribute.
 Place = tuple[Any, Any]
@@ -40,7 +40,7 @@ _PRICED = (
 
 
 def generation(
-    model: Any, prompt_length: int, new_tokens: int, *, batch: int = 1, repeats: int | None = None, data: str = "host",
+    model: Any, prompt_length: int, new_tokens: int, *, batch: int = 1, repeats: int | None = None, data: Data = "host",
     autocast: torch.dtype | bool | None = None, **options: Any,
 ) -> placer.Job:  # fmt: skip
     """``model.generate(ids, max_new_tokens=new_tokens, **options)`` as a job, without running it.
@@ -73,7 +73,7 @@ def generation(
     config: Any = model.config
     first = 1 if config.is_encoder_decoder else prompt_length
     given: dict[str, Any] = {"mode": "infer", "autocast": autocast}
-    parts = [placer.Part("prefill", Prefill(model, options), example=(ids, mask), data=data, **given)]
+    parts = [placer.Part("prefill", Prefill(model, options), batch=(ids, mask), data=data, **given)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of settings: the call of generate warns of the same
         if steps:
@@ -81,7 +81,7 @@ def generation(
         for length, count in cache_lengths(first, steps).items():
             step, inputs = decode_step(model, without, ids, grown(cache, length - first), length, options)
             name = f"decode, cache of {length}"
-            parts.append(placer.Part(name, step, count=count, example=inputs, data="device", **given))
+            parts.append(placer.Part(name, step, count=count, batch=inputs, data="device", **given))
     return placer.Job(parts, repeats=repeats)
 
 
@@ -125,7 +125,7 @@ def _cache_after_prefill(model: Any, ids: Tensor, options: dict[str, Any], autoc
     """The cache that ``generate`` builds of the prompt, without values. Raises ValueError for a model without one."""
     found: list[Any] = []
     example = ids, torch.ones_like(ids)
-    trace_here(make_workload(Prefill(model, options, found.append), example=example, mode="infer", autocast=autocast))
+    trace_here(make_workload(Prefill(model, options, found.append), batch=example, mode="infer", autocast=autocast))
     cache = getattr(found[-1], "past_key_values", None)
     if isinstance(cache, tuple):  # transformers 4
         kind: Any = EncoderDecoderCache if model.config.is_encoder_decoder else DynamicCache

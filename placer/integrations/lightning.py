@@ -88,7 +88,7 @@ def choose(
     step = _Step(_checked(module))
     own = _configured(module) if optimizer is None else optimizer
     return placer.choose(
-        step, example=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload
+        step, batch=(batch,), mode="train", loss=_loss_of, optimizer=own, move=False, **workload
     )
 
 
@@ -128,7 +128,7 @@ def job(
     trained, repeats = _fit(trainer, batches, accumulate)
     parts = loops.training_parts(
         step, trained, accumulate=accumulate, clip=(lambda parameters: clip(parameters, limit)) if limit else None,
-        update=UPDATE + bar, micro=MICRO + bar, example=(loops.first_batch(train_dataloader),), loss=_loss_of,
+        update=UPDATE + bar, micro=MICRO + bar, batch=(loops.first_batch(train_dataloader),), loss=_loss_of,
         optimizer=_configured(module) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, train_dataloader), autocast=_PRECISIONS[precision],
     )  # fmt: skip
@@ -139,7 +139,7 @@ def job(
         if validated and times:
             parts.append(placer.Part(
                 "validation", _Step(module, "validation_step", logs=True), count=validated * times, mode="infer",
-                example=(loops.first_batch(val_dataloader),), loading=loops.loading_of(loading, val_dataloader),
+                batch=(loops.first_batch(val_dataloader),), loading=loops.loading_of(loading, val_dataloader),
                 loop_calls=VALIDATION + bar, autocast=_PRECISIONS[precision],
             ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
@@ -147,14 +147,14 @@ def job(
 
 def accelerator(placement: Placement) -> str:
     """The value for ``Trainer(accelerator=...)``."""
-    kind = torch.device(placement.device).type
+    kind = placement.device.type
     return _NAMES.get(kind, kind)
 
 
 def devices(placement: Placement) -> int | list[int]:
     """The value for ``Trainer(devices=...)``: one, as placer never splits a model."""
-    index = torch.device(placement.device).index
-    return 1 if index is None or placement.device.startswith("cpu") else [index]
+    index = placement.device.index
+    return 1 if index is None or placement.device.type == "cpu" else [index]
 
 
 class WatchSteps(Callback):  # type: ignore[misc]

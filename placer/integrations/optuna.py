@@ -13,7 +13,7 @@ import placer
 from placer.answer import Placement
 
 
-def choose(trial: Any, model: Any, batch_shape: Any = None, **workload: Any) -> Placement:
+def choose(trial: Any, model: Any, batch: Any = None, **workload: Any) -> Placement:
     """``placer.choose`` for the model of one trial; what was chosen is kept in the trial's user attributes.
 
     ``placer_device``, ``placer_reason``, and where there is a prediction ``placer_confidence`` and
@@ -21,8 +21,8 @@ def choose(trial: Any, model: Any, batch_shape: Any = None, **workload: Any) -> 
 
     Raises ValueError, TypeError for a wrong argument.
     """
-    placement = placer.choose(model, batch_shape, **workload)
-    trial.set_user_attr("placer_device", placement.device)
+    placement = placer.choose(model, batch, **workload)
+    trial.set_user_attr("placer_device", str(placement.device))
     trial.set_user_attr("placer_reason", placement.reason)
     predicted = placement.predictions.get(placement.device)
     if predicted is not None:

@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ def choose(estimator: Any, X: Any, y: Any, **options: Any) -> placer.JobPlacemen
     ValueError, TypeError for a wrong argument.
     """
     own = {name: options.pop(name) for name in _FIT if name in options}
-    return cast(placer.JobPlacement, placer.choose(job(estimator, X, y, **own), move=False, **options))
+    return placer.choose(job(estimator, X, y, **own), move=False, **options)
 
 
 def job(
@@ -83,7 +83,7 @@ def _training(own: Any, loader: Any, count: int) -> placer.Part:
         own._callback_container.on_batch_end(0, own._train_batch(given, target))
 
     return placer.Part(
-        "training", step, count=count, example=tuple(next(iter(loader))), modules=own.network,
+        "training", step, count=count, batch=tuple(next(iter(loader))), modules=own.network,
         loading=loading_between(loader, lambda batch: step(*batch)),
     )  # fmt: skip
 
@@ -96,7 +96,7 @@ def _evaluation(own: Any, name: str, loader: Any, count: int) -> placer.Part:
         own._predict_batch(given)
 
     return placer.Part(
-        f"evaluation of {name}", step, count=count, example=(next(iter(loader))[0],), modules=own.network,
+        f"evaluation of {name}", step, count=count, batch=(next(iter(loader))[0],), modules=own.network,
         loading=loading_between(loader, lambda batch: step(batch[0])),
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def _scores(own: Any, targets: Sequence[Any]) -> placer.Part:
     def step(nothing: Tensor) -> None:
         own._callback_container.on_epoch_end(0, logs=own.history.epoch_metrics)
 
-    return placer.Part("scores", step, example=(torch.empty(0),), modules=own.network, loading=min(seconds))
+    return placer.Part("scores", step, batch=(torch.empty(0),), modules=own.network, loading=min(seconds))
 
 
 def _rows(what: str, given: Any) -> Any:

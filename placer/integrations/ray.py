@@ -398,7 +398,7 @@ class NodeChoice:
 
 
 def choose_node(
-    model: Callable[..., Any] | Workload | Job | Traced, batch_shape: Any = None, *, cluster: Cluster | None = None,
+    model: Callable[..., Any] | Workload | Job | Traced, batch: Any = None, *, cluster: Cluster | None = None,
     objective: str = "time", price: Mapping[str, float] | None = None, target: float | None = None, **workload: Any,
 ) -> NodeChoice:  # fmt: skip
     """The kind of node, and the device there, on which a step or a job is best. Nothing is run or moved.
@@ -423,7 +423,7 @@ def choose_node(
     groups = {group.machine.name: group for group in known.groups(price)}
     if not groups:
         raise PlacerError("no node of the cluster is alive and takes tasks that ask for a CPU or a GPU")
-    work = work_of(model, batch_shape, **workload)
+    work = work_of(model, batch, **workload)
     machines = [group.machine for group in groups.values()]
     fleet = compare(work, machines, objective=objective, target=target)
     if fleet.best is None:

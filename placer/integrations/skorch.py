@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from sklearn.base import clone
@@ -34,7 +34,7 @@ def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlaceme
         found = job(net, X, y)
     except Exception as error:  # noqa: BLE001 - boundary: skorch runs the user's own code, which may raise anything
         found = _failing(error, [net.module_, net.criterion_] if getattr(net, "initialized_", False) else [])
-    return cast(placer.JobPlacement, placer.choose(found, move=False, **options))
+    return placer.choose(found, move=False, **options)
 
 
 def _failing(error: Exception, modules: list[nn.Module]) -> placer.Job:
@@ -43,7 +43,7 @@ def _failing(error: Exception, modules: list[nn.Module]) -> placer.Job:
     def step(nothing: torch.Tensor) -> None:
         raise error
 
-    return placer.Job([placer.Part("training", step, example=(torch.empty(0),), modules=modules or nn.Module())])
+    return placer.Job([placer.Part("training", step, batch=(torch.empty(0),), modules=modules or nn.Module())])
 
 
 def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name
@@ -72,7 +72,7 @@ def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-l
             def scores(nothing: Any) -> None:  # of what was validated while its loader was measured
                 own.notify("on_epoch_end", dataset_train=training, dataset_valid=validation)
 
-            parts.append(placer.Part("scores", scores, example=(torch.empty(0),), modules=[own.module_]))
+            parts.append(placer.Part("scores", scores, batch=(torch.empty(0),), modules=[own.module_]))
     return placer.Job(parts, repeats=own.max_epochs)
 
 
@@ -90,7 +90,7 @@ def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.
         own.run_single_epoch([batch], training=trains, prefix=prefix, step_fn=one_step)
 
     return placer.Part(
-        name, step, count=len(loader), example=(first_batch(loader),), modules=[own.module_, own.criterion_],
+        name, step, count=len(loader), batch=(first_batch(loader),), modules=[own.module_, own.criterion_],
         loading=loading_between(loader, step, clock=clock),
     )  # fmt: skip
 
@@ -116,10 +116,10 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
         self.placement_ = choose(net, X, y, **self.options)
-        device = torch.device(self.placement_.device)
+        device = self.placement_.device
         move_modules([net.module_, net.criterion_], device)
         move_optimizer(net.optimizer_, device)
-        net.device = self.placement_.device
+        net.device = str(device)
         self._hooks = StepHooks(self.placement_.parts["training"])
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:

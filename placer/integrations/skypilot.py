@@ -66,7 +66,7 @@ class Prices:
 
 
 def estimator(
-    what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, **workload: Any
+    what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any
 ) -> Callable[[Any], float]:
     """A function for ``Task.set_time_estimator``: from ``sky.Resources`` to the seconds that all of the work takes.
 
@@ -83,7 +83,7 @@ def estimator(
         ValueError, TypeError: a wrong argument, or no number of steps.
         TraceError: the step cannot be traced.
     """
-    asked = work_of(what, batch_shape, **workload)
+    asked = work_of(what, batch, **workload)
     if isinstance(asked, Job) and asked.repeats is None:
         raise ValueError("how long will it take? Say how often the job runs: placer.Job(parts, repeats=10)")
     if isinstance(asked, Workload) and asked.steps is None:
@@ -124,9 +124,9 @@ def estimator(
     return estimate
 
 
-def for_task(task: Any, what: Callable[..., Any] | Workload | Job, batch_shape: Any = None, **workload: Any) -> Any:
+def for_task(task: Any, what: Callable[..., Any] | Workload | Job, batch: Any = None, **workload: Any) -> Any:
     """``task`` itself, with an ``estimator`` of the work set on it. Raises as that does."""
-    return task.set_time_estimator(estimator(what, batch_shape, **workload))
+    return task.set_time_estimator(estimator(what, batch, **workload))
 
 
 def optimize(task: Any, *, minimize: str = "cost") -> Any:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def choose(
     ``devices`` and ``profile`` are those of ``placer.choose``. Raises ValueError, TypeError for a wrong argument.
     """
     found = job(algorithm, policy, env, **kwargs)
-    return cast(placer.JobPlacement, placer.choose(found, devices=devices, profile=profile, move=False))
+    return placer.choose(found, devices=devices, profile=profile, move=False)
 
 
 def job(
@@ -89,7 +89,7 @@ def job(
             loading = _measured(own, environments, steps[0], copied=not isinstance(env, str))
     parts = [
         placer.Part(
-            step.name, step.run, count=step.count, example=(step.example,), modules=own.policy,
+            step.name, step.run, count=step.count, batch=(step.example,), modules=own.policy,
             loading=loading if step is steps[0] else None,
         )
         for step in steps if step.count

@@ -48,4 +48,4 @@ def choose(func: nn.Module, y0: Any, t: Tensor, *, adjoint: bool = False, **opti
     given = {name: value for name in _SOLVER if (value := options.pop(name, None)) is not None}
     solution = _Solution(func, adjoint, given)
     solution.train(func.training)
-    return placer.choose(solution, example=(y0, t), **options)
+    return placer.choose(solution, batch=(y0, t), **options)

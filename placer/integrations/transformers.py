@@ -44,7 +44,7 @@ def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **wo
     Raises ValueError, TypeError for a wrong argument.
     """
     workload.setdefault("mode", "train")
-    return placer.choose(model, example=dict(batch), optimizer=optimizer, move=False, **workload)
+    return placer.choose(model, batch=dict(batch), optimizer=optimizer, move=False, **workload)
 
 
 class _Checked(torch.nn.Module):
@@ -113,7 +113,7 @@ def job(
     parts = loops.training_parts(
         _Checked(model), batches, accumulate=accumulate,
         clip=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, norm), update=UPDATE, micro=MICRO,
-        example=loops.first_batch(training), autocast=autocast,
+        batch=loops.first_batch(training), autocast=autocast,
         optimizer=_optimizer(model, given("optim")) if optimizer is None else optimizer,
         loading=loops.loading_of(loading, training),
     )  # fmt: skip
@@ -125,7 +125,7 @@ def job(
         evaluation = loader("eval", held_out)
         parts.append(placer.Part(
             f"evaluation of {name}" if several else "evaluation", model, count=len(evaluation) * times, mode="infer",
-            example=loops.first_batch(evaluation), loading=loops.loading_of(loading, evaluation),
+            batch=loops.first_batch(evaluation), loading=loops.loading_of(loading, evaluation),
             loop_calls=EVALUATION, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
@@ -133,7 +133,7 @@ def job(
 
 def use_cpu(placement: Placement) -> bool:
     """The value for ``TrainingArguments(use_cpu=...)``."""
-    return torch.device(placement.device).type == "cpu"
+    return placement.device.type == "cpu"
 
 
 class WatchSteps(TrainerCallback):  # type: ignore[misc]

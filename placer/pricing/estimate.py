@@ -211,7 +211,7 @@ def beside(nearest: Profile, measured: machine.MeasuredSpeeds, threads: int) -> 
 def small_step_seconds(profile: Profile, threads: int) -> float:
     """Seconds of the small step, as the profile prices it."""
     model, batch = machine.small_network()
-    step = make_workload(model, example=batch, mode="train", optimizer="adam", data="device")
+    step = make_workload(model, batch=batch, mode="train", optimizer="adam", data="device")
     return predict(trace(step), profile, devices=("cpu",), threads=threads)["cpu"].step_seconds
 
 

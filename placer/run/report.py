@@ -77,7 +77,7 @@ def _explained(
         name = type(seen.optimizer).__name__.lower()
         optimizer = name if name in optimizer_classes() else None
     workload = make_workload(
-        _Called(model), example=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
+        _Called(model), batch=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
         steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
     )  # fmt: skip
     return api.explain_workload(workload, None, "keep", profile, what_if, advice=explain)

@@ -128,11 +128,12 @@ def copied(workload: Workload, real: bool) -> Workload:
         )
     if real and workload.draw is not None:
         workload.draw()
-    parts = (unwrap(workload.target), workload.args, workload.kwargs, workload.loss, workload.optimizer)
-    target, args, kwargs, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
+    parts = (unwrap(workload.target), *workload.batch, workload.loss, workload.optimizer)
+    target, args, kwargs, loss_target, loss, optimizer = _deep_copy(parts, _with_values if real else _without_values)
     _remove_hooks(target)
     return dataclasses.replace(
-        workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, optimizer=optimizer, draw=None
+        workload, target=target, modules=(target,), args=args, kwargs=kwargs, loss=loss, loss_target=loss_target,
+        optimizer=optimizer, draw=None,
     )
 
 

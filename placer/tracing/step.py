@@ -71,7 +71,7 @@ class _Step:
 
     def inputs(self) -> list[Tensor]:
         """The tensors that the step is given."""
-        return distinct((self.workload.args, self.workload.kwargs))
+        return distinct(self.workload.batch)
 
     def begin(self, roots: Mapping[str, nn.Module], others: bool = False) -> None:
         """Begin a record. ``others``: modules that are part of no root count too."""
@@ -165,7 +165,7 @@ class _ModelStep(_Step):
     def _prepare_tensors(self, hosted: Mapping[int, Tensor]) -> None:
         """Give the tensors of the step values, or take them away."""
         workload, inputs, real = self.workload, self.inputs(), self.attempt.real
-        others = Reachable(loss=workload.loss, optimizer=workload.optimizer, inputs=(workload.args, workload.kwargs))
+        others = Reachable(loss=workload.loss, optimizer=workload.optimizer, inputs=workload.batch)
         weights = values.of_modules([self.model, *others.modules.values()])
         if real and workload.draw is not None:
             workload.draw()
@@ -221,7 +221,7 @@ class _ModelStep(_Step):
                                output_values=log.values(outputs))  # fmt: skip
         own = self.workload.loss is not None  # else it is no code of the user's
         with self.errors("loss"), self.recorder, self.functions, self.recorder.python_calls.counting(own):
-            loss = loss_of(output, self.workload.loss)
+            loss = loss_of(output, self.workload.loss, self.workload.loss_target)
         if loss is None:
             raise NothingTrains("the loss does not depend on any parameter that requires a gradient")
         del output

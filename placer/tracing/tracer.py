@@ -141,7 +141,7 @@ def _on_copies(workload: Workload, attempt: Attempt) -> _Found:
 
 def _on_host(workload: Workload, attempt: Attempt) -> dict[int, Tensor]:
     """The values, by id, of the tensors on accelerators that a step reads in a child, which cannot ask for them."""
-    roots: dict[str, Any] = {"inputs": (workload.args, workload.kwargs), "modules": list(workload.modules)}
+    roots: dict[str, Any] = {"inputs": workload.batch, "modules": list(workload.modules)}
     if attempt.real:
         roots |= {"step": workload.target, "loss": workload.loss, "optimizer": workload.optimizer}
     found = Reachable(**roots)

@@ -16,6 +16,8 @@ from placer.workload.loading import Loading, same_order, same_randomness
 from placer.workload.target import load_exported, load_target
 from placer.workload.workload import (
     Data,
+    Mode,
+    Outputs,
     Workload,
     compiled_inside,
     compiled_mode,
@@ -31,6 +33,8 @@ __all__ = [
     "Data",
     "Job",
     "Loading",
+    "Mode",
+    "Outputs",
     "Part",
     "Workload",
     "check_available",

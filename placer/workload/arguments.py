@@ -22,59 +22,88 @@ from placer.nest import is_namedtuple, tensors
 from placer.workload.workload import Data, Mode, Outputs, Workload
 
 
-def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of one step of ``model``, from ``batch_shape`` or from ``example``.
+def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of one step of ``model``: float32 inputs of the shapes in ``batch``, or itself.
 
     A mapping is taken for keyword arguments, unless only the mapping itself is what the model takes.
     """
-    if batch_shape is not None and example is not None:
-        raise ValueError("give batch_shape or example, not both: an example already says its shapes and dtypes")
-    if batch_shape is not None:
-        shapes = read_shapes(batch_shape)
-        try:
-            return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in shapes]), {}
-        except RuntimeError as error:
-            raise ValueError(f"batch_shape {batch_shape!r} is larger than any tensor can be") from error
-    if example is None or (isinstance(example, (tuple, list, Mapping)) and not example):
+    if batch is None or (isinstance(batch, (tuple, list, Mapping)) and not batch):
         if not isinstance(model, nn.Module) or _takes(model, (), {}):
             return (), {}
-        raise ValueError("the input is missing: give batch_shape, like (32, 84), or example, a nest of tensors")
-    if next(tensors(example), None) is None:
-        raise TypeError(f"example must be a tensor or a nest of tensors; no tensor was found in {kind_of(example)}")
-    if isinstance(example, tuple) and not is_namedtuple(example):
-        return example, {}
-    if isinstance(example, Mapping) and all(isinstance(key, str) for key in example):
-        by_name = dict(example)
-        if _takes(model, (), by_name) or not _takes(model, (example,), {}):
+        raise ValueError("the batch is missing: give a shape, like (32, 84), several shapes, or a real batch")
+    shaped = _of_shapes(batch, "batch")
+    if shaped is not None:
+        return shaped, {}
+    if isinstance(batch, tuple) and not is_namedtuple(batch):
+        return batch, {}
+    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch):
+        by_name = dict(batch)
+        if _takes(model, (), by_name) or not _takes(model, (batch,), {}):
             return (), by_name
-    return (example,), {}
+    return (batch,), {}
 
 
-def _takes(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call with these arguments is one that the signature of the model, or step, allows."""
-    called = model.forward if isinstance(model, nn.Module) else model
+def make_target(target: Any, loss: Callable[..., Any] | None) -> Any:
+    """What ``loss`` takes beside the output: float32 tensors of the shapes in ``target``, or itself.
+
+    Raises ValueError where the two do not go together.
+    """
+    if target is None:
+        if loss is not None and _takes(loss, (None, None), {}) and not _takes(loss, (None,), {}):
+            raise ValueError("loss takes an output and a target: give target=, a shape like (32, 1) or a real one")
+        return None
+    if loss is None:
+        raise ValueError("target is what a loss compares the output with: give loss= too")
+    if _takes(loss, (None,), {}) and not _takes(loss, (None, None), {}):
+        raise ValueError("loss takes no target beside the output: leave target out, or give a loss of two arguments")
+    made = _of_shapes(target, "target")
+    if made is None:
+        return target
+    return made[0] if len(made) == 1 else made
+
+
+def _of_shapes(given: Any, name: str) -> tuple[Tensor, ...] | None:
+    """float32 tensors without values of one shape, or of several; None where tensors are given themselves.
+
+    ``name`` is the argument's. Raises ValueError or TypeError for anything else.
+    """
     try:
-        inspect.signature(called).bind(*args, **kwargs)
+        return tuple([torch.empty(shape, dtype=torch.float32, device="meta") for shape in read_shapes(given, name)])
+    except TypeError:
+        if next(tensors(given), None) is None:
+            raise
+        return None
+    except RuntimeError as error:
+        raise ValueError(f"{name} {given!r} is larger than any tensor can be") from error
+
+
+def _takes(called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the signature of a model, a step or a loss allows these arguments, as far as it has one."""
+    try:
+        inspect.signature(called.forward if isinstance(called, nn.Module) else called).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return False
     return True
 
 
-def read_shapes(batch_shape: Any) -> list[tuple[int, ...]]:
+def read_shapes(given: Any, name: str = "batch") -> list[tuple[int, ...]]:
     """One shape, or a sequence of shapes, as a list of shapes. A size of 0 is allowed; an inner ``()`` is a scalar."""
-    if isinstance(batch_shape, (str, bytes, Tensor)) or not isinstance(batch_shape, Sequence):
-        raise TypeError(f"batch_shape must be a shape like (32, 84) or a sequence of shapes, not {batch_shape!r}")
-    if len(batch_shape) == 0:
-        raise ValueError("batch_shape is empty: give a shape like (32, 84) or a sequence of shapes")
-    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in batch_shape]
+    accepted = "a shape like (32, 84), a sequence of shapes, or a nest of tensors"
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        hint = "; torch.from_numpy makes tensors of arrays" if type(given).__module__.startswith("numpy") else ""
+        shown = repr(given) if isinstance(given, (str, bytes, int, float)) else kind_of(given)
+        raise TypeError(f"{name} must be {accepted}, not {shown}{hint}")
+    if len(given) == 0:
+        raise ValueError(f"{name} is empty: give {accepted}")
+    nested = [isinstance(item, Sequence) and not isinstance(item, (str, bytes)) for item in given]
     if any(nested) and not all(nested):
-        raise TypeError(f"batch_shape mixes sizes and shapes: {batch_shape!r}; give one shape or a sequence of shapes")
-    shapes: Any = batch_shape if all(nested) else [batch_shape]
+        raise TypeError(f"{name} mixes sizes and shapes: {given!r}; give {accepted}")
+    shapes: Any = given if all(nested) else [given]
     for size in itertools.chain.from_iterable(shapes):
-        if isinstance(size, bool) or not hasattr(size, "__index__"):
-            raise TypeError(f"batch_shape must hold whole numbers, not {size!r} (in {batch_shape!r})")
+        if isinstance(size, (bool, Tensor)) or not hasattr(size, "__index__"):
+            raise TypeError(f"{name} must hold tensors or whole numbers, not {size!r} (in {given!r})")
         if operator.index(size) < 0:
-            raise ValueError(f"batch_shape must hold sizes of 0 or more, not {size} (in {batch_shape!r})")
+            raise ValueError(f"{name} must hold sizes of 0 or more, not {size} (in {given!r})")
     return [tuple(map(operator.index, shape)) for shape in shapes]
 
 
@@ -156,11 +185,11 @@ _UNNAMED = {"Optimizer", "LBFGS", "SparseAdam"}
 
 def make_workload(
     model: Callable[..., Any],
-    batch_shape: Any = None,
+    batch: Any = None,
     *,
-    example: Any = None,
     mode: str | None = None,
     loss: Callable[..., Any] | None = None,
+    target: Any = None,
     optimizer: str | torch.optim.Optimizer | None = None,
     steps: int | None = None,
     data: str = "host",
@@ -184,11 +213,12 @@ def make_workload(
         found: Mode = "train" if is_step_function or getattr(model, "training", False) else "infer"
     else:
         found = cast(Mode, check_choice("mode", mode, MODES))
-    args, kwargs = make_inputs(batch_shape, example, model)
+    args, kwargs = make_inputs(batch, model)
     if loss is not None and not callable(loss):
-        raise TypeError(f"loss must be a callable on the model's output, or None, not {kind_of(loss)}")
+        raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {kind_of(loss)}")
     if loss is not None and is_step_function:
         raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
+    compared = make_target(target, loss)
     return Workload(
         target=model,
         modules=_modules(model, modules),
@@ -197,6 +227,7 @@ def make_workload(
         mode=found,
         mode_given=mode is not None,
         loss=loss if found == "train" else None,
+        loss_target=compared if found == "train" else None,
         optimizer=_optimizer(optimizer, found, is_step_function),
         steps=check_count("steps", steps),
         data=cast(Data, check_choice("data", data, DATA)),

@@ -13,7 +13,7 @@ from torch import nn
 
 from placer.workload.arguments import check_count, make_workload
 from placer.workload.loading import Loading
-from placer.workload.workload import Workload
+from placer.workload.workload import Data, Mode, Outputs, Workload
 
 
 class Part:
@@ -23,8 +23,8 @@ class Part:
 
     Args:
         name: what to call it, unlike the others of its job.
-        model: the step; as for ``placer.choose``, and so are ``batch_shape``, ``example``, ``mode``, ``loss``,
-            ``optimizer``, ``data``, ``outputs``, ``autocast`` and ``modules``.
+        model: the step; as for ``placer.choose``, and so are ``batch``, ``mode``, ``loss``, ``target``, ``optimizer``,
+            ``data``, ``outputs``, ``autocast`` and ``modules``.
         count: how often it runs each time the job does; a mean may have a fraction.
         loading: what each step waits for: a ``Loading``, or the seconds of one that is not overlapped.
         loop_calls: how many Python functions the loop around the step enters for each of them, beside the step's own: a
@@ -38,17 +38,17 @@ class Part:
         self,
         name: str,
         model: Callable[..., Any],
-        batch_shape: Any = None,
+        batch: Any = None,
         *,
         count: float = 1,
         loading: Loading | float | None = None,
         loop_calls: int = 0,
-        example: Any = None,
-        mode: str | None = None,
+        mode: Mode | None = None,
         loss: Callable[..., Any] | None = None,
+        target: Any = None,
         optimizer: str | torch.optim.Optimizer | None = None,
-        data: str = "host",
-        outputs: str | None = None,
+        data: Data = "host",
+        outputs: Outputs | None = None,
         autocast: torch.dtype | bool | None = None,
         modules: nn.Module | Iterable[nn.Module] | None = None,
     ) -> None:
@@ -59,8 +59,8 @@ class Part:
         if isinstance(loop_calls, bool) or not isinstance(loop_calls, int) or loop_calls < 0:
             raise ValueError(f"loop_calls must be a whole number, 0 or more, not {loop_calls!r}")
         workload = make_workload(
-            model, batch_shape, example=example, mode=mode, loss=loss, optimizer=optimizer, data=data,
-            outputs=outputs, autocast=autocast, modules=modules,
+            model, batch, mode=mode, loss=loss, target=target, optimizer=optimizer, data=data, outputs=outputs,
+            autocast=autocast, modules=modules,
         )  # fmt: skip
         self.workload: Workload = replace(workload, loading=_loading(loading), loop_calls=loop_calls)
         #: The optimizer as given: its state moves along also where the step does not train.

@@ -27,13 +27,14 @@ Outputs = Literal["host", "device"]
 class Workload:
     """One step of somebody's model, and how many such steps will follow.
 
-    ``args`` and ``kwargs`` hold the example input: the user's own tensors, or meta float32 tensors made from
-    ``batch_shape``. ``mode_given`` tells a mode that the caller gave from one that was read off the model.
-    ``optimizer`` is a lower-case name or an instance in train mode, None in infer mode and for a step function that was
-    given none (it runs its own). ``modules`` are what a placement moves. For a step function ``mode`` is a guess;
-    ``Trace.mode`` says whether it trains. ``draw`` fills the weights that got no random numbers, for a step that has to
-    run (see ``Undrawn``). ``outputs`` is where those of an inference go (see ``outputs_stay``). ``loading`` is what
-    each step waits for, and ``loop_calls`` how many Python functions the loop around it enters.
+    ``args`` and ``kwargs`` hold the inputs: the user's own tensors, or meta float32 tensors of the shapes that were
+    given, and so does ``loss_target`` what the loss compares the output with. ``mode_given`` tells a mode that the
+    caller gave from one that was read off the model. ``optimizer`` is a lower-case name or an instance in train mode,
+    None in infer mode and for a step function that was given none (it runs its own). ``modules`` are what a placement
+    moves. For a step function ``mode`` is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights
+    that got no random numbers, for a step that has to run (see ``Undrawn``). ``outputs`` is where those of an inference
+    go (see ``outputs_stay``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python functions the
+    loop around it enters.
     """
 
     target: Callable[..., Any]
@@ -43,6 +44,7 @@ class Workload:
     mode: Mode = "train"
     mode_given: bool = False
     loss: Callable[..., Any] | None = None
+    loss_target: Any = None
     optimizer: str | torch.optim.Optimizer | None = None
     steps: int | None = None
     data: Data = "host"
@@ -52,6 +54,11 @@ class Workload:
     draw: Callable[[], None] | None = None
     loading: Loading | None = None
     loop_calls: int = 0
+
+    @property
+    def batch(self) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """All that a step is given, and a device needs a copy of: the inputs, and what the loss compares with."""
+        return self.args, self.kwargs, self.loss_target
 
     @property
     def optimizer_name(self) -> str | None:
@@ -73,7 +80,7 @@ class Workload:
     @property
     def is_shape(self) -> bool:
         """Whether an input is only a shape, without values."""
-        return any(tensor.is_meta for tensor in tensors((self.args, self.kwargs)))
+        return any(tensor.is_meta for tensor in tensors(self.batch))
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for explanations and the history."""
@@ -83,6 +90,7 @@ class Workload:
             "inputs": self.describe_inputs(),
             "optimizer": self.optimizer_name,
             "loss": None if self.loss is None else _name(self.loss),
+            **({} if self.loss_target is None else {"loss_target": _described(self.loss_target)}),
             "steps": self.steps,
             "data": self.data,
             **({} if self.outputs is None else {"outputs": self.outputs}),
@@ -92,11 +100,16 @@ class Workload:
 
     def describe_inputs(self) -> list[str]:
         """Shape and dtype of every input."""
-        found = []
-        for tensor in tensors((self.args, self.kwargs)):
-            sizes = "×".join(map(str, tensor.shape)) if not tensor.is_nested else f"{tensor.size(0)} nested"
-            found.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
-        return found
+        return _described((self.args, self.kwargs))
+
+
+def _described(nest: Any) -> list[str]:
+    """Shape and dtype of every tensor."""
+    found = []
+    for tensor in tensors(nest):
+        sizes = "×".join(map(str, tensor.shape)) if not tensor.is_nested else f"{tensor.size(0)} nested"
+        found.append(f"{sizes or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}")
+    return found
 
 
 def outputs_stay(data: str, outputs: str | None) -> bool:
@@ -108,12 +121,15 @@ def _name(target: object) -> str:
     return str(getattr(target, "__name__", type(target).__name__))
 
 
-def loss_of(output: Any, loss: Callable[..., Any] | None) -> Tensor | None:
-    """``loss(output)``; without a ``loss``, the model's own (``output.loss``), else the sum of its floating outputs.
+def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) -> Tensor | None:
+    """``loss(output)``, or ``loss(output, target)`` with a ``target``.
 
-    None where nothing requires a gradient.
+    Without a ``loss``: the model's own (``output.loss``), else the sum of its floating outputs. None where nothing
+    requires a gradient.
     """
-    found = _own_loss(output) if loss is None else loss(output)
+    if loss is None:
+        loss = _own_loss
+    found = loss(output) if target is None else loss(output, target)
     return found if isinstance(found, Tensor) and found.requires_grad else None
 
 

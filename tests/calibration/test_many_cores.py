@@ -60,7 +60,7 @@ def test_tuning_picks_what_is_fastest(
     truth = {count: machine.step_seconds(step, count) for count in (1, 8, 64)}
     assert min(truth, key=truth.__getitem__) == best
     decision = placer.explain(
-        network, batch, mode=mode, profile=calibrated, threads="tune", devices=["cpu"]
+        network, batch, mode=mode, profile=calibrated, options=placer.Options(threads="tune"), devices=["cpu"]
     ).decision  # fmt: skip
     assert [option.threads for option in decision.thread_options] == [1, 8, 64]
     assert decision.threads == best

@@ -182,7 +182,7 @@ def test_a_larger_batch_repeats_indices_and_keeps_shapes_and_the_user_s_tensors(
     class Scored(nn.Module):
         def forward(self, ids: torch.Tensor, scale: torch.Tensor, flag: bool) -> None: ...
 
-    workload = make_workload(Scored(), example={"ids": ids, "scale": scale, "flag": True})
+    workload = make_workload(Scored(), batch={"ids": ids, "scale": scale, "flag": True})
     larger = with_batch(workload, 12)
     assert torch.equal(larger.kwargs["ids"], ids.repeat(4, 1))
     assert (larger.kwargs["scale"].shape, larger.kwargs["scale"].is_meta, larger.kwargs["flag"]) == ((12,), True, True)

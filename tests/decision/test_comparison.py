@@ -62,7 +62,7 @@ def test_the_present_number_of_threads_is_kept_in_a_tie() -> None:
 def test_a_device_that_lacks_the_dtype_is_left_out_unless_it_is_the_only_one(handmade_profile: Profile) -> None:
     cpu, cuda = handmade_profile.fits
     profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
-    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), example=torch.ones(3, 4, dtype=torch.float64))
+    workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), batch=torch.ones(3, 4, dtype=torch.float64))
     for devices, priced, told in (
         (None, ["cpu"], ("mps is left out: mps has no float64",)), (("mps",), ["mps"], ())
     ):  # fmt: skip

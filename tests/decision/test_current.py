@@ -73,11 +73,12 @@ def ops(placement: placer.Placement) -> int:
 
 def test_another_price_is_another_answer(calibrated: Profile) -> None:
     model = net()
-    answers = [choose(model, objective="cost", price={"cpu": price}) for price in (0.1, 0.2, 0.1)]
+    priced = [placer.Options(objective="cost", price={"cpu": price}) for price in (0.1, 0.2, 0.1)]
+    answers = [choose(model, options=options) for options in priced]
     assert [answer.explain().devices["cpu"].dollars_per_hour for answer in answers] == [0.1, 0.2, 0.1]
     assert choose(model).decision.objective == "time"
     with pytest.raises(ValueError, match="no price is given for cpu"):
-        choose(model, objective="cost", price={"cuda": 1.0})
+        choose(model, options=placer.Options(objective="cost", price={"cuda": 1.0}))
 
 
 def test_a_profile_that_changed_or_is_gone_is_seen(calibrated: Profile, handmade_profile: Profile) -> None:

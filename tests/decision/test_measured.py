@@ -77,13 +77,13 @@ def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monk
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # what the hand-made predictions are for
     net = model()
     placement = choose(net, devices=None, move=False)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     run(placement, 4e-3)
     turned = choose(net, devices=None, move=False)
     assert turned.device == "cpu:0"
     assert "seen in earlier runs on cpu" in turned.reason
     # What was measured on both sides counts more than what one side is remembered for.
-    assert "seen" not in choose(net, devices=None, move=False, measure="always").reason
+    assert "seen" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
 
 
 @pytest.mark.parametrize("change", [
@@ -191,9 +191,9 @@ def test_a_step_is_what_the_trace_differentiates() -> None:
     ids, model = torch.empty(2, 5, dtype=torch.int64, device="meta"), Own()
     for mode, expected in (("train", [[3.0], "update"]), ("infer", [])):
         seen.clear()
-        step_on(make_workload(model, example=ids, mode=mode, optimizer=Update(model.parameters(), lr=0.1)), "cpu")()
+        step_on(make_workload(model, batch=ids, mode=mode, optimizer=Update(model.parameters(), lr=0.1)), "cpu")()
         assert seen == expected
-    step_on(make_workload(model.requires_grad_(requires_grad=False), example=ids, mode="train"), "cpu")()
+    step_on(make_workload(model.requires_grad_(requires_grad=False), batch=ids, mode="train"), "cpu")()
     step_on(make_workload(nn.Flatten(), (3, 4), mode="train"), "cpu")()  # has nothing to learn
     assert seen == []
 

@@ -35,7 +35,8 @@ def started(folder: str, threads: int) -> str:
     """
     torch.set_num_threads(threads)
     profile_of_rank = f"{folder}/{os.environ['RANK']}.json"
-    found = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", threads="tune", profile=profile_of_rank)
+    tuned = placer.Options(threads="tune")
+    found = placer.choose(nn.Linear(300, 300), (64, 300), devices="cpu", options=tuned, profile=profile_of_rank)
     torch.distributed.init_process_group("gloo")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

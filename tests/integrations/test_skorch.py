@@ -47,7 +47,7 @@ def losses(fitted: Any) -> list[float]:
 
 def test_a_fit_is_priced_by_epochs() -> None:
     placement = integration.choose(net(), *data(), devices="cpu")
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     workload = placement.explain().workload
     assert workload["parts"] == {"training": 3, "validation": 1, "scores": 1}  # 48 rows after the split, 16 at a time
     assert workload["steps"] == 3  # epochs
@@ -100,7 +100,7 @@ def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> Non
     placed.fit(x, y)
     assert losses(placed[-1]) == losses(plain[-1])
     placement = dict(placed[-1].callbacks_)["ChooseOnFit"].placement_
-    assert placement.device == placed[-1].device == "cpu"
+    assert str(placement.device) == placed[-1].device == "cpu"
     assert len(placement.parts["training"].times.recent) == 6  # 9 steps without the 3 that warm up
     assert np.array_equal(placed.predict(x), plain.predict(x))
 
@@ -112,7 +112,7 @@ def test_a_grid_search_clones_the_callback() -> None:
     search = GridSearchCV(net(callbacks=[integration.ChooseOnFit(devices="cpu")]), {"module__units": [4, 8]}, cv=2)
     search.fit(x, y)
     best = dict(search.best_estimator_.callbacks_)["ChooseOnFit"]
-    assert best.placement_.device == "cpu"
+    assert best.placement_.decision.device == "cpu"
     assert best.get_params() == {"devices": "cpu"}
 
 

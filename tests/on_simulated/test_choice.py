@@ -50,7 +50,7 @@ def test_looking_creates_no_context(device: Device) -> None:
 def test_choosing_the_cpu_creates_no_context(device: Device, profile_file: Path) -> None:
     model = small()
     placement = placer.choose(model, (4, 4), mode="train", profile=profile_file)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert set(placement.predictions) == {"cpu", "sim"}
     assert {p.device.type for p in model.parameters()} == {"cpu"}
     assert placer.explain(model, (4, 4), mode="train", profile=profile_file).devices
@@ -63,7 +63,7 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     model = large()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     placement = placer.choose(model, (512, 256), mode="train", optimizer=optimizer, profile=profile_file)
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert placement.confidence is not None
     assert placement.confidence > 0.9
     assert {p.device.type for p in model.parameters()} == {"sim"}
@@ -82,7 +82,7 @@ def test_what_pays_is_moved_and_trains_there(device: Device, profile_file: Path)
     assert losses[-1] < losses[0]
     assert {v.device.type for v in optimizer.state[model[0].weight].values() if v.dim()} == {"sim"}  # type: ignore[index]
     placement = placer.choose(model, (512, 256), mode="infer", profile=profile_file, devices=["cpu"])
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert {p.device.type for p in model.parameters()} == {"cpu"}
 
 
@@ -90,7 +90,7 @@ def test_asked_again_a_model_that_was_moved_away_comes_back(device: Device, prof
     model = large()
     for _ in range(3):
         placement = placer.choose(model, (512, 256), mode="train", profile=profile_file)
-        assert placement.device == "sim"
+        assert placement.decision.device == "sim"
         assert {p.device.type for p in model.parameters()} == {"sim"}
     model.to("cpu")
     placer.choose(model, (512, 256), mode="train", profile=profile_file, move=False)
@@ -110,7 +110,7 @@ def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
     both = replace(with_cpu, fits=(*with_cpu.fits, other), fingerprint=machine.fingerprint())
     model = large()
     placement = placer.choose(model, (512, 256), mode="train", profile=both)
-    assert placement.device == chosen
+    assert placement.decision.device == chosen
     assert set(placement.predictions) == {"cpu", "sim", "meta"}
     assert {p.device.type for p in model.parameters()} == {chosen}
 
@@ -118,7 +118,7 @@ def test_of_two_kinds_of_accelerator_the_faster_one_is_taken(
 def test_the_move_is_part_of_a_short_run(device: Device, profile_file: Path) -> None:
     long = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False)
     short = placer.choose(large(), (32, 256), mode="train", profile=profile_file, move=False, steps=1)
-    assert (long.device, short.device) == ("sim", "cpu")
+    assert (long.decision.device, short.decision.device) == ("sim", "cpu")
     assert short.predictions["sim"].one_time_seconds > SPEC.context
     assert device.contexts == 0
 
@@ -127,7 +127,7 @@ def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> Non
     # 100 MB, four times over when trained with Adam. The gradient still fits: torch may lose what a backward raises.
     model = nn.Linear(5000, 5000)
     placement = placer.choose(model, (64, 5000), mode="train", profile=profile_file)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert not placement.predictions["sim"].fits
     assert "does not fit" in placement.reason
     assert device.contexts == 0
@@ -139,9 +139,9 @@ def test_what_does_not_fit_stays_away(device: Device, profile_file: Path) -> Non
 
 def test_without_a_profile_the_usual_rule_holds(device: Device) -> None:
     with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(small(), (4, 4), mode="train").device == "sim"
+        assert placer.choose(small(), (4, 4), mode="train").decision.device == "sim"
     with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(nn.Linear(6000, 6000), (4, 6000), mode="train").device == "cpu"
+        assert placer.choose(nn.Linear(6000, 6000), (4, 6000), mode="train").decision.device == "cpu"
 
 
 def test_a_race_is_run_on_both_and_leaves_the_model_alone(device: Device) -> None:

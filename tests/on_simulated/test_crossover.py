@@ -53,7 +53,7 @@ LARGEST = 4096
 def workload(network: Network, batch: int, data: str = "host") -> Workload:
     build, example, mode = network
     optimizer = "adam" if mode == "train" else None
-    return make_workload(build(), example=(example(batch),), mode=mode, optimizer=optimizer, data=data)
+    return make_workload(build(), batch=(example(batch),), mode=mode, optimizer=optimizer, data=data)
 
 
 def measured(network: Network, batch: int, device: str, data: str = "host") -> float:

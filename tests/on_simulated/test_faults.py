@@ -45,7 +45,7 @@ def test_a_device_that_vanished_is_no_candidate(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         placement = placer.choose(large(), (512, 256), mode="train")
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert set(placement.predictions) == {"cpu"}
     assert "no other device" in placement.reason
 
@@ -53,7 +53,7 @@ def test_a_device_that_vanished_is_no_candidate(
 def test_a_full_device_is_left_out_with_the_reason(device: Device, calibrated_here: Profile) -> None:
     held = torch.empty(device.memory.free - (1 << 20), dtype=torch.uint8, device="sim")
     placement = placer.choose(large(), (512, 256), mode="train")
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert "does not fit" in placement.reason
     del held
 
@@ -121,7 +121,7 @@ def test_a_driver_that_is_too_old_is_one_warning_and_the_cpu(device: Device, mon
     with pytest.warns(PlacerWarning, match="run: placer calibrate") as seen:
         placement = placer.choose(model, (512, 256), mode="train")
     assert len(seen) == 1
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     refused = "cpu: the move to sim failed (RuntimeError: The driver on your system is too old)"
     assert placement.reason.startswith(refused)
     assert devices_of(model) == {"cpu"}
@@ -136,7 +136,7 @@ def test_a_device_that_answers_and_then_fails_is_one_warning_and_the_cpu(
     with pytest.warns(PlacerWarning, match=r"run: placer calibrate.*the move to sim failed.*too old") as seen:
         placement = placer.choose(model, (512, 256), mode="train")
     assert len(seen) == 1
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert devices_of(model) == {"cpu"}
 
 
@@ -148,7 +148,7 @@ def test_of_an_accelerator_that_nobody_knows_it_is_the_usual_rule_and_one_warnin
     with pytest.warns(PlacerWarning, match=r"sim is not calibrated .* placer calibrate") as seen:
         placement = placer.choose(large(), (512, 256), mode="train")
     assert len(seen) == 1
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert placement.confidence is None
 
 
@@ -156,7 +156,7 @@ def test_a_device_that_was_not_calibrated_is_the_usual_rule_and_one_warning(devi
     only_cpu = tuple(fit for fit in with_cpu.fits if fit.device == "cpu")
     profile.save(replace(with_cpu, fits=only_cpu, fingerprint=machine.fingerprint()))
     with pytest.warns(PlacerWarning, match=r"sim is not calibrated") as seen:
-        assert placer.choose(large(), (512, 256), mode="train").device == "sim"
+        assert placer.choose(large(), (512, 256), mode="train").decision.device == "sim"
     assert len(seen) == 1
 
 

@@ -39,7 +39,7 @@ def test_a_job_is_moved_as_a_whole(device: Device, profile_file: Path) -> None:
         Part("two", second, (512, 256), mode="train", count=2),
     ])  # fmt: skip
     placement = placer.choose(found, profile=profile_file)
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert places(first) == places(second) == {"sim"}
 
 
@@ -84,7 +84,7 @@ def test_a_move_that_is_refused_leaves_every_model_where_it_was(
     monkeypatch.setattr(nn.Module, "to", refuse)
     with pytest.warns(placer.PlacerWarning, match="not placed as predicted"):
         placement = placer.choose(found, profile=profile_file)
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert places(first) == places(second) == {"cpu"}
 
 

@@ -54,7 +54,7 @@ def test_everything_that_must_move_moves_and_references_hold(profile_file: Path)
     parameters = [id(p) for p in model.parameters()]
     groups = optimizer.param_groups[0]
     placement = placer.choose(model, (512, 256), optimizer=optimizer, profile=profile_file, devices="sim")
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"sim"}
     assert model.second.weight is model.first.weight
     assert [id(p) for p in model.parameters()] == [id(p) for p in groups["params"]] == parameters
@@ -137,6 +137,6 @@ def test_a_rank_that_would_choose_otherwise_follows_the_first(
     first = placer.choose(Tied(), (512, 256), profile=profile_file, devices="cpu")
     model = Tied()
     second = placer.choose(model, (512, 256), profile=profile_file)
-    assert first.device == second.device == "cpu"
+    assert first.decision.device == second.decision.device == "cpu"
     assert second.decision.reason.startswith("cpu: as the first rank chose for all (here: sim: ")
     assert {p.device.type for p in model.parameters()} == {"cpu"}

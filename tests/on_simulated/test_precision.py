@@ -50,7 +50,7 @@ def tf32(products: bool, convolutions: bool) -> Iterator[None]:
 
 
 def priced(fit: DeviceFit, model: nn.Module, x: torch.Tensor) -> float:
-    traced = trace(make_workload(model, example=x, mode="infer", data="device"))
+    traced = trace(make_workload(model, batch=x, mode="infer", data="device"))
     return sum(CostModel(fit).price(traced).seconds)
 
 

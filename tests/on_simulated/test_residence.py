@@ -69,7 +69,7 @@ def test_a_model_that_trains_on_the_device_fits_there(assemble: Assemble, profil
     assert device.memory.free < 4 * WEIGHT
     placement = ask(model, profile_file, optimizer=optimizer)
     predicted = placement.predictions["sim"]
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert predicted.peak_memory_bytes > device.memory.free
     assert predicted.available_memory_bytes == device.memory.free + device.memory.used
     # Another model of that size has no room beside it.
@@ -87,7 +87,7 @@ def test_what_the_allocator_keeps_is_free_for_this_process(assemble: Assemble, p
     assert device.memory.free < 2 * WEIGHT
     placement = ask(wide(), profile_file)
     assert placement.predictions["sim"].fits
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
 
 
 def test_what_is_predicted_to_be_needed_covers_what_a_step_needs(assemble: Assemble, profile_file: Path) -> None:
@@ -130,7 +130,7 @@ def test_of_equal_devices_one_is_priced_and_the_choice_is_between_kinds(
     model = wide()
     placement = ask(model, profile_file, move=True)
     assert set(placement.predictions) == {"cpu", "sim"}
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert placement.confidence is not None
     assert placement.confidence > 0.9  # not a toss between twins
     assert devices_of(model) == {"sim"}
@@ -144,12 +144,12 @@ def test_the_current_device_is_taken_and_everything_goes_there(assemble: Assembl
     torch.ones(1, device="sim")  # a context, on the current device
     model = wide()
     placement = ask(model, profile_file, move=True)
-    assert placement.device == "sim:2"
+    assert placement.decision.device == "sim:2"
     assert devices_of(model) == {"sim:2"}
     assert placement.to(torch.ones(1)).device == torch.device("sim:2")
     assert [batch.device for batch in placement.batches([torch.ones(1)])] == [torch.device("sim:2")]
     module.set_device(1)
-    assert ask(model, profile_file, mode="infer").device == "sim:2"  # where the model is
+    assert ask(model, profile_file, mode="infer").decision.device == "sim:2"  # where the model is
     assert [device.contexts for device in devices] == [0, 0, 1]
 
 
@@ -158,7 +158,7 @@ def test_number_0_is_meant_by_its_name_whatever_is_current(assemble: Assemble, p
     torch.get_device_module("sim").set_device(1)
     model = wide()
     placement = ask(model, profile_file, devices="sim:0", move=True)
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     assert devices_of(model) == {"sim"}
     assert placement.to(torch.ones(1)).device == torch.device("sim:0")
 
@@ -166,7 +166,7 @@ def test_number_0_is_meant_by_its_name_whatever_is_current(assemble: Assemble, p
 def test_the_rule_without_a_profile_creates_no_context(assemble: Assemble) -> None:
     (device,) = assemble(SPEC)
     with pytest.warns(PlacerWarning, match="run: placer calibrate"):
-        assert placer.choose(wide(), (8, 2000), mode="train", move=False).device == "sim"
+        assert placer.choose(wide(), (8, 2000), mode="train", move=False).decision.device == "sim"
     assert device.contexts == 0
 
 
@@ -177,7 +177,7 @@ def test_an_estimate_leaves_a_device_that_cannot_be_used(
     monkeypatch.setattr(machine, "unsupported", lambda facts: "this torch has no kernels for compute capability 6.1")
     with pytest.warns(PlacerWarning, match=r"run: placer calibrate"):
         placement = placer.choose(wide(), (8, 2000), mode="train")
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert "sim is left out: this torch has no kernels for compute capability 6.1" in placement.reason
 
 
@@ -207,8 +207,8 @@ def test_a_race_without_memory_is_the_answer_that_was_priced(
     optimizer = trained(model, "sim")
     timed = racing.race
     monkeypatch.setattr(racing, "race", lambda *given: timed(*given, clock=DEVICE.clock))
-    placement = ask(model, profile_file, optimizer=optimizer, measure="always")
-    assert placement.device == "sim"
+    placement = ask(model, profile_file, optimizer=optimizer, options=placer.Options(measure="always"))
+    assert placement.decision.device == "sim"
     assert placement.confidence is not None
     (note,) = (n for n in placement.explain().notes if "was not timed" in n)
     assert "sim out of memory" in note

@@ -27,8 +27,8 @@ class Masked(nn.Module):
 
 def test_integers_on_the_accelerator_keep_their_values(device: Device) -> None:
     model, example = Masked(), (torch.randn(2, 5, 4), torch.tensor([2, 3]))
-    here = trace(make_workload(model, example=example, mode="infer"))
-    there = trace(make_workload(model.to("sim"), example=tuple(t.to("sim") for t in example), mode="infer"))
+    here = trace(make_workload(model, batch=example, mode="infer"))
+    there = trace(make_workload(model.to("sim"), batch=tuple(t.to("sim") for t in example), mode="infer"))
     assert there.calls == here.calls
     assert not any("real run" in note for note in there.notes)
     assert model.index.device.type == "sim"
@@ -51,7 +51,7 @@ def test_a_region_of_autocast_gives_what_the_device_gives(device: Device) -> Non
     assert traced.on("cuda") is traced
     ran = model.to("sim")(x.to("sim"))
     assert traced.on("sim").outputs[0].dtype == str(ran.dtype).removeprefix("torch.") == "bfloat16"
-    again = trace(make_workload(model, example=x.to("sim"), mode="infer"))
+    again = trace(make_workload(model, batch=x.to("sim"), mode="infer"))
     assert again.on("sim").calls == traced.on("sim").calls
 
 

@@ -334,7 +334,7 @@ def test_a_quantized_model_stays_on_the_cpu() -> None:
 def test_a_model_wrapped_for_ddp_stays_where_it_is() -> None:
     model = nn.parallel.DistributedDataParallel(net())
     placement = silently(lambda: placer.choose(model, (3, 4)))
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     assert any("choose before that" in note for note in placement.explain().notes)
     model(torch.randn(3, 4)).sum().backward()
 

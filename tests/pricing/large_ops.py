@@ -204,7 +204,7 @@ def steps() -> tuple[tuple[tuple[str, ...], Trace], ...]:
     for start in range(0, len(names), TOGETHER):
         some = tuple(names[start : start + TOGETHER])
         ops = [LARGE[name] for name in some]
-        traced = trace(make_workload(Several(ops), example=tuple(op.example() for op in ops), mode="infer"))
+        traced = trace(make_workload(Several(ops), batch=tuple(op.example() for op in ops), mode="infer"))
         found.append((some, traced))
     return tuple(found)
 

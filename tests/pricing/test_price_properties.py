@@ -53,7 +53,7 @@ def every_profile(measured_profiles: dict[str, Profile], handmade_profile: Profi
 
 
 def traced(model: nn.Module, shape: tuple[int, ...], mode: str) -> Trace:
-    return trace_here(make_workload(model, example=torch.empty(shape, device="meta"), mode=mode))
+    return trace_here(make_workload(model, batch=torch.empty(shape, device="meta"), mode=mode))
 
 
 def everywhere(step: Trace, every: Mapping[str, Profile]) -> dict[str, Prediction]:

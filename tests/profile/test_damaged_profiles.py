@@ -78,7 +78,7 @@ def test_choose_answers_and_warns_once(damage: str, calibrated: Profile) -> None
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         placement = placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"])
-    assert placement.device == "cpu"
+    assert placement.decision.device == "cpu"
     (warning,) = seen
     assert warning.category is placer.PlacerWarning
     assert str(path) in str(warning.message)

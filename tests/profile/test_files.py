@@ -146,5 +146,5 @@ def test_a_profile_that_may_not_be_read_is_an_answer_and_one_warning(
     monkeypatch.setattr(Path, "open", denied)
     os.utime(profiles.default_path(), (1, 1))  # another time stamp: what was read before is not taken
     with pytest.warns(placer.PlacerWarning, match=r"cannot read profile .*Permission denied") as seen:
-        assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).device == "cpu"
+        assert placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"]).decision.device == "cpu"
     assert len(seen) == 1

@@ -24,7 +24,7 @@ class GCN(torch.nn.Module):
 
 model = GCN()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-placement = placer.choose(model, example=(data.x, data.edge_index), optimizer=optimizer, data="device")  # + placer
+placement = placer.choose(model, batch=(data.x, data.edge_index), optimizer=optimizer, data="device")  # + placer
 data = placement.to(data)  # + placer
 
 losses = []

@@ -30,7 +30,7 @@ class RNNModel(nn.Module):
 
 model = RNNModel()
 criterion = nn.NLLLoss()
-placement = placer.choose(model, example=(corpus[:bptt], model.init_hidden()), loss=lambda o: o[0].mean())  # + placer
+placement = placer.choose(model, batch=(corpus[:bptt], model.init_hidden()), loss=lambda o: o[0].mean())  # + placer
 corpus = placement.to(corpus)  # + placer
 
 losses = []

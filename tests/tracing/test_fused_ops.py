@@ -54,7 +54,7 @@ def test_a_recurrent_layer_on_a_packed_sequence_is_one_call() -> None:
             return self.rnn(packed)[1][0]
 
     example = (torch.randn(4, 6, 3), torch.tensor([6, 2, 5, 1]))
-    traced = trace(make_workload(Packed(), example=example, mode="train"))
+    traced = trace(make_workload(Packed(), batch=example, mode="train"))
     (call,) = [c for c in traced.calls if c.op == "aten::lstm"]
     assert call.inputs[0].shape == (14, 3)
     assert call.args[-1] == 6
@@ -74,7 +74,7 @@ def test_attention_keeps_its_arguments_and_layout() -> None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     example = tuple(torch.randn(2, 3, n, 8, requires_grad=True) for n in (5, 5, 5))
-    traced = trace(make_workload(Attend(), example=example, mode="train"))
+    traced = trace(make_workload(Attend(), batch=example, mode="train"))
     call, back = [c for c in traced.calls if "attention" in c.op]
     assert call.args == (True, False, 0.0, False)
     assert call.outputs == (spec_of(F.scaled_dot_product_attention(*example, is_causal=True)),)

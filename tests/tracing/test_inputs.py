@@ -60,7 +60,7 @@ class Takes(nn.Module):
     ids=["tensor", "dataclass", "keyword", "namedtuple", "list"],
 )
 def test_nests(example: Any, sizes: list[tuple[int, ...]]) -> None:
-    traced = trace(make_workload(Takes(), example=example, mode="train"))
+    traced = trace(make_workload(Takes(), batch=example, mode="train"))
     assert [b.shape for b in traced.batch] == sizes
     assert "aten::addmm" in {c.op for c in traced.calls}
 
@@ -91,7 +91,7 @@ def test_copies_to_the_host_and_known_values_are_syncs() -> None:
             chosen = x[lengths > 1]
             return chosen[:, :longest].cpu()
 
-    traced = trace(make_workload(Syncs(), example=(torch.randn(3, 9), torch.tensor([2, 1, 4])), mode="infer"))
+    traced = trace(make_workload(Syncs(), batch=(torch.randn(3, 9), torch.tensor([2, 1, 4])), mode="infer"))
     assert traced.syncs == 3
     assert traced.outputs[0].shape == (2, 4)
 

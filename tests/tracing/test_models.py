@@ -41,7 +41,7 @@ def test_architectures(name: str, mode: str) -> None:
     torch.manual_seed(0)
     model, example = build(name)
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    traced = trace(make_workload(model, example=example, mode=mode))
+    traced = trace(make_workload(model, batch=example, mode=mode))
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     check(traced, model, mode)
 

@@ -60,7 +60,7 @@ class Talkative(nn.Module):
 def test_the_count_is_that_of_a_real_forward_pass(model: nn.Module) -> None:
     model.eval()
     x = torch.randn(3, 4)
-    traced = trace(make_workload(model, example=x, mode="infer"))
+    traced = trace(make_workload(model, batch=x, mode="infer"))
     assert traced.python_calls == pytest.approx(entered(model, x), rel=0.2, abs=2)
 
 
@@ -78,7 +78,7 @@ def test_what_a_module_does_as_it_is_imported_is_no_part_of_the_step(
             return x * 2
 
     try:
-        first, second = (trace(make_workload(Lazy(), example=torch.randn(3), mode="infer")) for _ in range(2))
+        first, second = (trace(make_workload(Lazy(), batch=torch.randn(3), mode="infer")) for _ in range(2))
     finally:
         sys.modules.pop("imported_in_forward", None)
     assert first.python_calls == second.python_calls < 10
@@ -91,7 +91,7 @@ def test_a_profiler_written_in_c_goes_on_listening() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
-        trace(make_workload(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), example=torch.randn(3, 4), mode="infer"))
+        trace(make_workload(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), batch=torch.randn(3, 4), mode="infer"))
         seen_afterwards()
     finally:
         profiler.disable()
@@ -142,7 +142,7 @@ def test_tracing_a_step_function_counts_nothing_of_its_own() -> None:
         step(x)
     finally:
         sys.setprofile(None)
-    assert trace(make_workload(step, example=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)
+    assert trace(make_workload(step, batch=x, modules=network)).python_calls == pytest.approx(count, rel=0.1)
 
 
 @pytest.mark.parametrize(("functions", "rounds", "expected"), [

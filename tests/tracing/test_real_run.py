@@ -106,7 +106,7 @@ def test_gradients_through_fused_ops_are_real() -> None:
     with pytest.raises(ArithmeticError) as plain:
         model(x)
     with pytest.raises(TraceError, match="ArithmeticError") as traced:
-        trace(make_workload(model, example=x, mode="train"))
+        trace(make_workload(model, batch=x, mode="train"))
     assert str(plain.value) in str(traced.value)
 
 
@@ -130,12 +130,12 @@ def test_solvers_of_ordinary_differential_equations(method: str) -> None:
     entry = next(e for e in entries("full") if e.name == f"neural_ode_{method}")
     assert entry.traceable
     model, example = entry.build(), entry.example(4)
-    traced = trace(make_workload(model, example=example, mode="train", loss=entry.loss))
+    traced = trace(make_workload(model, batch=example, mode="train", loss=entry.loss))
     products = sum(c.op == "aten::addmm" for c in traced.calls)
     assert products > 60
     assert 0 < sum(c.op in READS for c in traced.calls) <= traced.syncs
     # An adaptive solver decides by values how often; on the same values it decides the same.
-    again = trace(make_workload(model, example=example, mode="train", loss=entry.loss))
+    again = trace(make_workload(model, batch=example, mode="train", loss=entry.loss))
     assert again.calls == traced.calls
     assert traced.notes == () if method == "rk4" else "real run" in traced.notes[0]
 

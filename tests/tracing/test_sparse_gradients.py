@@ -28,7 +28,7 @@ class Words(nn.Module):
 
 
 def traced(kind: Any, optimizer: str, **values: Any) -> Trace:
-    return trace(make_workload(Words(kind, **values), example=torch.randint(0, ROWS, (PICKED, 1)), optimizer=optimizer))
+    return trace(make_workload(Words(kind, **values), batch=torch.randint(0, ROWS, (PICKED, 1)), optimizer=optimizer))
 
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
@@ -45,7 +45,7 @@ def test_a_sparse_gradient_is_its_rows(kind: Any, reads: bool) -> None:
 def test_it_takes_no_memory_of_the_tables_size_and_its_state_does() -> None:
     model = nn.Sequential(nn.Embedding(ROWS, WIDTH, sparse=True), nn.Flatten())
     found = trace(
-        make_workload(model, example=torch.zeros(PICKED, 1, dtype=torch.int64),
+        make_workload(model, batch=torch.zeros(PICKED, 1, dtype=torch.int64),
                       optimizer=torch.optim.SparseAdam(model.parameters()))
     )  # fmt: skip
     table = ROWS * WIDTH * 4

@@ -76,7 +76,7 @@ def test_a_model_that_processes_share_is_not_trained(calibrated: Profile) -> Non
         model(x).square().sum().backward()
         optimizer.step()
 
-    placer.choose(step, example=(torch.randn(8, 4),), modules=model, optimizer=optimizer, devices="cpu", move=False)
+    placer.choose(step, batch=(torch.randn(8, 4),), modules=model, optimizer=optimizer, devices="cpu", move=False)
     placer.choose(model, (8, 4), mode="train", devices="cpu", move=False)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

@@ -86,7 +86,7 @@ def test_inputs_are_not_written(reads: bool) -> None:
             return x.mul_(2)
 
     x, index = torch.ones(3), torch.arange(3)
-    trace(make_workload(Writes(), example=(x, index), mode="infer"))
+    trace(make_workload(Writes(), batch=(x, index), mode="infer"))
     assert torch.equal(x, torch.ones(3))
     assert torch.equal(index, torch.arange(3))
 

@@ -165,7 +165,7 @@ def test_only_a_step_that_runs_is_drawn_for(reads: bool) -> None:
 
     with Undrawn() as undrawn:
         net = Net()
-    given = make_workload(net, example=torch.ones(2, WIDE), mode="infer")
+    given = make_workload(net, batch=torch.ones(2, WIDE), mode="infer")
     assert trace(replace(given, draw=undrawn.draw)).real == reads
     assert net.body.weight.count_nonzero().item() == 0  # in the child, if at all
 

@@ -40,11 +40,11 @@ def test_example_forms() -> None:
         x: torch.Tensor
 
     item, named = Item(t), Named(t)
-    assert make_workload(MODEL, example=t).args == (t,)
-    assert make_workload(MODEL, example=(t, 3)).args == (t, 3)
-    assert make_workload(MODEL, example={"input": t}).kwargs == {"input": t}
+    assert make_workload(MODEL, batch=t).args == (t,)
+    assert make_workload(MODEL, batch=(t, 3)).args == (t, 3)
+    assert make_workload(MODEL, batch={"input": t}).kwargs == {"input": t}
     for whole in ({"x": t}, [t], item, named, {1: t}):  # no parameter is called x
-        assert make_workload(MODEL, example=whole).args == (whole,)
+        assert make_workload(MODEL, batch=whole).args == (whole,)
 
 
 @pytest.mark.parametrize(("training", "mode", "expected"), [
@@ -91,11 +91,12 @@ def test_step_functions() -> None:
 # A wrong argument raises at once, saying what was given and what is accepted.
 
 SHAPES: list[tuple[Any, type[Exception], str]] = [
-    (32, TypeError, "shape like (32, 84)"), ("32,8", TypeError, "'32,8'"), ((), ValueError, "batch_shape is empty"),
+    (32, TypeError, "shape like (32, 84)"), ("32,8", TypeError, "'32,8'"), ((), ValueError, "batch is missing"),
     ((32, -1), ValueError, "not -1"), ((32, 8.0), TypeError, "not 8.0"), ((True, 8), TypeError, "not True"),
     ((32, None), TypeError, "not None"), ([(32, 8), 4], TypeError, "mixes sizes and shapes"),
-    ([(32, "8")], TypeError, "'8'"), (torch.ones(2), TypeError, "batch_shape must be a shape"),
-    ((2**40, 2**40), ValueError, "larger than any tensor"), (None, ValueError, "input is missing"),
+    ([(32, "8")], TypeError, "'8'"), ({"x": 3}, TypeError, "a nest of tensors, not dict"),
+    ((2**40, 2**40), ValueError, "larger than any tensor"), (None, ValueError, "batch is missing"),
+    (np.ones((2, 8)), TypeError, "not numpy.ndarray; torch.from_numpy makes tensors of arrays"),
 ]  # fmt: skip
 ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"mode": "training"}, ValueError, "'train' or 'infer', not 'training'"), ({"mode": 1}, ValueError, "not 1"),
@@ -109,11 +110,13 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"optimizer": "adamn"}, ValueError, "unknown optimizer 'adamn'"),
     ({"optimizer": torch.optim.Adam}, TypeError, "not the class Adam"), ({"optimizer": 3}, TypeError, "not int"),
     ({"loss": "mse"}, TypeError, "not str"), ({"modules": nn.Linear(1, 1)}, ValueError, "is for a step function"),
-    ({"example": torch.ones(1, 8)}, ValueError, "not both"),
+    ({"target": torch.ones(1, 2)}, ValueError, "give loss= too"),
+    ({"loss": nn.CrossEntropyLoss()}, ValueError, "give target="),
+    ({"loss": lambda output: output.sum(), "target": (1, 2)}, ValueError, "leave target out"),
+    ({"loss": nn.functional.mse_loss, "target": "labels"}, TypeError, "target must be a shape like (32, 84)"),
 ]
 MODELS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (nn.Linear, {}, TypeError, "not the class Linear"), (3, {}, TypeError, "not int"),
-    (MODEL, {"example": np.ones((2, 8))}, TypeError, "no tensor was found in numpy.ndarray"),
     (print, {"modules": "model"}, TypeError, "not str"), (print, {"modules": [3]}, TypeError, "not int"),
     (print, {"modules": MODEL, "optimizer": "adam"}, ValueError, "its own optimizer"),
     (print, {"modules": MODEL, "loss": torch.sum}, ValueError, "its own loss"),
@@ -121,8 +124,8 @@ MODELS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("model", "arguments", "error", "says"), [
-    *((MODEL, {"batch_shape": shape}, error, says) for shape, error, says in SHAPES),
-    *((MODEL, {"batch_shape": (1, 8), **arguments}, error, says) for arguments, error, says in ARGUMENTS), *MODELS,
+    *((MODEL, {"batch": shape}, error, says) for shape, error, says in SHAPES),
+    *((MODEL, {"batch": (1, 8), **arguments}, error, says) for arguments, error, says in ARGUMENTS), *MODELS,
 ])  # fmt: skip
 def test_wrong_arguments(model: Any, arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):

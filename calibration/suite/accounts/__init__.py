@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from placer.calibration.suite.accounts.networks import NETWORKS, Reads, by_token
 from placer.calibration.suite.entry import Operator, Supervised, cross_entropy, mean_squared, own_loss
 from placer.pricing import CLASSES, COPIED, CpuSpeeds
-from placer.workload import Data, Part
+from placer.workload import Data, Outputs, Part
 
 #: A column of the table: the account's time on its CPU, and with its GPU.
 Side = Literal["cpu", "gpu"]
@@ -121,12 +121,12 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"opt
             network = Supervised(network, nn.CrossEntropyLoss() if self.ends == "cross entropy" else nn.MSELoss())
         inputs = tuple(example(text) for text in self.inputs)
         if self.ends in ("output", "stays", "waited"):
-            outputs = "host" if self.ends == "output" else None
+            outputs: Outputs | None = "host" if self.ends == "output" else None
             return Part(
-                self.network, network, example=inputs, count=self.count, mode="infer", data=self.data, outputs=outputs
+                self.network, network, batch=inputs, count=self.count, mode="infer", data=self.data, outputs=outputs
             )
         return Part(
-            self.network, network, example=inputs, count=self.count, mode="train", optimizer=self.optimizer,
+            self.network, network, batch=inputs, count=self.count, mode="train", optimizer=self.optimizer,
             data=self.data, loss=Reads(loss) if self.reads else loss,
         )  # fmt: skip
 

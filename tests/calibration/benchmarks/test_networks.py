@@ -79,7 +79,7 @@ def test_a_solver_that_keeps_the_time_in_tensors_follows_the_same_path(stacked: 
 def test_networks_are_trained_by_losses(name: str, shape: tuple[int, ...]) -> None:
     loss = loss_named(name)
     assert loss is not None
-    traced = trace(make_workload(nn.Linear(4, 3), example=(torch.randn(shape),), mode="train", loss=loss))
+    traced = trace(make_workload(nn.Linear(4, 3), batch=(torch.randn(shape),), mode="train", loss=loss))
     ran = {call.op.removeprefix("aten::") for call in traced.calls if call.phase == "loss"}
     expected = {"cross_entropy": "nll_loss_forward", "bce": "binary_cross_entropy_with_logits", "l1": "abs"}
     assert expected.get(name, f"{name}_loss") in ran

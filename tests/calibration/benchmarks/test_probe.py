@@ -65,7 +65,7 @@ def test_most_layers_are_trained_as_inside_a_network_and_some_as_the_last_one() 
     expanded = []
     for seed in range(20):
         probe = drawn(seed, lambda *_: layer, training=1.0)
-        traced = trace_here(make_workload(probe.build(), example=probe.example(), mode="train", data="device"))
+        traced = trace_here(make_workload(probe.build(), batch=probe.example(), mode="train", data="device"))
         works = zip(traced.calls, describe_step(traced), strict=True)
         products = [work for call, work in works if call.phase == "backward" and work.family == "matmul"]
         expanded += [work.flags[feature_names("matmul").index("repeated") - len(work.sizes)] for work in products]

@@ -60,7 +60,7 @@ def test_probes_build_trace_and_run_on_one_device(family: str) -> None:
         module, args = probe.build(), probe.example()
         module.train(probe.mode == "train")
         workload = make_workload(
-            module, example=args, mode=probe.mode, optimizer=probe.optimizer or "sgd", loss=probe.loss, data="device"
+            module, batch=args, mode=probe.mode, optimizer=probe.optimizer or "sgd", loss=probe.loss, data="device"
         )
         traced = trace_here(workload)
         forward = [describe(c, Context.of(traced)) for c in traced.calls if c.phase == "forward"]
@@ -81,7 +81,7 @@ def test_a_larger_limit_gives_larger_probes() -> None:
         for _ in range(12):
             probe = PROPOSERS["matmul"][0](random, limit)
             with torch.device("meta"):
-                step = trace_here(make_workload(probe.build(), example=probe.example(), mode="infer", data="device"))
+                step = trace_here(make_workload(probe.build(), batch=probe.example(), mode="infer", data="device"))
             total += sum(describe(c, Context.of(step)).flops for c in step.calls)
         return total
 

@@ -241,7 +241,7 @@ def test_a_real_step_is_matched_almost_whole() -> None:
     model = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14, 4))
     data = torch.randn(8, 3, 16)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-7)
-    real = trace(make_workload(model, example=(data,), mode="train", optimizer="adam", data="device"))
+    real = trace(make_workload(model, batch=(data,), mode="train", optimizer="adam", data="device"))
 
     def step() -> None:
         optimizer.zero_grad()

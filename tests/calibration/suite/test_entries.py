@@ -47,7 +47,7 @@ def test_every_network_infers_and_trains_one_step(entry: Entry) -> None:
     model = entry.build()
     for mode in entry.modes:
         workload = make_workload(
-            model, example=entry.example(entry.batches[0]), mode=mode, loss=entry.loss, optimizer=entry.optimizer
+            model, batch=entry.example(entry.batches[0]), mode=mode, loss=entry.loss, optimizer=entry.optimizer
         )
         step = Step(workload, "cpu", make_optimizer(model, entry.optimizer) if mode == "train" else None)
         step.prepare()
@@ -62,7 +62,7 @@ def test_every_network_infers_and_trains_one_step(entry: Entry) -> None:
 def test_heavy_networks_trace_without_weights(entry: Entry) -> None:
     with torch.device("meta"):
         model = entry.build()
-    workload = make_workload(model, example=entry.example(1), mode="infer")
+    workload = make_workload(model, batch=entry.example(1), mode="infer")
     assert trace(workload).parameter_bytes > 4e8
 
 

@@ -105,7 +105,7 @@ def accounts_gpu(handmade_profile: Profile) -> Profile:
 
 
 def explained(build: Callable[[], Supervised], profile: Profile) -> Explanation:
-    return placer.explain(build(), example=one_hot_digits(8), loss=own_loss, optimizer="sgd", profile=profile)
+    return placer.explain(build(), batch=one_hot_digits(8), loss=own_loss, optimizer="sgd", profile=profile)
 
 
 def seconds(explanation: Explanation, layer: str, phase: str, device: str) -> float:

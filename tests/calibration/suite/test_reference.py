@@ -45,7 +45,7 @@ def named(name: str) -> Reference:
 
 def explained(entry: Reference, case: Case, profile: Profile) -> Explanation:
     return placer.explain(
-        entry.build(), example=entry.example(case.batch), loss=entry.loss, optimizer=entry.optimizer,
+        entry.build(), batch=entry.example(case.batch), loss=entry.loss, optimizer=entry.optimizer,
         mode=entry.modes[0], data=entry.data or "host", steps=entry.steps(case), profile=profile,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ def explained(entry: Reference, case: Case, profile: Profile) -> Explanation:
 def traced(name: str, batch: int) -> Trace:
     entry = named(name)
     return trace(make_workload(
-        entry.build(), example=entry.example(batch), loss=entry.loss, mode=entry.modes[0], data=entry.data or "host"
+        entry.build(), batch=entry.example(batch), loss=entry.loss, mode=entry.modes[0], data=entry.data or "host"
     ))  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_each_system_trains_on_the_device_that_was_chosen_and_its_loss_falls(nam
     optimizer = kind(model.parameters(), lr=rate)
     data = entry.example(rows)
     placement = placer.choose(
-        model, example=entry.example(batch), loss=entry.loss, optimizer=optimizer, data=entry.data or "host",
+        model, batch=entry.example(batch), loss=entry.loss, optimizer=optimizer, data=entry.data or "host",
         steps=steps,
     )  # fmt: skip
     assert placement.confidence is not None  # it was predicted, not placed by the usual rule
