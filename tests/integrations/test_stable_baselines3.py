@@ -83,7 +83,7 @@ def test_a_short_run_repeats_the_job_as_often_as_learn_does() -> None:
 def test_the_answer_is_a_placement_for_the_job() -> None:
     placement = choose(A2C, "MlpPolicy", "CartPole-v1", devices="cpu", **small())
     assert isinstance(placement, placer.JobPlacement)
-    assert (placement.device, placement.confidence, placement.decision.tie) == ("cpu", 1.0, False)
+    assert (placement.decision.device, placement.confidence, placement.decision.tie) == ("cpu", 1.0, False)
     assert set(placement.parts) == {"policy step", "last value", "update"}
     assert A2C("MlpPolicy", "CartPole-v1", device=placement.device).device.type == "cpu"
 
