@@ -22,6 +22,7 @@ from placer import profile as profiles
 from placer.errors import ProfileMissing, UnknownCPU, UnknownGPU
 from placer.pricing.cpu_classes import CLASSES
 from placer.pricing.floors import CYCLE, STARTING
+from placer.pricing.framework import ISSUE_RATIO
 from placer.pricing.op_table import kind_of
 from placer.pricing.predict import predict
 from placer.profile import SCHEMA, Cores, CpuSheet, DeviceFit, Profile, load, load_cached, named_cores
@@ -127,8 +128,12 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
         "torch": measured.fingerprint["torch"],
     }  # fmt: skip
+    # How fast a host issues to a GPU is not told by how its kernels start: a class's cycles make it twice too slow.
+    fits = [replace(fit, rates={**fit.rates, ISSUE_RATIO: 1.0}) for fit in found.fits]
     note = f"{sheet.name}: a measured core of its kind, scaled to its clock, vectors and memory"
-    return replace(found, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name)
+    return replace(
+        found, fits=tuple(fits), created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
+    )
 
 
 def _scaled(fit: DeviceFit, speeds: CpuSpeeds, efficiency: Mapping[str, float], narrower: float) -> DeviceFit:

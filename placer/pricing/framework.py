@@ -37,6 +37,9 @@ BACKWARD = (
 UPDATE = ("update", "updated_tensor")
 #: All counts that calibration learns a cost of.
 LEARNT = (*FORWARD, *BACKWARD, *UPDATE)
+#: The rate that says how long a host takes to issue an op to a GPU, in times of the reference host's, where its own
+#: dispatch does not tell.
+ISSUE_RATIO = "issue_ratio"
 
 #: Seconds of what runs around compiled code (see ``compiled_host``), which calibration does not learn. Measured on one
 #: CPU (docs/compiled.md): a call checks its guards and enters the compiled code, a training step goes through an

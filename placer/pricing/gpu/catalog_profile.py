@@ -8,7 +8,7 @@ is taken off.
 
 from __future__ import annotations
 
-from placer.pricing.framework import LEARNT
+from placer.pricing.framework import ISSUE_RATIO, LEARNT
 from placer.pricing.gpu import apple
 from placer.pricing.gpu.device_model import device_model
 from placer.pricing.gpu.physics import LAUNCH
@@ -104,7 +104,7 @@ def published_host(sheet: DataSheet, cpu: DeviceFit | None) -> tuple[dict[str, f
         rates, own = apple.mps_host(sheet)
         return {**rates, "context_seconds": _CONTEXT, "first_call_seconds": _FIRST_CALL}, {**between, **own}
     if cpu is not None:
-        ratio = cpu.rates.get("dispatch_seconds", REFERENCE_DISPATCH) / REFERENCE_DISPATCH
+        ratio = cpu.rates.get(ISSUE_RATIO) or cpu.rates.get("dispatch_seconds", REFERENCE_DISPATCH) / REFERENCE_DISPATCH
         scale = min(max(ratio, 1.0 / _FARTHEST), _FARTHEST)
     issue = {f"host/{name}": scale * seconds for name, seconds in (*_ISSUE.items(), *_ISSUE_OF.items())}
     issue |= {f"{HOST_KERNEL}/{name}": scale * seconds for name, seconds in _ISSUE_KERNEL.items()}
