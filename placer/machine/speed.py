@@ -16,6 +16,11 @@ _SECONDS = 0.05
 _ROWS, _LARGE = 1024, 16 << 20
 #: Numbers that torch gives one thread at the least (``at::internal::GRAIN_SIZE``).
 _GRAIN = 32768
+#: Seconds that a loop's start takes for each of its threads at the most: 44 us on 16 of the slowest kind of CPU
+#: (``pricing.cpu_classes``). What takes longer waits for other programs.
+_WAKING = 5e-6
+#: Several threads take at most so many times as long for the small step as one does: as above.
+_WAITING = 2.0
 #: Rows of the small step's batch, and numbers in each.
 _BATCH, _INPUTS, _HIDDEN = 4, 32, 64
 
@@ -63,18 +68,19 @@ def measure_speeds() -> MeasuredSpeeds:
     small_step_seconds = _usual(small_step)
     with torch.inference_mode():
         flops, moved = rates()
-        on_two = _usual(lambda: added(2 * _GRAIN))
+        on_two = min(_times(lambda: added(2 * _GRAIN)))
     try:
         torch.set_num_threads(1)
+        small_step_seconds = min(small_step_seconds, _WAITING * _usual(small_step))
         with torch.inference_mode():
             core_flops, core_moved = rates() if threads > 1 else (flops, moved)
-            on_one = _usual(lambda: added(_GRAIN))
+            on_one = min(_times(lambda: added(_GRAIN)))
     finally:
         torch.set_num_threads(threads)
     return MeasuredSpeeds(
         threads=threads, small_step_seconds=small_step_seconds, flops_per_second=flops, bytes_per_second=moved,
         core_flops_per_second=core_flops, core_bytes_per_second=core_moved,
-        region_seconds=max(on_two - on_one, 0.0) if threads > 1 else 0.0,
+        region_seconds=min(max(on_two - on_one, 0.0), _WAKING * threads) if threads > 1 else 0.0,
     )  # fmt: skip
 
 
@@ -119,7 +125,13 @@ def small_network() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 def _usual(run: Callable[[], object]) -> float:
-    """Seconds of ``run()``, repeated for a while: the lower quartile, since noise only lengthens."""
+    """Seconds of ``run()``: the lower quartile, since noise only lengthens."""
+    found = sorted(_times(run))
+    return found[len(found) // 4]
+
+
+def _times(run: Callable[[], object]) -> list[float]:
+    """Seconds of ``run()``, repeated for a while."""
     run()
     found: list[float] = []
     end = time.perf_counter() + _SECONDS
@@ -127,4 +139,4 @@ def _usual(run: Callable[[], object]) -> float:
         started = time.perf_counter()
         run()
         found.append(time.perf_counter() - started)
-    return sorted(found)[len(found) // 4]
+    return found
