@@ -1,7 +1,6 @@
-"""skorch: ``NeuralNet(device=...)``, and a callback that chooses when ``fit`` knows the data.
+"""skorch: a callback that chooses when ``fit`` knows the data, also inside a scikit-learn pipeline.
 
->>> net = NeuralNetClassifier(Net, device=choose(NeuralNetClassifier(Net), X, y).device)
->>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])  # inside a scikit-learn pipeline
+>>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])
 """
 
 from __future__ import annotations
