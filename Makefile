@@ -75,10 +75,11 @@ lint: $(DEV) ## ruff
 	$(PY) -m ruff check .
 
 # Static tools don't follow the mapping of calibration/ to placer.calibration, so the installed wheel is checked.
-types: wheel ## mypy, strict, on the built wheel
+types: wheel ## mypy, strict, on the built wheel and on a script of a user's
 	rm -rf build/types
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target build/types dist/torch_placer-*.whl
 	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p placer
+	cd build/types && $(ABS_PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache $(CURDIR)/tests/user_script.py
 
 # Two processes share the files of tests. A part of them (PYTEST_ARGS) is sooner done by one process.
 # OMP_WAIT_POLICY: threads that wait would spin on the core that the other process needs, and all take several times as long.

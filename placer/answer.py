@@ -108,13 +108,13 @@ class Placement:
 
         None when nothing was predicted.
         """
-        predicted = self.predictions.get(self.device)
+        predicted = self.predictions.get(self.decision.device)
         return None if predicted is None else predicted.provenance
 
     @cached_property
     def times(self) -> StepTimes:
         """What ``step`` has seen."""
-        predicted = self.predictions.get(self.device)
+        predicted = self.predictions.get(self.decision.device)
         return StepTimes(
             self.decision.device,
             None if predicted is None else predicted.step_seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import logging
 import math
 import sys
 import warnings
@@ -299,7 +300,8 @@ def test_a_damaged_profile_is_named(model: nn.Module, monkeypatch: pytest.Monkey
 def test_placer_device_overrides_everything(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_DEVICE", "cpu")
     placement = choose(model, (32, 84))
-    assert (placement.device, placement.confidence, placement.reason) == ("cpu", None, "cpu: set by PLACER_DEVICE")
+    assert (placement.device.type, placement.confidence) == ("cpu", None)
+    assert placement.reason == "cpu: set by PLACER_DEVICE"
     monkeypatch.setenv("PLACER_DEVICE", "warp-drive")
     with pytest.raises(ValueError, match=r"PLACER_DEVICE.*'warp-drive'"):
         placer.choose(model, (32, 84))
@@ -311,7 +313,7 @@ def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "known_free_memory", lambda _: free)
     with pytest.warns(PlacerWarning):
         placement = placer.choose(model, (32, 84), move=False)
-    assert (placement.device, placement.confidence) == (device, None)
+    assert (placement.device.type, placement.confidence) == (device, None)
 
 
 # A wrong argument always raises at once.
@@ -319,9 +321,7 @@ def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("arguments", "error", "says"), [
     ({"mode": "eval"}, ValueError, "mode must be"),
-    ({"threads": "all"}, ValueError, "threads must be 'keep' or 'tune', not 'all'"),
-    ({"threads": 4}, ValueError, "not 4"),
-    ({"measure": "yes"}, ValueError, "measure must be 'never' or 'unsure' or 'always'"),
+    ({"options": "tune"}, TypeError, "options must be a placer.Options, not 'tune'"),
     ({"devices": []}, ValueError, "devices is empty"),
     ({"devices": ["warp drive"]}, ValueError, "'warp drive' is not a device"),
     ({"devices": 3}, TypeError, "devices must be"),
@@ -330,7 +330,7 @@ def test_the_conventional_rule(model: nn.Module, monkeypatch: pytest.MonkeyPatch
     ({"profile": 3}, TypeError, "profile must be"),
     ({"profile": "no such/name/"}, placer.ProfileMissing, "no profile at"),
     ({"steps": 0}, ValueError, "steps must be"),
-    ({"objective": "cost"}, ValueError, "needs price"),
+    ({"loss": nn.functional.mse_loss}, ValueError, "give target="),
 ])  # fmt: skip
 def test_wrong_arguments_raise_at_once(
     model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch,
@@ -339,6 +339,19 @@ def test_wrong_arguments_raise_at_once(
     monkeypatch.setenv("PLACER_STRICT", "1")  # so that a profile that is not there raises as well
     with pytest.raises(error, match=says):
         placer.choose(model, (32, 84), **arguments)
+
+
+@pytest.mark.parametrize(("arguments", "error", "says"), [
+    ({"threads": "all"}, ValueError, "threads must be 'keep' or 'tune', not 'all'"),
+    ({"threads": 4}, ValueError, "not 4"),
+    ({"measure": "yes"}, ValueError, "measure must be 'never' or 'unsure' or 'always'"),
+    ({"objective": "cost"}, ValueError, "needs price"),
+    ({"objective": "beauty"}, ValueError, "not 'beauty'"),
+    ({"price": 3}, TypeError, "price"),
+])  # fmt: skip
+def test_options_are_checked_when_they_are_made(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        placer.Options(**arguments)
 
 
 @pytest.mark.parametrize(("arguments", "error", "says"), [
@@ -381,3 +394,67 @@ def test_measure(
     assert set(seen) == ({now + 1} if measured else set())
     with pytest.raises(ValueError, match=r"measure needs an nn\.Module"):
         placer.choose(lambda: None, modules=model, options=placer.Options(measure="always"))
+
+
+# What the loss compares the output with.
+
+
+@pytest.mark.parametrize("target", [torch.randint(0, 3, (32,)), torch.rand(32, 3), (32, 3)])
+def test_a_loss_gets_its_target_which_is_copied_with_the_batch(
+    model: nn.Module, handmade_profile: Profile, target: Any
+) -> None:
+    def found(**workload: Any) -> placer.Explanation:
+        return placer.explain(model, (32, 84), mode="train", profile=handmade_profile, devices=["cuda"], **workload)
+
+    summed, compared = found(), found(loss=nn.functional.cross_entropy, target=target)
+    assert {"aten::log_softmax", "aten::_log_softmax"} & {row.op for row in compared.ops}
+    assert compared.workload["loss_target"]
+    copies = [each.devices["cuda"].components["copy"] for each in (summed, compared)]
+    assert copies[0] < copies[1]
+
+
+def test_a_loss_with_a_target_is_the_one_that_takes_the_output_alone(model: nn.Module, calibrated: Profile) -> None:
+    x, y = torch.randn(32, 84), torch.rand(32, 3)
+    ops = [
+        [call.op for call in choose(model, x, loss=loss, target=target).predictions["cpu"].priced.trace.calls]
+        for loss, target in ((nn.MSELoss(), y), (lambda output: nn.functional.mse_loss(output, y), None))
+    ]
+    assert ops[0] == ops[1]
+
+
+def test_a_target_is_given_to_the_real_step_too(
+    model: nn.Module, calibrated: Profile, make_prediction: Callable[..., Prediction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compete(monkeypatch, {"cpu": make_prediction("cpu", 1e-3), "cpu:0": make_prediction("cpu:0", 1e-3)})
+    given: list[torch.Size] = []
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        given.append(target.shape)
+        return (output - target).square().mean()
+
+    timed = choose(model, (8, 84), loss=loss, target=(8, 3), move=False, options=placer.Options(measure="always"))
+    assert timed.reason.endswith("(measured)")
+    assert set(given) == {torch.Size([8, 3])}
+
+
+# Every decision is one record.
+
+
+def test_every_decision_is_one_record(
+    model: nn.Module, calibrated: Profile, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="placer")
+    placement = choose(model, (32, 84))
+    with pytest.warns(PlacerWarning):
+        placer.choose(Bad(), (32, 84))
+    monkeypatch.setenv("PLACER_DEVICE", "cpu")
+    choose(model, (32, 84))
+    records: list[Any] = [record for record in caplog.records if record.name == "placer"]
+    assert [(record.levelname, record.device) for record in records] == [("INFO", "cpu")] * 3
+    first, fallback, forced = records
+    assert first.getMessage() == first.reason == placement.reason
+    assert first.figures["cpu"]["step_seconds"] == placement.predictions["cpu"].step_seconds
+    assert first.figures["cpu"]["provenance"] == "calibrated"
+    assert "no luck" in fallback.reason or fallback.reason.startswith("cpu")
+    assert forced.getMessage() == "cpu: set by PLACER_DEVICE"
+    assert fallback.figures == forced.figures == {}

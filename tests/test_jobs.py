@@ -174,7 +174,7 @@ def test_a_job_that_cannot_be_priced_follows_the_convention(
     job = Job([Part("fine", policy(), (8, 8)), Part("broken", Broken(), (8, 8))])
     with pytest.warns(PlacerWarning, match=r"without a prediction: part 'broken': .*RuntimeError: no"):
         placement = placer.choose(job)
-    assert (placement.device, placement.confidence) == ("cpu", None)
+    assert (placement.decision.device, placement.confidence) == ("cpu", None)
     assert set(placement.parts) == {"fine", "broken"}  # type: ignore[attr-defined]
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.TraceError, match="part 'broken'"):
@@ -185,7 +185,7 @@ def test_a_job_that_cannot_be_priced_follows_the_convention(
 
 def test_what_only_a_step_may_have_is_refused() -> None:
     job = rollouts(policy())
-    for arguments in ({"batch_shape": (8, 8)}, {"mode": "train"}, {"steps": 3}, {"data": "device"}):
+    for arguments in ({"batch": (8, 8)}, {"mode": "train"}, {"steps": 3}, {"data": "device"}):
         for function in (placer.choose, placer.explain):
             with pytest.raises(ValueError, match="a Job says what to run"):
                 function(job, **arguments)  # type: ignore[arg-type]

@@ -174,9 +174,10 @@ def test_placer_device_overrides_every_prediction(
 ) -> None:
     monkeypatch.setenv("PLACER_DEVICE", value)
     model = Base()
-    for options in ({}, {"threads": "tune"}, {"measure": "always"}, {"steps": 3}, {"data": "device"}):
-        placement = placer.choose(model, (16, 4), **options)  # type: ignore[arg-type]
-        assert (placement.device, placement.confidence) == ("cpu", None)
+    rare = [{"options": placer.Options(threads="tune")}, {"options": placer.Options(measure="always")}]
+    for arguments in ({}, *rare, {"steps": 3}, {"data": "device"}):
+        placement = placer.choose(model, (16, 4), **arguments)  # type: ignore[arg-type]
+        assert (placement.decision.device, placement.confidence) == ("cpu", None)
         assert placement.reason == "cpu: set by PLACER_DEVICE"
     with placement.step():
         model(placement.to(torch.ones(2, 4)))

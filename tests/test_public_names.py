@@ -9,8 +9,8 @@ import placer
 
 def test_public_names_are_locked() -> None:
     assert sorted(placer.__all__) == [
-        "CalibrationError", "Decision", "Explanation", "Fleet", "Job", "JobPlacement", "Loading", "Machine", "Part",
-        "Placement", "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError",
+        "CalibrationError", "Decision", "Explanation", "Fleet", "Job", "JobPlacement", "Loading", "Machine", "Options",
+        "Part", "Placement", "PlacerError", "PlacerWarning", "Prediction", "Profile", "ProfileDamaged", "ProfileError",
         "ProfileMissing", "ProfileStale", "ProfileTooNew", "ProfileTooOld", "TargetError", "TimerError", "TraceError",
         "UnknownCPU", "UnknownGPU", "Workload", "__version__", "calibrate", "choose", "explain", "fleet",
         "load_profile",

@@ -128,8 +128,11 @@ def loss_of(output: Any, loss: Callable[..., Any] | None, target: Any = None) ->
     requires a gradient.
     """
     if loss is None:
-        loss = _own_loss
-    found = loss(output) if target is None else loss(output, target)
+        found = _own_loss(output)
+    elif target is None:
+        found = loss(output)
+    else:
+        found = loss(output, target)
     return found if isinstance(found, Tensor) and found.requires_grad else None
 
 

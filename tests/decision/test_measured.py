@@ -80,7 +80,7 @@ def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monk
     assert placement.decision.device == "cpu"
     run(placement, 4e-3)
     turned = choose(net, devices=None, move=False)
-    assert turned.device == "cpu:0"
+    assert turned.decision.device == "cpu:0"
     assert "seen in earlier runs on cpu" in turned.reason
     # What was measured on both sides counts more than what one side is remembered for.
     assert "seen" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason

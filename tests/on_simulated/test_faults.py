@@ -91,7 +91,7 @@ def test_a_device_that_fills_up_after_the_decision_leaves_the_model_where_it_was
     with pytest.warns(PlacerWarning, match=r"not placed as predicted.*OutOfMemoryError.*PLACER_DEVICE=cpu") as seen:
         placement = placer.choose(model, (512, 256), mode="train", optimizer=optimizer)
     assert len(seen) == 1
-    assert (placement.device, placement.confidence) == ("cpu", None)
+    assert (placement.decision.device, placement.confidence) == ("cpu", None)
     assert "the move to sim failed" in placement.reason
     assert set(placement.predictions) == {"cpu", "sim"}
     assert placement.explain().decision.device == "sim"  # what was predicted is still there to be read

@@ -49,7 +49,8 @@ def test_parts_apart_run_copies_of_a_common_model(device: Device, profile_file: 
     placement = placer.choose(job(model, optimizer, apart=True), profile=profile_file)
     assert isinstance(placement, placer.JobPlacement)
     assert placement.apart is not None
-    assert {name: part.device for name, part in placement.parts.items()} == {"acting": "cpu", "learning": "sim"}
+    chosen = {name: part.decision.device for name, part in placement.parts.items()}
+    assert chosen == {"acting": "cpu", "learning": "sim"}
     acting = placement.models["acting"]
     assert placement.models["learning"] is model
     assert (places(acting), places(model)) == ({"cpu"}, {"sim"})
@@ -101,7 +102,7 @@ def test_a_refused_move_apart_leaves_every_model_where_it_was(
     with pytest.warns(placer.PlacerWarning, match="not placed as predicted: cpu"):
         placement = placer.choose(job(model, optimizer, apart=True), profile=profile_file)
     assert isinstance(placement, placer.JobPlacement)
-    assert (placement.device, placement.models["acting"]) == ("cpu", model)
+    assert (placement.decision.device, placement.models["acting"]) == ("cpu", model)
     assert placement.explain().parts
     assert places(model) == {"cpu"}
 

@@ -359,7 +359,7 @@ def test_fully_sharded_models_fall_back_with_one_warning_and_stay() -> None:
         with pytest.warns(PlacerWarning) as caught:
             placement = placer.choose(model, (3, 4))
         assert len([w for w in caught if w.category is PlacerWarning]) == 1
-        assert (placement.device, placement.confidence) == ("cpu", None)
+        assert (placement.decision.device, placement.confidence) == ("cpu", None)
         assert "not to be moved" in placement.reason
         assert runs(model) or (model is sharded and not works)
 

@@ -128,7 +128,7 @@ def test_a_home_that_cannot_be_is_an_answer_and_one_warning(
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         placement = placer.choose(nn.Linear(4, 2), (8, 4), devices=["cpu"])
-    assert (placement.device, placement.provenance) == ("cpu", "published")
+    assert (placement.decision.device, placement.provenance) == ("cpu", "published")
     (said,) = [str(warning.message) for warning in seen if "are not kept" not in str(warning.message)]
     assert re.search("placer calibrate|cannot read profile", said)
 

@@ -263,7 +263,7 @@ def test_choose_warns_once_where_the_step_ends_its_process(
     monkeypatch.setattr(tracer.trace, "__kwdefaults__", {"limit_seconds": 0.5})
     with pytest.warns(placer.PlacerWarning, match="without a prediction") as seen:
         placement = placer.choose(Ends(), (3, 4), devices="cpu")
-    assert (placement.device, placement.confidence, len(seen)) == ("cpu", None, 1)
+    assert (placement.decision.device, placement.confidence, len(seen)) == ("cpu", None, 1)
 
 
 @lru_cache
