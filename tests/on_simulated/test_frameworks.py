@@ -70,6 +70,27 @@ def test_accelerate_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
     assert next(model.parameters()).device.type == "cpu"
 
 
+class WithLoss(nn.Module):
+    """Computes its own loss, as the Trainer needs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Wide()
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.mse_loss(self.net(x), labels)}
+
+
+def test_the_trainer_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from placer.integrations.transformers import training_args
+
+    data = [{"x": x, "labels": y} for x, y in zip(*rows(2048), strict=True)]
+    own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
+    assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": False}
+    assert training_args(WithLoss(), data, use_cpu=True, **own) == {**own, "use_cpu": True}
+
+
 @pytest.fixture
 def skorch() -> Any:
     library = pytest.importorskip("skorch", reason="skorch is not installed")
