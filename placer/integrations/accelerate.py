@@ -1,30 +1,43 @@
-"""Hugging Face accelerate: ``Accelerator(cpu=...)``.
+"""Hugging Face accelerate: all arguments of ``Accelerator``, with the answer among them.
 
->>> placement = choose(model, batch, optimizer=optimizer)
->>> accelerator = Accelerator(cpu=cpu(placement))
+>>> accelerator = Accelerator(**accelerator_args(model, batch, optimizer=optimizer))
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 
 import placer
-from placer.answer import Placement
+from placer.integrations import loops
 
 
-def choose(model: torch.nn.Module, batch: Any, **workload: Any) -> Placement:
-    """Predict where ``model`` finishes first on inputs like ``batch``; nothing is moved: ``prepare`` does that.
+def accelerator_args(model: torch.nn.Module, batch: Any, **options: Any) -> dict[str, Any]:
+    """The arguments of ``Accelerator`` among ``options``, with ``cpu`` as it is where ``model`` finishes first.
 
-    ``batch`` is what the model is called with: a mapping by keyword, a tuple by position. ``workload``: other arguments
-    of ``placer.choose``. Call this before the first ``Accelerator``: the process keeps the device it is made for.
+    Nothing is moved: ``prepare`` does that. Call this before the first ``Accelerator``: the process keeps the device it
+    is made for. A ``cpu`` of your own stays, and so does ``mixed_precision="fp16"``, which accelerate runs on a GPU
+    only: then nothing is predicted. Else the decision is an INFO record of the logger ``placer``.
+
+    Args:
+        model: the model, before ``prepare``.
+        batch: what the model is called with: a mapping by keyword, a tuple by position.
+        options: arguments of ``Accelerator``, which are returned, and of ``placer.choose``, which are not. With
+            ``mixed_precision="bf16"`` a step with that autocast is priced.
 
     Raises ValueError, TypeError for a wrong argument.
     """
-    return placer.choose(model, batch=batch, move=False, **workload)
-
-
-def cpu(placement: Placement) -> bool:
-    """The value for ``Accelerator(cpu=...)``: whether to stay on the CPU although there may be an accelerator."""
-    return placement.device.type == "cpu"
+    names = inspect.signature(Accelerator.__init__).parameters
+    own = {name: value for name, value in options.items() if name in names}
+    workload = {name: value for name, value in options.items() if name not in names}
+    precision = str(getattr(own.get("mixed_precision"), "value", own.get("mixed_precision")))
+    if "cpu" in own or precision == "fp16":
+        loops.keep(f"cpu={own['cpu']!r}" if "cpu" in own else "mixed_precision='fp16', for a GPU,")
+        return own
+    if precision == "bf16":
+        workload.setdefault("autocast", torch.bfloat16)
+    placement = placer.choose(model, batch, move=False, **workload)
+    return {**own, "cpu": placement.device.type == "cpu"}

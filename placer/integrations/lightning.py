@@ -1,7 +1,6 @@
-"""PyTorch Lightning: where ``Trainer`` should train, and a callback that watches its steps.
+"""PyTorch Lightning: all arguments of ``Trainer``, with the answer among them, and a callback that watches its steps.
 
->>> placement = choose(module, batch)  # or, with validation: placer.choose(job(module, loader, val_loader), move=False)
->>> trainer = Trainer(accelerator=accelerator(placement), devices=devices(placement), callbacks=[WatchSteps(placement)])
+>>> trainer = Trainer(**trainer_args(module, loader, val_loader, max_epochs=2))
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import inspect
 import math
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ else:
 
 #: What Lightning calls the accelerators of torch.
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "mps": "mps", "xla": "tpu"}
+#: Arguments of ``Trainer`` that say where to train, and the values that leave it open.
+_OPEN = {"accelerator": ("auto",), "devices": ("auto", 1), "strategy": ("auto",), "num_nodes": (1,)}
 #: What Lightning's loops cost around a step with an update, one without and one of validation, each ``log`` in a step,
 #: and the progress bar's turn, in Python functions of average length. The loops of version 2.6 enter 770, 600 and 450.
 UPDATE, MICRO, VALIDATION, LOG, BAR = 650, 430, 280, 500, 160
@@ -92,6 +94,32 @@ def choose(
     )
 
 
+def trainer_args(
+    module: Any, train_dataloader: Any, val_dataloader: Any = None, *,
+    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    **trainer: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments ``trainer``, with the ``accelerator`` and the ``devices`` where the whole fit finishes first.
+
+    What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. An
+    ``accelerator``, ``devices``, ``strategy`` or ``num_nodes`` of your own, other than Lightning's defaults, stays, and
+    nothing is predicted. Of what ``job`` cannot price there is one PlacerWarning, and the default rule decides.
+
+    Raises TypeError for what is no LightningModule, and for an argument that ``Trainer`` does not have.
+    """
+    _checked(module)
+    loops.check_names(trainer, inspect.signature(_Trainer.__init__).parameters, "Trainer")
+    own = [f"{name}={trainer[name]!r}" for name, usual in _OPEN.items() if trainer.get(name, usual[0]) not in usual]
+    if own:
+        loops.keep(", ".join(own))
+        return trainer
+    fit = partial(job, module, train_dataloader, val_dataloader, optimizer=optimizer, loading=loading, **trainer)
+    device = loops.choose_job(fit, [module]).device
+    # One device, as placer never splits a model.
+    devices = 1 if device.type == "cpu" or device.index is None else [device.index]
+    return {**trainer, "accelerator": _NAMES.get(device.type, device.type), "devices": devices}
+
+
 def job(
     module: Any, train_dataloader: Any, val_dataloader: Any = None, *,
     optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
@@ -143,18 +171,6 @@ def job(
                 loop_calls=VALIDATION + bar, autocast=_PRECISIONS[precision],
             ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
-
-
-def accelerator(placement: Placement) -> str:
-    """The value for ``Trainer(accelerator=...)``."""
-    kind = placement.device.type
-    return _NAMES.get(kind, kind)
-
-
-def devices(placement: Placement) -> int | list[int]:
-    """The value for ``Trainer(devices=...)``: one, as placer never splits a model."""
-    index = placement.device.index
-    return 1 if index is None or placement.device.type == "cpu" else [index]
 
 
 class WatchSteps(Callback):  # type: ignore[misc]

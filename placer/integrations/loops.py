@@ -6,13 +6,15 @@ A loop costs time of its own. It is counted in Python functions, which a job's p
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import nn
 
 import placer
@@ -21,6 +23,34 @@ from placer.workload import Loading, same_order
 
 #: Batches that a loader is measured with, at most; the first two import, and open files.
 MOST_BATCHES = 22
+_log = logging.getLogger("placer")
+
+
+def choose_job(make: Callable[[], placer.Job], modules: Sequence[nn.Module], **options: Any) -> placer.JobPlacement:
+    """``placer.choose`` of the job that ``make`` makes; nothing is moved.
+
+    Where ``make`` raises, nothing can be predicted: there is one PlacerWarning, and the default rule decides for
+    ``modules``. ``options`` are other arguments of ``placer.choose``. Raises ValueError, TypeError for a wrong one.
+    """
+    try:
+        found = make()
+    except Exception as error:  # noqa: BLE001 - boundary: frameworks run the user's own code, which may raise anything
+        found = _failing(error, modules)
+    return placer.choose(found, move=False, **options)
+
+
+def _failing(error: Exception, modules: Sequence[nn.Module]) -> placer.Job:
+    """A job whose step raises ``error``: ``placer.choose`` treats it as any step that cannot be traced."""
+
+    def step(nothing: torch.Tensor) -> None:
+        raise error
+
+    return placer.Job([placer.Part("training", step, batch=(torch.empty(0),), modules=modules or nn.Module())])
+
+
+def keep(given: str) -> None:
+    """Tell, as one INFO record of the logger ``placer``, that what the caller has ``given`` decides and not placer."""
+    _log.info("%s was given, so nothing is predicted", given)
 
 
 class StepHooks:

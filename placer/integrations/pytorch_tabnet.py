@@ -1,7 +1,7 @@
 """pytorch-tabnet: ``TabNetClassifier(device_name=...)``.
 
 >>> placement = choose(TabNetClassifier(), X, y, batch_size=1024)
->>> model = TabNetClassifier(device_name=placement.device)
+>>> model = TabNetClassifier(device_name=str(placement.device))
 """
 
 from __future__ import annotations

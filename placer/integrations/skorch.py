@@ -1,22 +1,21 @@
-"""skorch: ``NeuralNet(device=...)``, and a callback that chooses when ``fit`` knows the data.
+"""skorch: a callback that chooses when ``fit`` knows the data, also inside a scikit-learn pipeline.
 
->>> net = NeuralNetClassifier(Net, device=choose(NeuralNetClassifier(Net), X, y).device)
->>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])  # inside a scikit-learn pipeline
+>>> net = NeuralNetClassifier(Net, callbacks=[ChooseOnFit()])
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
-from torch import nn
 
 import placer
-from placer.integrations.loops import StepHooks, first_batch, loading_between
+from placer.integrations.loops import StepHooks, choose_job, first_batch, loading_between
 from placer.placement import move_modules, move_optimizer
 from placer.workload import same_randomness
 
@@ -30,20 +29,8 @@ def choose(net: Any, X: Any, y: Any = None, **options: Any) -> placer.JobPlaceme
     Raises ValueError, TypeError for a wrong argument.
     """
     _check(net)
-    try:
-        found = job(net, X, y)
-    except Exception as error:  # noqa: BLE001 - boundary: skorch runs the user's own code, which may raise anything
-        found = _failing(error, [net.module_, net.criterion_] if getattr(net, "initialized_", False) else [])
-    return placer.choose(found, move=False, **options)
-
-
-def _failing(error: Exception, modules: list[nn.Module]) -> placer.Job:
-    """A job whose step raises ``error``: ``placer.choose`` treats it as any step that cannot be traced."""
-
-    def step(nothing: torch.Tensor) -> None:
-        raise error
-
-    return placer.Job([placer.Part("training", step, batch=(torch.empty(0),), modules=modules or nn.Module())])
+    modules = [net.module_, net.criterion_] if getattr(net, "initialized_", False) else []
+    return choose_job(partial(job, net, X, y), modules, **options)
 
 
 def job(net: Any, X: Any, y: Any = None) -> placer.Job:  # noqa: N803 - scikit-learn's own name
@@ -95,11 +82,16 @@ def _part(own: Any, name: str, data: Any, clock: Callable[[], float]) -> placer.
     )  # fmt: skip
 
 
+class Chosen(str):
+    """The ``device`` of a net where placer put it, so where the next fit, also of a clone, may choose again."""
+
+
 class ChooseOnFit(Callback):  # type: ignore[misc]
     """A skorch callback that chooses when training begins, moves the net, and records its steps.
 
-    For pipelines and searches, where only ``fit`` knows the data that reaches the net. ``options``: other arguments of
-    ``placer.choose``. ``placement_`` is the last choice.
+    For pipelines and searches, where only ``fit`` knows the data that reaches the net. It moves a net with skorch's
+    default ``device="cpu"``. A net with any other device stays there, and only its steps are predicted and recorded.
+    ``options``: other arguments of ``placer.choose``. ``placement_`` is the last choice.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -115,11 +107,14 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        self.placement_ = choose(net, X, y, **self.options)
-        device = self.placement_.device
-        move_modules([net.module_, net.criterion_], device)
-        move_optimizer(net.optimizer_, device)
-        net.device = str(device)
+        chooses = net.device == "cpu" or isinstance(net.device, Chosen)
+        options = self.options if chooses else {**self.options, "devices": _device_of(net)}
+        self.placement_ = choose(net, X, y, **options)
+        if chooses:
+            device = self.placement_.device
+            move_modules([net.module_, net.criterion_], device)
+            move_optimizer(net.optimizer_, device)
+            net.device = Chosen(device)
         self._hooks = StepHooks(self.placement_.parts["training"])
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
@@ -133,3 +128,10 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Without the choice, which holds a copy of the net and is about this machine."""
         return {name: value for name, value in vars(self).items() if name not in ("placement_", "_hooks")}
+
+
+def _device_of(net: Any) -> str:
+    """Where a net is; one whose ``device`` is None stays where its module was made."""
+    if net.device is not None:
+        return str(net.device)
+    return str(next((parameter.device for parameter in net.module_.parameters()), "cpu"))

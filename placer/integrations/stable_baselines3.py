@@ -1,7 +1,6 @@
-"""Stable-Baselines3: ``PPO(..., device=...)``, and so A2C, DQN, SAC and TD3.
+"""Stable-Baselines3: all arguments of PPO, and so of A2C, DQN, SAC and TD3, with the answer among them.
 
->>> placement = choose(PPO, "MlpPolicy", env)
->>> model = PPO("MlpPolicy", env, device=placement.device)
+>>> model = PPO("MlpPolicy", env, **algorithm_args(PPO, "MlpPolicy", env, n_steps=256))
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv
 
 import placer
-from placer.integrations.loops import loading_between, mode_switch, whole
+from placer.integrations.loops import choose_job, keep, loading_between, mode_switch, whole
 from placer.workload import same_randomness
 
 #: What ``job`` can take apart; their subclasses (DDPG is one) too.
@@ -39,6 +39,24 @@ _QUIET = {"device": "cpu", "verbose": 0, "seed": None, "tensorboard_log": None}
 _ONE_ROW = {
     "buffer_size": 1, "replay_buffer_class": None, "replay_buffer_kwargs": None, "optimize_memory_usage": False,
 }  # fmt: skip
+
+
+def algorithm_args(
+    algorithm: type[Any], policy: Any, env: Any, *, total_timesteps: int | None = None,
+    env_seconds: float | str | None = None, **kwargs: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """``kwargs`` for ``algorithm(policy, env, **kwargs)``, with the ``device`` where it learns fastest.
+
+    What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. A
+    ``device`` of your own other than ``"auto"`` stays, and nothing is predicted. Of what ``job`` cannot price there is
+    one PlacerWarning, and the default rule decides.
+    """
+    if kwargs.get("device", "auto") != "auto":
+        keep(f"device={str(kwargs['device'])!r}")
+        return kwargs
+    own = {name: value for name, value in kwargs.items() if name != "device"}
+    learning = partial(job, algorithm, policy, env, total_timesteps=total_timesteps, env_seconds=env_seconds, **own)
+    return {**own, "device": choose_job(learning, []).device}
 
 
 def choose(

@@ -1,8 +1,6 @@
-"""Hugging Face Trainer: ``TrainingArguments(use_cpu=...)``, and a callback that watches its steps.
+"""Hugging Face Trainer: all ``TrainingArguments``, with the answer among them, and a callback that watches its steps.
 
->>> placement = choose(model, batch)  # or, with evaluation: placer.choose(job(model, data, held_out, ...), move=False)
->>> arguments = TrainingArguments(..., use_cpu=use_cpu(placement))
->>> trainer = Trainer(model, arguments, ..., callbacks=[WatchSteps(placement)])
+>>> arguments = TrainingArguments("out", **training_args(model, train_dataset, eval_dataset, num_train_epochs=2))
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,6 +44,32 @@ def choose(model: torch.nn.Module, batch: Any, *, optimizer: Any = "adamw", **wo
     """
     workload.setdefault("mode", "train")
     return placer.choose(model, batch=dict(batch), optimizer=optimizer, move=False, **workload)
+
+
+def training_args(
+    model: torch.nn.Module, train_dataset: Any, eval_dataset: Any = None, *,
+    data_collator: Callable[[list[Any]], Any] = default_data_collator,
+    optimizer: str | torch.optim.Optimizer | None = None, loading: str | placer.Loading | float | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The ``arguments`` for ``TrainingArguments``, with ``use_cpu`` as it is where the whole run finishes first.
+
+    What is priced is the ``job`` of the same arguments; the decision is an INFO record of the logger ``placer``. A
+    ``use_cpu`` of your own stays, and so does ``fp16``, which the Trainer runs on a GPU only: then nothing is
+    predicted. Of what ``job`` cannot price there is one PlacerWarning, and the default rule decides. Call this before
+    ``TrainingArguments``, which fix the device of the process.
+
+    Raises TypeError for an argument that ``TrainingArguments`` do not have.
+    """
+    loops.check_names(arguments, [field.name for field in dataclasses.fields(TrainingArguments)], "TrainingArguments")
+    if "use_cpu" in arguments or arguments.get("fp16"):
+        loops.keep(f"use_cpu={arguments['use_cpu']!r}" if "use_cpu" in arguments else "fp16, for a GPU,")
+        return arguments
+    run = partial(
+        job, model, train_dataset, eval_dataset, data_collator=data_collator, optimizer=optimizer, loading=loading,
+        **arguments,
+    )  # fmt: skip
+    return {**arguments, "use_cpu": loops.choose_job(run, [model]).device.type == "cpu"}
 
 
 class _Checked(torch.nn.Module):
@@ -129,11 +154,6 @@ def job(
             loop_calls=EVALUATION, autocast=autocast,
         ))  # fmt: skip
     return placer.Job(parts, repeats=repeats)
-
-
-def use_cpu(placement: Placement) -> bool:
-    """The value for ``TrainingArguments(use_cpu=...)``."""
-    return placement.device.type == "cpu"
 
 
 class WatchSteps(TrainerCallback):  # type: ignore[misc]

@@ -41,10 +41,6 @@ def _transformers(choose: Any) -> Any:
     return choose(model, {"input_ids": ids, "labels": torch.zeros(2, dtype=torch.long)})
 
 
-def _accelerate(choose: Any) -> Any:
-    return choose(nn.Linear(4, 1), torch.tensor(ROWS))
-
-
 def _skorch(choose: Any) -> Any:
     net = importlib.import_module("skorch").NeuralNetRegressor(nn.Linear, module__in_features=4, module__out_features=1)
     return choose(net, ROWS, ROWS[:, :1])
@@ -62,7 +58,7 @@ def _stable_baselines3(choose: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::placer.PlacerWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(
-    "ask", [_lightning, _transformers, _accelerate, _skorch, _pytorch_tabnet, _stable_baselines3]
+    "ask", [_lightning, _transformers, _skorch, _pytorch_tabnet, _stable_baselines3]
 )
 def test_an_answer_without_a_calibration(ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))

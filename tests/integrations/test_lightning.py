@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,8 +57,7 @@ def test_the_steps_of_a_fit_are_watched() -> None:
     placement = integration.choose(module, next(iter(loader())), devices="cpu")
     trainer = L.Trainer(
         max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        accelerator=integration.accelerator(placement), devices=integration.devices(placement),
-        callbacks=[integration.WatchSteps(placement)],
+        accelerator="cpu", callbacks=[integration.WatchSteps(placement)],
     )  # fmt: skip
     trainer.fit(module, loader())
     assert len(module.losses) == placement.times.seen == 16
@@ -104,21 +104,78 @@ def test_an_error_of_configure_optimizers_is_told(monkeypatch: pytest.MonkeyPatc
         integration.choose(Broken(), batch, devices="cpu")
 
 
-def test_the_answer_in_lightnings_words() -> None:
-    def placed(device: str) -> placer.Placement:
-        return placer.Placement(placer.Decision(device, 2, 0.9, f"{device}: because"))
-
-    names = [integration.accelerator(placed(d)) for d in ("cpu", "cuda", "cuda:1", "mps")]
-    assert names == ["cpu", "cuda", "cuda", "mps"]
-    assert [integration.devices(placed(d)) for d in ("cpu", "cuda", "cuda:1")] == [1, 1, [1]]
-
-
 class Validated(Classifier):
     """With a validation step that logs, too."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         x, y = batch
         self.log("val_loss", nn.functional.cross_entropy(self.net(x), y))
+
+
+#: What keeps a trainer quiet.
+QUIET = {
+    "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
+}  # fmt: skip
+
+
+def test_one_line_prices_the_whole_fit_and_trains(
+    told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, priced = Validated(), []
+    choose = placer.choose
+
+    def noted(job: placer.Job, **options: Any) -> placer.JobPlacement:
+        priced.append({part.name: part.count * (job.repeats or 1) for part in job.parts})
+        return choose(job, devices="cpu", **options)
+
+    monkeypatch.setattr(placer, "choose", noted)
+    own = {**QUIET, "max_epochs": 2, "limit_val_batches": 3}
+    given = integration.trainer_args(module, loader(), loader(), **own)
+    assert given == {**own, "accelerator": "cpu", "devices": 1}
+    assert priced == [{"training": 16, "validation": 6}]
+    assert [said.partition(":")[0] for said in told()] == ["cpu"]
+    trainer = L.Trainer(**given)
+    trainer.fit(module, loader(), loader())
+    assert trainer.global_step == len(module.losses) == 16
+    assert trainer.strategy.root_device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"accelerator": "gpu"}, {"accelerator": "cpu"}, {"accelerator": "auto", "devices": [1]}, {"strategy": "ddp"},
+     {"devices": 2, "num_nodes": 1}],
+)  # fmt: skip
+def test_where_to_train_is_not_overruled(own: dict[str, Any], told: Callable[[], list[str]]) -> None:
+    given = integration.trainer_args(Validated(), loader(), max_epochs=1, **own)
+    assert given == {"max_epochs": 1, **own}
+    (said,) = told()
+    assert "was given, so nothing is predicted" in said
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("cpu", ("cpu", 1)), ("cuda", ("cuda", [0])), ("cuda:1", ("cuda", [1])), ("mps", ("mps", 1))],
+)
+def test_the_answer_in_lightnings_words(device: str, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decided(job: placer.Job, **options: Any) -> placer.JobPlacement:
+        return placer.JobPlacement(job, placer.Decision(device, 2, 0.9, f"{device}: because"))
+
+    monkeypatch.setattr(placer, "choose", decided)
+    given = integration.trainer_args(Validated(), loader(), accelerator="auto", devices="auto", max_epochs=1)
+    assert given == {"max_epochs": 1, "accelerator": words[0], "devices": words[1]}
+
+
+@pytest.mark.parametrize("odd", [{"fast_dev_run": True}, {"precision": "64-true"}])
+def test_a_fit_that_cannot_be_priced_follows_the_usual_rule(odd: dict[str, Any]) -> None:
+    module = Validated()
+    with pytest.warns(placer.PlacerWarning, match=f"without a prediction: .*{next(iter(odd))}") as warned:
+        given = integration.trainer_args(module, loader(), loader(), max_epochs=1, **QUIET, **odd)
+    assert len(warned) == 1
+    assert given.items() >= {**odd, "max_epochs": 1}.items()
+    with pytest.raises(TypeError, match="Trainer has no argument 'epochs'"):
+        integration.trainer_args(module, loader(), epochs=2)
+    with pytest.raises(TypeError, match="must be a LightningModule with a training_step, not Linear"):
+        integration.trainer_args(nn.Linear(2, 2), loader())
 
 
 def counts(**trainer: Any) -> dict[str, float]:

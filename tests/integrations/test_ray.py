@@ -332,7 +332,7 @@ def test_a_gpu_of_a_node_is_priced_by_the_catalog_and_asked_for() -> None:
     assert made.gpu == "Tesla T4"
     assert "an estimate (published)" in choice.reason
     without = replace(with_card, nodes=tuple(replace(node, resources={"CPU": 8.0}) for node in with_card.nodes))
-    assert choose_node(*LARGE, mode="train", cluster=without).decision.device == "cpu"
+    assert choose_node(*LARGE, mode="train", cluster=without).device == "cpu"
 
 
 def test_nodes_that_were_never_asked_are_estimates() -> None:

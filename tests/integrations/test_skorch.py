@@ -105,6 +105,32 @@ def test_a_pipeline_chooses_when_it_is_fitted_and_its_steps_are_watched() -> Non
     assert np.array_equal(placed.predict(x), plain.predict(x))
 
 
+def test_the_default_net_is_moved_and_chosen_for_again() -> None:
+    from sklearn.base import clone
+
+    x, y = data()
+    first = net(callbacks=[integration.ChooseOnFit(devices="cpu")]).fit(x, y)
+    assert isinstance(first.device, integration.Chosen)
+    assert torch.device(first.device).type == "cpu"
+    again = clone(first)
+    again.set_params(callbacks__ChooseOnFit__devices=("cpu",)).fit(x, y)
+    assert isinstance(again.device, integration.Chosen)
+
+
+@pytest.mark.parametrize("device", [torch.device("cpu"), "cpu:0", None])
+def test_a_device_of_the_user_s_is_not_overruled(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the options of the callback say. A string "cpu" is skorch's default, and so no choice of the user's."""
+    moved: list[Any] = []
+    monkeypatch.setattr(integration, "move_modules", lambda *given: moved.append(given))
+    x, y = data()
+    fitted = net(device=device, callbacks=[integration.ChooseOnFit(devices=["cuda", "cpu"])]).fit(x, y)
+    assert fitted.device is device
+    assert moved == []
+    placement = dict(fitted.callbacks_)["ChooseOnFit"].placement_
+    assert set(placement.predictions) == {"cpu"}
+    assert len(placement.parts["training"].times.recent) == 6  # 9 steps without the 3 that warm up
+
+
 def test_a_grid_search_clones_the_callback() -> None:
     from sklearn.model_selection import GridSearchCV
 
@@ -140,7 +166,7 @@ def test_a_net_that_needs_its_callbacks_still_fits(monkeypatch: pytest.MonkeyPat
     with pytest.warns(placer.PlacerWarning, match="placed on cpu without a prediction: .*KeyError"):
         fitted = asking().fit(x, y)
     placement = dict(fitted.callbacks_)["ChooseOnFit"].placement_
-    assert (len(fitted.history), placement.device, placement.confidence) == (1, "cpu", None)
+    assert (len(fitted.history), placement.decision.device, placement.confidence) == (1, "cpu", None)
     assert placement.parts["training"].times.seen >= 3
     monkeypatch.setenv("PLACER_STRICT", "1")
     with pytest.raises(placer.PlacerError, match="KeyError"):

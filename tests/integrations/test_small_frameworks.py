@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,11 +12,63 @@ from torch import Tensor, nn
 import placer
 
 
-def test_the_answer_in_accelerates_words() -> None:
-    integration = pytest.importorskip("placer.integrations.accelerate")
-    for device, on_cpu in (("cpu", True), ("cuda", False), ("cuda:1", False)):
-        placement = placer.Placement(placer.Decision(device, 2, 0.9, f"{device}: because"))
-        assert integration.cpu(placement) is on_cpu
+@pytest.fixture
+def accelerate() -> Iterator[Any]:
+    """The library, in a process that has no ``Accelerator`` yet."""
+    library = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    library.state.AcceleratorState._reset_state(reset_partial_state=True)
+    yield library
+    library.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_accelerate_takes_the_arguments_and_trains_there(accelerate: Any, told: Callable[[], list[str]]) -> None:
+    from placer.integrations.accelerate import accelerator_args
+
+    model, x = nn.Linear(4, 1), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given = accelerator_args(model, x, optimizer=optimizer, devices="cpu", gradient_accumulation_steps=2)
+    assert given == {"gradient_accumulation_steps": 2, "cpu": True}
+    assert [said.partition(":")[0] for said in told()] == ["cpu"]
+    accelerator = accelerate.Accelerator(**given)
+    prepared, stepping = accelerator.prepare(model, optimizer)
+    before = model.weight.detach().clone()
+    accelerator.backward(prepared(x).square().mean())
+    stepping.step()
+    assert accelerator.device.type == "cpu"
+    assert accelerator.gradient_accumulation_steps == 2
+    assert not torch.equal(model.weight, before)
+
+
+def test_what_accelerate_is_told_stays(accelerate: Any, told: Callable[[], list[str]]) -> None:
+    from placer.integrations.accelerate import accelerator_args
+
+    model = nn.Linear(4, 1)
+    for own in ({"cpu": False, "step_scheduler_with_optimizer": False}, {"cpu": True}, {"mixed_precision": "fp16"}):
+        assert accelerator_args(model, (8, 4), optimizer="sgd", **own) == own
+        (said,) = told()
+        assert "was given, so nothing is predicted" in said
+    with pytest.raises(TypeError, match="unexpected keyword argument 'cpus'"):
+        accelerator_args(model, (8, 4), cpus=True)
+    with pytest.warns(placer.PlacerWarning, match="placed on cpu without a prediction"):
+        assert accelerator_args(model, (8, 3), devices="cpu") == {"cpu": True}  # not the width that the layer takes
+
+
+def test_a_step_of_accelerate_is_priced_with_its_mixed_precision(
+    accelerate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from placer.integrations import accelerate as integration
+
+    asked: list[Any] = []
+    choose = placer.choose
+
+    def noted(*given: Any, **options: Any) -> placer.Placement:
+        asked.append(options.get("autocast"))
+        return choose(*given, **options)
+
+    monkeypatch.setattr(placer, "choose", noted)
+    for own in ({}, {"mixed_precision": "no"}, {"mixed_precision": "bf16"}):
+        assert integration.accelerator_args(nn.Linear(4, 1), (8, 4), devices="cpu", **own) == {**own, "cpu": True}
+    assert asked == [None, None, torch.bfloat16]
 
 
 def test_a_trial_says_where_it_ran() -> None:

@@ -19,8 +19,8 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import placer
-from placer import tracing
-from placer.integrations.stable_baselines3 import _Zeros, choose, job
+from placer import machine, tracing
+from placer.integrations.stable_baselines3 import _Zeros, algorithm_args, choose, job
 
 #: A calibrated CPU that ships with placer: winners do not depend on the machine that runs the tests.
 HOST = "amd-epyc-avx512-2-core"
@@ -86,6 +86,34 @@ def test_the_answer_is_a_placement_for_the_job() -> None:
     assert (placement.decision.device, placement.confidence, placement.decision.tie) == ("cpu", 1.0, False)
     assert set(placement.parts) == {"policy step", "last value", "update"}
     assert A2C("MlpPolicy", "CartPole-v1", device=placement.device).device.type == "cpu"
+
+
+def test_one_line_prices_what_is_learnt_and_learns(
+    told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
+    own = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    given = algorithm_args(PPO, "MlpPolicy", "CartPole-v1", total_timesteps=16, device="auto", **own)
+    assert given == {**own, "device": torch.device("cpu")}
+    assert [said.partition(":")[0] for said in told()] == ["cpu"]
+    model = PPO("MlpPolicy", "CartPole-v1", **given).learn(16)
+    assert (model.num_timesteps, model.device.type) == (16, "cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", torch.device("cuda:1")])
+def test_a_device_of_the_user_s_is_not_overruled(device: Any, told: Callable[[], list[str]]) -> None:
+    assert algorithm_args(PPO, "MlpPolicy", "CartPole-v1", device=device) == {"device": device}
+    assert told() == [f"device={str(device)!r} was given, so nothing is predicted"]
+
+
+def test_an_algorithm_that_cannot_be_priced_follows_the_usual_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
+    own = {"train_freq": (1, "episode"), "gradient_steps": 3, "buffer_size": 10}
+    with pytest.warns(placer.PlacerWarning, match="without a prediction: .*train_freq in episodes") as warned:
+        given = algorithm_args(DQN, "MlpPolicy", "CartPole-v1", **own)
+    assert len(warned) == 1
+    assert given == {**own, "device": torch.device("cpu")}
+    DQN("MlpPolicy", "CartPole-v1", **given)
 
 
 @pytest.mark.parametrize(

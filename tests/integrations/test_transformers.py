@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def trained(folder: Path, placed: bool) -> tuple[list[float], Any]:
         batch = transformers.default_data_collator([data[i] for i in range(4)])
         placement = integration.choose(net, batch, devices="cpu")
         assert placement.explain().workload["optimizer"] == "adamw"
-        options, callbacks = {"use_cpu": integration.use_cpu(placement)}, [integration.WatchSteps(placement)]
+        callbacks = [integration.WatchSteps(placement)]
     arguments = transformers.TrainingArguments(
         str(folder), per_device_train_batch_size=4, num_train_epochs=2, logging_steps=1, save_strategy="no",
         report_to=[], disable_tqdm=True, seed=3, **options,
@@ -104,6 +104,44 @@ def test_the_arguments_say_how_often_each_step_runs() -> None:
     assert counts(gradient_accumulation_steps=4) == {"accumulation": 4, "training": 2, "evaluation": 3}
     assert counts(per_device_train_batch_size=10, dataloader_drop_last=True) == {"training": 2, "evaluation": 3}
     assert integration.job(model(), Sentences(), max_steps=7).repeats == 3  # three batches of eight an epoch
+
+
+def test_one_line_prices_the_whole_run_and_trains(
+    tmp_path: Path, told: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, data, priced = model(), Sentences(), []
+    choose = placer.choose
+
+    def noted(job: placer.Job, **options: Any) -> placer.JobPlacement:
+        priced.append({part.name: part.count * (job.repeats or 1) for part in job.parts})
+        return choose(job, devices="cpu", **options)
+
+    monkeypatch.setattr(placer, "choose", noted)
+    own = {"num_train_epochs": 2, "eval_strategy": "epoch", "report_to": [], "disable_tqdm": True}
+    given = integration.training_args(net, data, data, **own)
+    assert given == {**own, "use_cpu": True}
+    assert priced == [{"training": 6, "evaluation": 6}]
+    assert [said.partition(":")[0] for said in told()] == ["cpu"]
+    arguments = transformers.TrainingArguments(str(tmp_path), save_strategy="no", **given)
+    trainer = transformers.Trainer(net, arguments, train_dataset=data, eval_dataset=data)
+    trainer.train()
+    assert (trainer.state.global_step, arguments.device.type) == (6, "cpu")
+
+
+@pytest.mark.parametrize("own", [{"use_cpu": False}, {"use_cpu": True}, {"fp16": True}])
+def test_where_to_train_is_not_overruled(own: dict[str, Any], told: Callable[[], list[str]]) -> None:
+    assert integration.training_args(model(), Sentences(), max_steps=1, **own) == {"max_steps": 1, **own}
+    (said,) = told()
+    assert "was given, so nothing is predicted" in said
+
+
+def test_a_run_that_cannot_be_priced_follows_the_usual_rule() -> None:
+    with pytest.warns(placer.PlacerWarning, match="without a prediction: .*lion_8bit") as warned:
+        given = integration.training_args(model(), Sentences(), optim="lion_8bit")
+    assert len(warned) == 1
+    assert given == {"optim": "lion_8bit", "use_cpu": not placer.machine.available_devices()[1:]}
+    with pytest.raises(TypeError, match="TrainingArguments has no argument 'batch_size'"):
+        integration.training_args(model(), Sentences(), batch_size=4)
 
 
 class Steps(transformers.TrainerCallback):

@@ -5,7 +5,7 @@ import torch
 from torch import nn, optim
 from torch.utils.data import DataLoader
 
-from placer.integrations import lightning as placed  # + placer
+from placer.integrations.lightning import trainer_args  # + placer
 
 encoder = nn.Sequential(nn.Linear(28 * 28, 32), nn.ReLU(), nn.Linear(32, 3))
 decoder = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 28 * 28))
@@ -36,10 +36,8 @@ for layer in (encoder[0], encoder[2], decoder[0], decoder[2]):
     layer.reset_parameters()
 autoencoder = LitAutoEncoder(encoder, decoder)
 train_loader = DataLoader(torch.rand(64, 1, 28, 28), batch_size=16, shuffle=True)
-placement = placed.choose(autoencoder, torch.zeros(16, 1, 28, 28))  # + placer
 trainer = L.Trainer(
-    accelerator=placed.accelerator(placement),  # without placer: accelerator="cpu",
-    devices=1, max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    enable_model_summary=False,
+    **trainer_args(autoencoder, train_loader, max_epochs=1),  # without placer: accelerator="cpu", max_epochs=1,
+    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(model=autoencoder, train_dataloaders=train_loader)

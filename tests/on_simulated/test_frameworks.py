@@ -1,0 +1,135 @@
+"""What the integrations answer beside the simulated accelerator, and nets and policies that really train there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from simulated.device import Device
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import placer
+from placer import profile
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def _known(with_cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's own profile knows the accelerator, which is fast for what is wide."""
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    profile.save(with_cpu)
+
+
+class Wide(nn.Sequential):
+    def __init__(self, units: int = 1024) -> None:
+        super().__init__(nn.Linear(64, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 2))
+
+
+def rows(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(number, 64), torch.randn(number, 2)
+
+
+def test_lightning_is_told_the_accelerator(device: Device) -> None:
+    lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    from placer.integrations.lightning import trainer_args
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self, units: int) -> None:
+            super().__init__()
+            self.net = Wide(units)
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    wide, narrow = (Module(units) for units in (1024, 2))
+    large, small = (DataLoader(TensorDataset(*rows(number)), batch_size=number) for number in (2048, 1))
+    assert trainer_args(wide, large) == {"accelerator": "sim", "devices": [0]}
+    short = trainer_args(narrow, small, max_epochs=1)  # starting the accelerator takes longer
+    assert short == {"max_epochs": 1, "accelerator": "cpu", "devices": 1}
+    assert trainer_args(wide, large, accelerator="cpu") == {"accelerator": "cpu"}
+    assert next(wide.parameters()).device.type == "cpu"
+
+
+def test_accelerate_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from placer.integrations.accelerate import accelerator_args
+
+    model = Wide()
+    assert accelerator_args(model, (2048, 64), optimizer="sgd", mode="train") == {"cpu": False}
+    # Starting the accelerator takes longer than one small step.
+    assert accelerator_args(Wide(2), (1, 64), optimizer="sgd", mode="train", steps=1) == {"cpu": True}
+    assert next(model.parameters()).device.type == "cpu"
+
+
+class WithLoss(nn.Module):
+    """Computes its own loss, as the Trainer needs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Wide()
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.mse_loss(self.net(x), labels)}
+
+
+def test_the_trainer_is_told_not_to_stay_on_the_cpu(device: Device) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from placer.integrations.transformers import training_args
+
+    data = [{"x": x, "labels": y} for x, y in zip(*rows(2048), strict=True)]
+    own = {"per_device_train_batch_size": 2048, "num_train_epochs": 100}
+    assert training_args(WithLoss(), data, **own) == {**own, "use_cpu": False}
+    assert training_args(WithLoss(), data, use_cpu=True, **own) == {**own, "use_cpu": True}
+
+
+@pytest.fixture
+def skorch() -> Any:
+    library = pytest.importorskip("skorch", reason="skorch is not installed")
+    torch.manual_seed(0)
+    return library
+
+
+def fitted(skorch: Any, **options: Any) -> tuple[Any, placer.JobPlacement]:
+    from placer.integrations.skorch import ChooseOnFit
+
+    x, y = (tensor.numpy() for tensor in rows(1024))
+    net = skorch.NeuralNetRegressor(
+        Wide, max_epochs=1, batch_size=1024, train_split=None, verbose=0, callbacks=[("placer", ChooseOnFit())],
+        **options,
+    )  # fmt: skip
+    net.fit(x, y)
+    assert np.isfinite(net.predict(x[:4])).all()
+    return net, dict(net.callbacks_)["placer"].placement_
+
+
+def test_a_net_of_skorch_is_moved_unless_its_device_was_chosen(device: Device, skorch: Any) -> None:
+    net, placement = fitted(skorch)
+    assert (placement.decision.device, net.device) == ("sim", "sim:0")
+    assert next(net.module_.parameters()).device.type == "sim"
+    kept, placement = fitted(skorch, device=torch.device("cpu"))
+    assert (set(placement.predictions), kept.device) == ({"cpu"}, torch.device("cpu"))
+    assert next(kept.module_.parameters()).device.type == "cpu"
+    there, placement = fitted(skorch, device="sim")
+    assert (set(placement.predictions), there.device) == ({"sim"}, "sim")
+
+
+def test_a_large_policy_learns_on_the_accelerator(device: Device) -> None:
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    from placer.integrations.stable_baselines3 import algorithm_args
+
+    own = {"n_steps": 512, "batch_size": 512, "n_epochs": 10, "policy_kwargs": {"net_arch": [2048, 2048]}}
+    given = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", **own)
+    assert given == {**own, "device": torch.device("sim:0")}
+    small = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]})
+    assert small["device"] == torch.device("cpu")
+    kept = algorithm_args(sb3.PPO, "MlpPolicy", "CartPole-v1", device="cpu", **own)
+    assert kept == {**own, "device": "cpu"}
