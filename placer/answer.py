@@ -93,7 +93,7 @@ class Placement:
 
     @cached_property
     def times(self) -> StepTimes:
-        """What ``step`` has seen."""
+        """What ``step`` has recorded."""
         predicted = self.predictions.get(self.device)
         return StepTimes(
             self.device,

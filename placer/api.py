@@ -83,14 +83,14 @@ def choose(
         profile: None: this machine's; a path, a name or a ``Profile``.
         move: False only answers.
         modules: what a step function moves.
-        objective: what to make small: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
+        objective: what to minimize: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
         price: dollars per hour of the machine while the work runs on each device: ``{"cpu": 0.10, "cuda": 2.50}``.
         watts: the power of each device, where you know it; None: an estimate from data sheets.
 
     Returns:
         A ``Placement``. Without a calibration that holds, it is an estimate from published measurements, and the first
         in a process warns (a ``PlacerWarning``; ``PLACER_QUIET=1`` silences it). Without a trace, or for an accelerator
-        of which nothing is known: one ``PlacerWarning`` and the conventional rule (an accelerator if present and the
+        of which nothing is known: one ``PlacerWarning`` and the default rule (an accelerator if present and the
         model fits), with ``confidence`` None. ``PLACER_STRICT=1`` raises instead of both.
 
     Raises:
@@ -179,7 +179,7 @@ def explain(
     catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
     compared, whatever this machine has; with several, side by side.
 
-    A ``price`` is told beside every device also where time is the objective; that of ``cuda@Tesla T4`` may be given as
+    A ``price`` is shown beside every device also where time is the objective; that of ``cuda@Tesla T4`` may be given as
     ``Tesla T4``.
 
     Raises:

@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done.write_text(json.dumps(compared(work, codes)) + "\n")
         rounds = sorted(options.folder.glob(f"load-{load}-*.json"))
         rows += rows_of(load, [cell for path in rounds for cell in json.loads(path.read_text())["cells"]])
-    names = ("busy", "code", "cells", "median error %", "p90", "in interval %", "log bias", "visits apart %", "p90")
+    names = ("busy", "code", "cells", "median error %", "p90", "in interval %", "log bias", "rounds differ %", "p90")
     if rows:
         show([Table("Beside a busy process", names, tuple(rows))], sys.stdout)
     return 0

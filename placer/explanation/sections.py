@@ -309,7 +309,9 @@ def _threads(explanation: ExplanationData) -> Section:
     tried, decision = explanation.decision.thread_options, explanation.decision
     if len(tried) < 2:
         return Section("")
-    rows = [[f"{each.threads}", *map(format_seconds, (each.step_seconds, each.low, each.high))] for each in tried]
+    rows = [
+        [f"{each.threads}", *map(format_seconds, (each.step_seconds, each.low, each.high))] for each in tried
+    ]
     strong = [n for n, each in enumerate(tried) if (decision.device, decision.threads) == ("cpu", each.threads)]
     heads = ["threads", "step", "90% from", "90% to"]
     return Section("A step on the CPU by number of threads", heads=heads, rows=rows, strong=strong)

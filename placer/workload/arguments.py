@@ -25,7 +25,7 @@ from placer.workload.workload import Data, Mode, Outputs, Workload
 def make_inputs(batch_shape: Any, example: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of one step of ``model``, from ``batch_shape`` or from ``example``.
 
-    A mapping is taken for keyword arguments, unless only the mapping itself is what the model takes.
+    A mapping is treated as keyword arguments, unless only the mapping itself is what the model takes.
     """
     if batch_shape is not None and example is not None:
         raise ValueError("give batch_shape or example, not both: an example already says its shapes and dtypes")
