@@ -35,7 +35,7 @@ _FACTS = {"compute capability": "compute_capability", "driver": "driver"}
 @click.command("doctor")
 @result_options("text", "json")
 def command(form: str, output: str | None) -> None:
-    """What torch and the driver see on this machine, what placer knows of it, and what to run next.
+    """Say what torch and placer find here, and what to run next.
 
     Touches no device. The block at the end is for bug reports. Exit code 1 where something that placer needs is broken.
     """

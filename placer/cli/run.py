@@ -17,9 +17,9 @@ from placer.cli.group import RunLast
 def command(
     module: bool, explain: bool, what_if: str | None, profile: str | None, script: str, arguments: tuple[str, ...]
 ) -> None:
-    """Run a script as python would, then say where its models finish first.
+    """Run a script, then say where its models finish first.
 
-    Nothing in the script changes. The report goes to stderr when the script has ended.
+    It runs as with python, and nothing in it changes. The report goes to stderr when it has ended.
     """
     from placer.run import Question, Session, prepare
 

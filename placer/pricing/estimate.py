@@ -127,7 +127,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
         "cpu": sheet.name, "cores": threads, "threads": threads, "accelerators": [],
         "torch": measured.fingerprint["torch"],
     }  # fmt: skip
-    note = f"{sheet.name}: a measured core of its kind, scaled to its clock, vectors and memory"
+    note = f"{sheet.name}: a calibrated core of its kind, scaled to its clock, vectors and memory"
     return replace(found, created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name)
 
 
