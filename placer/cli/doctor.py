@@ -216,7 +216,8 @@ def _rests_on(device: Mapping[str, Any]) -> str:
         return "cannot be used"
     if device["device"] == "cpu" and device["knowledge"] != "calibrated":
         return "estimated"
-    return _KNOWLEDGE.get(device["knowledge"], device["knowledge"])
+    knowledge = str(device["knowledge"])
+    return _KNOWLEDGE.get(knowledge, knowledge)
 
 
 def _named(device: Mapping[str, Any]) -> str:
