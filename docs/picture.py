@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from string import Template
 
 import torch
 
@@ -34,26 +35,34 @@ TICKS = (2.5e-4, 5e-4, 1e-3, 2e-3)
 #: The plot begins so far below the shortest time, where a label has room, and ends so far above the longest.
 BELOW, ABOVE = 1.2, 1.06
 
-STYLE = """
-svg { --paper: #fff; --ink: #1d1f23; --quiet: #5d646f; --line: #e3e6ea; --cpu: #2868b8; --gpu: #b0503c; }
-@media (prefers-color-scheme: dark) {
-  svg { --paper: #15181d; --ink: #e4e7ec; --quiet: #9aa3af; --line: #2b313a; --cpu: #6ea8f0; --gpu: #ef907a; }
-}
-text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--quiet); }
-.paper { fill: var(--paper); stroke: var(--line); }
-.title { font-size: 21px; font-weight: 600; fill: var(--ink); }
-.name { font-size: 15px; font-weight: 600; }
-.small { font-size: 12px; }
-.ink { fill: var(--ink); }
-.middle { text-anchor: middle; }
-.end { text-anchor: end; }
-.grid { stroke: var(--line); fill: none; }
-.turn { stroke: var(--quiet); stroke-dasharray: 3 4; fill: none; }
-.band { fill-opacity: .15; }
-.curve { fill: none; stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round; }
-.cpu { fill: var(--cpu); } .curve.cpu { stroke: var(--cpu); fill: none; }
-.gpu { fill: var(--gpu); } .curve.gpu { stroke: var(--gpu); fill: none; }
-.ring { fill: var(--paper); stroke: var(--ink); stroke-width: 2; }
+#: Colours on a light and on a dark page: those of the html report. Written out, as not every viewer knows variables.
+LIGHT = {
+    "paper": "#fff", "ink": "#1d1f23", "quiet": "#5d646f", "line": "#e3e6ea", "cpu": "#2868b8", "gpu": "#b0503c",
+}  # fmt: skip
+DARK = {
+    "paper": "#15181d", "ink": "#e4e7ec", "quiet": "#9aa3af", "line": "#2b313a", "cpu": "#6ea8f0", "gpu": "#ef907a",
+}  # fmt: skip
+COLOURED = """
+text { fill: $quiet; } .title, .ink { fill: $ink; } .cpu { fill: $cpu; } .gpu { fill: $gpu; }
+.paper { fill: $paper; stroke: $line; } .grid { stroke: $line; } .turn { stroke: $quiet; }
+.curve.cpu { stroke: $cpu; } .curve.gpu { stroke: $gpu; } .ring { fill: $paper; stroke: $ink; }
+""".strip()
+STYLE = f"""
+text {{ font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }}
+.title {{ font-size: 21px; font-weight: 600; }}
+.name {{ font-size: 15px; font-weight: 600; }}
+.small {{ font-size: 12px; }}
+.middle {{ text-anchor: middle; }}
+.end {{ text-anchor: end; }}
+.band {{ fill-opacity: .15; }}
+{Template(COLOURED).substitute(LIGHT)}
+@media (prefers-color-scheme: dark) {{
+{Template(COLOURED).substitute(DARK)}
+}}
+.turn {{ stroke-dasharray: 3 4; }}
+path.grid, path.turn, path.curve {{ fill: none; }}
+.curve {{ stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round; }}
+.ring {{ stroke-width: 2; }}
 """.strip()
 
 
