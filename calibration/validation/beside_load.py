@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--loads", default="0,50,100", help="shares of one core that are busy, in percent")
     parser.add_argument("--before", help="the PYTHONPATH of another source tree to compare with")
     parser.add_argument("--round", type=int, default=1, help="measure once more, beside other spells")
-    parser.add_argument("--measure-only", action="store_true", help="price and show in a later call")
+    parser.add_argument("--measure-only", action="store_true", help="predict and show in a later call")
     options = parser.parse_args(arguments)
     codes: dict[str, str | None] = {} if options.before is None else {BEFORE: options.before}
     codes[NOW] = None
