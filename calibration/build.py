@@ -114,7 +114,7 @@ def enough(journal: Journal, device: str, threads: int) -> bool:
 
 
 def noise_warnings(fits: Sequence[DeviceFit]) -> tuple[str, ...]:
-    """What to tell of a machine that is not always the same, in one line: empty where it hardly matters."""
+    """A warning about a machine whose speed varies, in one line; empty where it hardly matters."""
     on_cpu = [fit for fit in fits if fit.device == "cpu"]
     varies = max((math.exp(TENTHS * fit.interval.get("moment", 0.0)) for fit in on_cpu), default=1.0)
     longer = max((fit.rates.get(LONG_STEPS, 1.0) for fit in on_cpu), default=1.0)

@@ -28,7 +28,7 @@ WORDS = {
     "recurrent": "recurrent layers",
     "optimizer": "optimizers",
 }
-#: Seconds from which on the time left is told in minutes.
+#: Seconds from which on the time left is shown in minutes.
 _MINUTES = 120.0
 
 
@@ -41,7 +41,7 @@ class Progress:
         return _Bar() if sys.stderr.isatty() else _Lines()
 
     def showing(self) -> AbstractContextManager[object]:
-        """What is told in the body is shown."""
+        """What is reported in the body is shown."""
         return nullcontext()
 
     def begin(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Progress:
         """The last stage begins, also where others were left out."""
 
     def note(self, text: str) -> None:
-        """Something to be told."""
+        """Something to report."""
 
 
 class _Lines(Progress):
@@ -88,7 +88,7 @@ class _Bar(Progress):
         owner = self
 
         class Moving(RichProgress):
-            """Asks how far it is whenever it is drawn: several times a second, also while nothing is told."""
+            """Asks how far it is whenever it is drawn: several times a second, also while nothing is reported."""
 
             def get_renderables(self) -> Iterable[RenderableType]:
                 for task in self.tasks:

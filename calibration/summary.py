@@ -19,7 +19,7 @@ from placer.workload import make_workload
 _WIDTH, _INDENT = 80, 17
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
-#: Relative error above which a certainty is told as a factor.
+#: Relative error above which a certainty is shown as a factor.
 LARGE_ERROR = 0.5
 #: Layers of the network whose training step shows what the framework adds.
 LAYERS = 10
@@ -124,7 +124,7 @@ def _copy(fit: DeviceFit, direction: str, words: str) -> str:
 
 
 def _certainty(fit: DeviceFit) -> str:
-    """How far nine of ten predicted steps are off at the most, as seen on steps that were left out of the fit."""
+    """How far nine of ten predicted steps are off at the most, as measured on steps that were left out of the fit."""
     error = math.expm1(fit.interval.get("held_out", fit.interval["base"] * Z90))
     within = f"{error:.0%}" if error <= LARGE_ERROR else f"a factor of {1.0 + error:.1f}"
     return f"9 of 10 steps take within {within} of what is predicted"

@@ -1,8 +1,9 @@
-"""Writes the output shown in README.md and docs/ anew: ``python docs/regenerate.py`` (``--check`` only compares).
+"""Writes what README.md and docs/ show anew: ``python docs/regenerate.py`` (``--check`` only compares).
 
 A fenced ``console`` block whose command names the record below shows what that command prints. Every figure in such a
 block comes from the record and from the code as it is now; nothing is measured here. A block whose last line is ``...``
 shows only the first lines: as many as it has. The figures of ``make soak`` come from ``docs/dev/reliability.json``.
+``docs/picture.py`` draws the picture.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def main(arguments: list[str]) -> int:
             print(page.relative_to(ROOT))
             if not arguments:
                 page.write_text(new, encoding="utf-8")
-    return int(bool(changed and arguments))
+    picture = subprocess.run([sys.executable, ROOT / "docs" / "picture.py", *arguments], check=False).returncode
+    return picture or int(bool(changed and arguments))
 
 
 if __name__ == "__main__":

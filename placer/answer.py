@@ -113,7 +113,7 @@ class Placement:
 
     @cached_property
     def times(self) -> StepTimes:
-        """What ``step`` has seen."""
+        """What ``step`` has recorded."""
         predicted = self.predictions.get(self.decision.device)
         return StepTimes(
             self.decision.device,

@@ -74,7 +74,7 @@ class TargetError(PlacerError):
 
 
 class PlacerWarning(UserWarning):
-    """choose() fell back to the conventional rule, or knows less than it should."""
+    """choose() fell back to the default rule, the GPU if there is one and the model fits, or knows less than usual."""
 
 
 def first_line(error: BaseException) -> str:

@@ -62,6 +62,11 @@ def main(profile: str) -> None:
     assert [entry.missing() for entry in entries("full")]
     done("suite")
 
+    # In an empty PLACER_HOME: what a similar CPU's profile says, after half a second of probing.
+    estimate = placer.choose(nn.Linear(8, 8), (4, 8), devices=["cpu"])
+    assert estimate.provenance == "published"
+    done("estimate")
+
     class Autocast(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.autocast("cuda", dtype=torch.bfloat16):

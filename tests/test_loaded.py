@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,14 +15,15 @@ from placer import machine, profile
 
 #: Packages, or modules, that are not loaded up to and including a step of ``loaded.py``.
 ABSENT = {
-    "import": {"torch", "numpy", "sklearn", "rich", "transformers", "click", "joblib", "platformdirs"},
+    "import": {"torch", "numpy", "scipy", "sklearn", "rich", "transformers", "click", "joblib", "platformdirs"},
     "explanation": {"rich", "jinja2", "vl_convert"},
     "names": {
         "sklearn", "rich", "transformers", "scipy", "click", "jinja2", "vl_convert", "ray", "sky",
     },
-    "choose": {"sklearn", "rich", "transformers", "jinja2", "click", "placer.calibration"},
+    "choose": {"sklearn", "scipy", "joblib", "rich", "transformers", "jinja2", "click", "placer.calibration"},
     "trace": {"torch._dynamo", "sympy"},
     "suite": {"transformers", "torch_geometric", "pytorch_tabnet", "torchdiffeq"},
+    "estimate": {"sklearn", "scipy", "joblib", "rich", "click"},
 }  # fmt: skip
 
 
@@ -30,9 +32,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Modules that were new after each step; the profile has the fits of a real one, as if measured here."""
     real, facts = profile.load(profile.shipped()[0]), machine.fingerprint()
     here = replace(real, fingerprint=facts, fits=(replace(real.fit("cpu"), threads=facts["threads"]),))
-    path = profile.save(here, tmp_path_factory.mktemp("loaded") / "profile.json")
+    folder = tmp_path_factory.mktemp("loaded")
+    path = profile.save(here, folder / "profile.json")
     command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "loaded.py"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    environment = {**os.environ, "PLACER_HOME": str(folder / "home")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout.partition("LOADED")[2])
     return found

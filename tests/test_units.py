@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.units import format_bytes, format_interval, format_ratio, format_seconds, parse_duration
+from placer.units import format_bytes, format_interval, format_ratio, format_seconds, parse_duration, whole_percents
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -41,3 +41,10 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: a number and one of us, ms, s, min, h or d"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(("parts", "percents"), [
+    ((1.0, 1.0, 1.0), [34, 33, 33]), ((0.996, 0.004), [100, 0]), ((0.0, 2.0), [0, 100]), ((0.0, 0.0), [0, 0]), ((), []),
+])  # fmt: skip
+def test_percents_add_up(parts: tuple[float, ...], percents: list[int]) -> None:
+    assert whole_percents(parts) == percents

@@ -109,7 +109,7 @@ def network_of(row: MachineStep) -> PublishedStep:
     if "loader" in row.notes or "loader" in row.mode:
         raise TraceError("the loader is inside")
     if "forward" not in row.mode:
-        raise TraceError("a step whose loss and optimizer are not told")
+        raise TraceError("a step whose loss and optimizer are not stated")
     builder, arguments, inputs = _built(row)
     return PublishedStep(
         source=row.source, gpu="", network=row.network, family="", builder=builder, arguments=arguments, inputs=inputs,
@@ -162,7 +162,7 @@ def _texts(row: MachineStep, known: Mapping[str, Any]) -> list[Any]:
     said = re.match(r"(\d+) tokens", row.input)
     tokens = int(said[1]) if said else known.get("tokens")
     if tokens is None:
-        raise TraceError("a number of tokens that nobody tells")
+        raise TraceError("a number of tokens that nobody states")
     text = {"shape": [row.batch, tokens], "dtype": "int64"}
     found = [{**text, "name": "input_ids"}]
     if "T5" in known["config"]:

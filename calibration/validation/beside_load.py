@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--loads", default="0,50,100", help="shares of one core that are busy, in percent")
     parser.add_argument("--before", help="the PYTHONPATH of another source tree to compare with")
     parser.add_argument("--round", type=int, default=1, help="measure once more, beside other spells")
-    parser.add_argument("--measure-only", action="store_true", help="price and show in a later call")
+    parser.add_argument("--measure-only", action="store_true", help="predict and show in a later call")
     options = parser.parse_args(arguments)
     codes: dict[str, str | None] = {} if options.before is None else {BEFORE: options.before}
     codes[NOW] = None
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done.write_text(json.dumps(compared(work, codes)) + "\n")
         rounds = sorted(options.folder.glob(f"load-{load}-*.json"))
         rows += rows_of(load, [cell for path in rounds for cell in json.loads(path.read_text())["cells"]])
-    names = ("busy", "code", "cells", "median error %", "p90", "in interval %", "log bias", "visits apart %", "p90")
+    names = ("busy", "code", "cells", "median error %", "p90", "in interval %", "log bias", "rounds differ %", "p90")
     if rows:
         show([Table("Beside a busy process", names, tuple(rows))], sys.stdout)
     return 0

@@ -109,7 +109,7 @@ def looked_at(network: str) -> bool:
 
 def tables(found: Sequence[SpeedUp]) -> Iterator[str]:
     """The result as Markdown: both halves of the networks, then the half that was not looked at by what differs."""
-    yield f"{len(found)} published steps, eager and compiled; no two alike in network, GPU and torch, no price fitted."
+    yield f"{len(found)} published steps, eager and compiled; no two alike in network, GPU and torch, in no fit."
     apart = [pair for pair in found if not pair.looked_at]
     yield from _table("Networks", {"looked at": [pair for pair in found if pair.looked_at], "not looked at": apart})
     for key in ("gpu", "mode", "torch", "family"):

@@ -60,7 +60,7 @@ def validate_problems(
     PlacerError where the published measurements are not beside the code.
     """
     problems = list(read_problems())
-    say(f"pricing {len(problems)} problems")
+    say(f"predicting {len(problems)} problems")
     priced = [price_problem(problem, profile) for problem in problems]
     write_lines((json.dumps(asdict(each)) for each in priced), output)
     print_lines(tables(priced))

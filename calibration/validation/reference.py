@@ -217,7 +217,7 @@ def what_if_tables(
     ran = {cell.network for cell in report.cells}
     systems = [Steps(entry) for entry in ENTRIES if entry.name in ran and not entry.missing()]
     if not systems:
-        raise CalibrationError("--what-if prices the reference systems, and none was run: give --suite reference")
+        raise CalibrationError("--what-if predicts the reference systems, and none was run: give --suite reference")
     if not gpus:
         say("the accounts' own hardware")
         title = "Reference systems on the hardware of their accounts (* stands in: the account names none)"

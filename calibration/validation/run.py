@@ -87,7 +87,7 @@ def main(
 def check_what_if(what_if: Sequence[str] | None, suite: str | None, against: str | Path | None) -> None:
     """Raise ValueError where GPUs are asked about, and no reference system would run."""
     if what_if is not None and against is None and suite not in ("reference", "full"):
-        raise ValueError("--what-if prices the reference systems: give --suite reference, or a record with --against")
+        raise ValueError("--what-if predicts the reference systems: give --suite reference, or a record with --against")
 
 
 def say(text: str) -> None:
@@ -228,14 +228,14 @@ def validate(
                         break
                     if missing := entry.missing():
                         reason = f"not installed: {', '.join(missing)}"
-                        if entry.name not in report.skipped:  # once, not on every visit
+                        if entry.name not in report.skipped:  # once, not in every round
                             progress(f"{number}/{of} {entry.name}: skipped, {reason}")
                         report = replace(report, skipped={**report.skipped, entry.name: reason})
                         continue
                     due = _due(report, cells_of(entry, places), visit)
                     if not due:
                         continue
-                    progress(f"{number}/{of} {entry.name}: {len(due)} cells" + f", visit {visit + 1}" * bool(visit))
+                    progress(f"{number}/{of} {entry.name}: {len(due)} cells" + f", round {visit + 1}" * bool(visit))
                     if not all(cell.visits for cell in due):
                         due = predicted_cells(entry, due, profile)
                     for device, count in places:

@@ -219,7 +219,7 @@ def main(command: str, file: str, *rest: str) -> int:
     for s in scored:
         by_op.setdefault(s.timed.call.op, []).append(s)
     ratio = {op: math.exp(statistics.median(s.error for s in some)) for op, some in by_op.items()}
-    print("furthest off (price / time):")
+    print("furthest off (predicted / measured):")
     for op in sorted(ratio, key=lambda op: -abs(math.log(ratio[op])))[:30]:
         print(f"  {op.removeprefix('aten::'):40s} {ratio[op]:6.2f}  {len(by_op[op])} calls")
     return 0

@@ -18,7 +18,7 @@ from placer.cli.output import say, show_text
 def command(budget: float, quick: bool, devices: tuple[str, ...], output: str | None, quiet: bool) -> None:
     """Measure this machine, once.
 
-    Afterwards a workload can be priced without running it.
+    Afterwards the time of a workload can be predicted without running it.
     """
     from placer.calibration import calibrate, render_summary
     from placer.workload import check_available, check_devices

@@ -42,7 +42,7 @@ class LastDecisions:
         notes = [f"decided {first['time']}"]
         if first["seen_seconds"] is not None:
             seen = format_seconds(first["seen_seconds"])
-            notes.append(f"steps seen since took {seen} on {first['device']} (median)")
+            notes.append(f"steps recorded since took {seen} on {first['device']} (median)")
         self.explanation = replace(explanation, notes=(*notes, *explanation.notes))
 
     def _note_steps(self, entry: Mapping[str, Any]) -> None:
@@ -73,7 +73,7 @@ class LastDecisions:
                 *("-" if value is None else format_seconds(value) for value in (predicted, seen)),
                 f"{predicted / seen - 1.0:+.0%}" if seen and predicted else "-",
             ])  # fmt: skip
-        heads = ["decided (UTC)", "model", "device", "predicted", "seen", "off"]
+        heads = ["decided (UTC)", "model", "device", "predicted", "recorded", "off"]
         table = Section("Last decisions on this machine", heads=heads, rows=rows, left=(1, 2))
         return self.explanation.to_text(width, color=color) + "\n" + render_sections([table], width=width, color=color)
 

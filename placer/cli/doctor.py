@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,14 +23,21 @@ _VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PLACER_HOME", "PLACER_DEVICE", "PLACER_STRICT",
 )  # fmt: skip
+#: Above the block for bug reports.
+INVITATION = "For a bug report, paste this. It names no folder in your home:"
+#: What an answer rests on, where ``knowledge`` needs more words.
+_KNOWLEDGE = {"convention": "not known: the default rule"}
+#: What torch was built for, and facts of an accelerator: their names in the text.
+_BUILT = {"CUDA": "cuda", "ROCm": "hip", "cuDNN": "cudnn"}
+_FACTS = {"compute capability": "compute_capability", "driver": "driver"}
 
 
 @click.command("doctor")
 @result_options("text", "json")
 def command(form: str, output: str | None) -> None:
-    """What torch and the driver see on this machine, what placer knows of it, and what to run next.
+    """Say what torch and placer find here, and what to run next.
 
-    Touches no device. The JSON is what a bug report needs. Exit code 1 where something that placer needs is broken.
+    Touches no device. The block at the end is for bug reports. Exit code 1 where something that placer needs is broken.
     """
     found = diagnose()
     width, color = terminal(output)
@@ -164,26 +173,82 @@ def _next(found: Mapping[str, Any]) -> list[str]:
 
 
 def render(found: Mapping[str, Any], *, width: int = 100, color: bool = False) -> str:
-    """The same as text at most ``width`` columns wide: a section each for what is nested, a line a value."""
+    """The same in short, at most ``width`` columns wide: devices, profile, what to run, and a block for bug reports."""
     from placer.explanation import Section, render_sections
 
-    each = {name: values for name, values in found.items() if isinstance(values, dict)}
-    each |= {f"device {device['device']}": device for device in found.get("devices", ())}
-    alone = {name: value for name, value in found.items() if isinstance(value, (str, int))}
-    sections = []
-    for title, values in {"versions": alone, **each}.items():
-        rows = [[f"  {name}", _shown(name, value)] for name, value in values.items() if value not in (None, [], {})]
-        sections.append(Section(title, rows=rows, wordy=True))
+    devices, profile = found.get("devices", ()), found.get("profile")
+    rows = [[each["device"], _rests_on(each), _named(each)] for each in devices]
+    about = [] if profile is None else [f"profile: {_state(profile)}, {profile['path']}", *profile.get("warnings", ())]
     nothing = ["nothing is missing: placer explain FILE.py:MODEL --batch 32,84"]
-    sections += [Section("broken", items=found["broken"]), Section("next", items=found["next"] or nothing)]
+    sections = [
+        Section("", rows=rows, left=[1], wordy=True), Section("", after=_without_home(about)),
+        Section("broken", items=_without_home(found["broken"])),
+        Section("next", items=_without_home(found["next"] or nothing)),
+        Section("", after=[INVITATION, "", "```text", *_without_home(block(found)), "```"]),
+    ]  # fmt: skip
     return render_sections(sections, width=width, color=color)
 
 
-def _shown(name: str, value: Any) -> str:
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if isinstance(value, list):
-        return "; ".join(str(each.get("name") or each) if isinstance(each, dict) else str(each) for each in value)
-    if isinstance(value, dict):
-        return "; ".join(f"{key}: {each}" for key, each in value.items())
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def block(found: Mapping[str, Any]) -> list[str]:
+    """What a bug report needs, a line for each of: versions, torch's build, devices, driver, profile, variables."""
+    lines = [f"placer {found['placer']}, Python {found['python']}, {found['platform']}"]
+    torch, nvml, profile = found["torch"], found.get("nvml"), found.get("profile")
+    if torch is not None:
+        built = [f"{name} {torch[key]}" for name, key in _BUILT.items() if torch[key]] or ["for the CPU alone"]
+        profiler = "" if torch["profiler"] else ", without its profiler"
+        lines.append(f"torch {torch['version']}: {', '.join(built)}, {torch['threads']} threads{profiler}")
+    for each in found.get("devices", ()):
+        cpu = _cpu(found["fingerprint"]) if each["device"] == "cpu" else ""
+        lines.append(f"{each['device']}: {_named(each)}{cpu}; {_rests_on(each)}")
+    if nvml:
+        seen = ", ".join(str(gpu["name"]) for gpu in nvml.get("gpus", ()))
+        lines.append(f"NVIDIA driver: {nvml.get('error') or '{driver}, up to CUDA {cuda}: '.format(**nvml) + seen}")
+    if profile is not None:
+        lines.append(f"profile: {'; '.join([_state(profile), *profile.get('stale', ())])}")
+    variables = [f"{name}={value}" for name, value in found["environment"].items()]
+    lines.append(f"variables: {', '.join(variables) or 'none'}")
+    return [*lines, *(f"broken: {line}" for line in found["broken"])]
+
+
+def _rests_on(device: Mapping[str, Any]) -> str:
+    """What an answer about a device rests on, in a few words."""
+    if device["usable"] is False:
+        return "cannot be used"
+    if device["device"] == "cpu" and device["knowledge"] != "calibrated":
+        return "estimated"
+    knowledge = str(device["knowledge"])
+    return _KNOWLEDGE.get(knowledge, knowledge)
+
+
+def _named(device: Mapping[str, Any]) -> str:
+    """A device's name, memory and how busy it is, as far as they are known."""
+    parts = [str(device["name"])]
+    if device.get("memory_bytes"):
+        parts.append(format_bytes(device["memory_bytes"]))
+    if device["free_bytes"] is not None:
+        parts.append(f"{format_bytes(device['free_bytes'])} free")
+    if device["utilization"] is not None:
+        parts.append(f"{device['utilization']:.0%} busy")
+    parts += [f"{name} {device[key]}" for name, key in _FACTS.items() if device.get(key)]
+    return ", ".join(parts)
+
+
+def _cpu(fingerprint: Mapping[str, Any]) -> str:
+    """The cores, version and vector instructions of the CPU."""
+    known = [f"{fingerprint['cores']} cores", fingerprint.get("cpu_version"), fingerprint.get("cpu_instructions")]
+    return ", " + ", ".join(str(each) for each in known if each)
+
+
+def _state(profile: Mapping[str, Any]) -> str:
+    """``missing``; ``usable, of 2026-01-02T03:04:05+00:00``; ``stale, of ..., not complete``."""
+    created = [f"of {profile['created']}"] if "created" in profile else []
+    return ", ".join([profile["state"], *created, *([] if profile.get("complete", True) else ["not complete"])])
+
+
+def _without_home(lines: Sequence[str]) -> list[str]:
+    """``lines`` with the user's home folder as ``~``."""
+    try:
+        home = str(Path.home())
+    except RuntimeError:  # a user without one
+        home = ""
+    return [re.sub(rf"{re.escape(home)}(?![\w.-])", "~", line) if len(home) > 1 else line for line in lines]

@@ -33,11 +33,11 @@ _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts",
               help="tune: also compare the calibrated numbers of CPU threads.")  # fmt: skip
 @device_option("Compare this device only.")
 @click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
-              help="Price with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
+              help="Predict with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
 @click.option("--what-if", "what_if", metavar="GPU|NAME",
               help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
                    "accelerator of another profile.")  # fmt: skip
-@objective_option("What the choice makes small.")
+@objective_option("What the choice minimizes.")
 @click.option("--price", multiple=True, metavar="DEVICE=DOLLARS",
               help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.")
 @click.option("--watts", multiple=True, metavar="DEVICE=WATTS",

@@ -34,7 +34,10 @@ _RATES = (
 @click.argument("words", metavar="[NAME]", nargs=-1)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(words: tuple[str, ...], form: str) -> None:
-    """What is known of every GPU in the catalog, or of the one called NAME: "RTX 4090", A100, "Tesla T4"."""
+    """Show what is known of the GPUs in the catalog.
+
+    Of all of them, or of the one called NAME: "RTX 4090", A100, "Tesla T4".
+    """
     from placer.profile import find_gpu, gpus, knowledge
 
     sheets = [find_gpu(" ".join(words))] if words else list(gpus().values())

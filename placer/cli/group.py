@@ -77,7 +77,8 @@ class PlacerGroup(click.Group):
             # The last boundary: a user gets one line, never a traceback, unless asked for.
             if os.environ.get("PLACER_DEBUG"):
                 raise
-            return fail(ctx, f"{type(error).__name__}: {error} (unexpected; PLACER_DEBUG=1 shows where)")
+            more = "unexpected; PLACER_DEBUG=1 shows where, placer doctor prints what a bug report needs"
+            return fail(ctx, f"{type(error).__name__}: {error} ({more})")
 
 
 def fail(ctx: click.Context, message: str) -> None:

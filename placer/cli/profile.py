@@ -34,7 +34,7 @@ _ROWS = (
 
 @click.group("profile")
 def command() -> None:
-    """Show, list and carry machine profiles."""
+    """Show, list, export and import machine profiles."""
 
 
 @command.command("show")
@@ -42,7 +42,10 @@ def command() -> None:
 @click.option("--all", "everything", is_flag=True,
               help="Every number: all numbers of CPU threads, and all fitted costs.")  # fmt: skip
 def show(sources: tuple[str, ...], everything: bool) -> None:
-    """The data sheet of this machine, or of SOURCE (a file or a name); of several, side by side."""
+    """Show the data sheet of this machine.
+
+    Or that of SOURCE, a file or a name; of several, side by side.
+    """
     from placer import machine, profile
     from placer.calibration import render_summary
     from placer.explanation import machine_parts
@@ -65,7 +68,10 @@ def show(sources: tuple[str, ...], everything: bool) -> None:
 
 @command.command("list")
 def list_profiles() -> None:
-    """Names of the profiles that can be used: first own and imported ones, then those that come with placer."""
+    """List the profiles that can be used.
+
+    First own and imported ones, then those that come with placer.
+    """
     from placer import profile
 
     own = profile.default_path().stem
@@ -103,7 +109,10 @@ def export(file: str, source: str | None, force: bool) -> None:
 @click.option("--name", help="Name to keep it under.  [default: FILE without its suffix]")
 @click.option("--force", is_flag=True, help="Overwrite a profile of that name.")
 def import_profile(file: str, name: str | None, force: bool) -> None:
-    """Check a profile FILE and keep it under a name, for --profile and --what-if."""
+    """Check a profile FILE and keep it under a name.
+
+    The name is for --profile and --what-if.
+    """
     from placer import profile
     from placer.errors import ProfileError
 

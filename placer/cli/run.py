@@ -11,15 +11,15 @@ from placer.cli.group import RunLast
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
 @click.option("--explain", is_flag=True, help="Add the whole explanation of each model.")
 @click.option("--what-if", "what_if", metavar="GPU|NAME", help="Add a GPU that is not here to the comparison.")
-@click.option("--profile", metavar="FILE|NAME", help="Price with this profile instead of this machine's.")
+@click.option("--profile", metavar="FILE|NAME", help="Predict with this profile instead of this machine's.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     module: bool, explain: bool, what_if: str | None, profile: str | None, script: str, arguments: tuple[str, ...]
 ) -> None:
-    """Run a script as python would, then say where its models finish first.
+    """Run a script, then say where its models finish first.
 
-    Nothing in the script changes. The report goes to stderr when the script has ended.
+    It runs as with python, and nothing in it changes. The report goes to stderr when it has ended.
     """
     from placer.run import Question, Session, prepare
 

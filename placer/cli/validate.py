@@ -35,10 +35,10 @@ MOST_THREADS = 4096
                    "They are in the repository, not in the package.")  # fmt: skip
 @click.option("--problems", is_flag=True, default=None,
               help="Compare with KernelBench's published problems, a few ops each; --profile names the host.")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to price.  [default: 600]")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Published steps to compare.  [default: 600]")
 @click.option("--compiled", is_flag=True, help="Compare the published steps of compiled networks with the same eager.")
 @click.option("--what-if", "what_if", multiple=True, is_flag=False, flag_value="", metavar="[GPU]",
-              help="Price the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
+              help="Predict the reference systems on a GPU of the catalog, too. May be repeated.  [without a name: "
                    "on the accounts' own hardware, and on a Tesla T4]")  # fmt: skip
 @click.option("--accounts", type=click.Path(dir_okay=False), metavar="FILE",
               help="Compare with published accounts of CPU and GPU; nothing is run.")  # fmt: skip

@@ -73,8 +73,8 @@ def decide_apart(table: Table, apart: Apart, decision: Decision) -> Decision:
         device=device,
         confidence=probability_faster(shared, together, table.repeats),
         speedup=together.seconds / seconds if seconds else None,
-        reason=f"{device}: parts apart ({apart.shares}) take {format_seconds(apart.step_seconds)}, and all on "
-        f"{together.device} {format_seconds(together.step_seconds)}",
+        reason=f"{device}: parts on separate devices ({apart.shares}) take "
+        f"{format_seconds(apart.step_seconds)}, and all on {together.device} {format_seconds(together.step_seconds)}",
     )
 
 

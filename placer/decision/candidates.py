@@ -354,7 +354,7 @@ def conventional(
             continue
         free = machine.known_free_memory(name)
         if free is None or needed <= free + where.held.get(name, 0):
-            return Decision(name, threads, None, f"{name}: by convention, as an accelerator is present ({why})")
+            return Decision(name, threads, None, f"{name}: by the default rule, as an accelerator is present ({why})")
         rule = "the model does not fit on the accelerator"
     device = "cpu" if "cpu" in available else available[0]
-    return Decision(device, threads, None, f"{device}: by convention, as {rule} ({why})")
+    return Decision(device, threads, None, f"{device}: by the default rule, as {rule} ({why})")

@@ -336,7 +336,7 @@ def origin(name: str, prediction: Prediction, profile: Profile) -> str:
     calibration = "this machine's calibration" if own else f"a calibration of {fit.reference}"
     if profile.estimated:
         calibration = "this machine's estimate"
-    host = f"host speed from {calibration}" if fit.reference else "host speed as usual in published measurements"
+    host = f"host speed from {calibration}" if fit.reference else "host speed typical of published measurements"
     published = prediction.provenance == "published"
     source = "from published measurements" if published else "from its data sheet and measurements of other GPUs"
     return f"{fit.gpu}: {source} (no calibration); {host}"
@@ -363,7 +363,7 @@ def only_placer_errors() -> Iterator[None]:
     except PlacerError:
         raise
     except Exception as error:
-        raise PlacerError(f"pricing failed with {type(error).__name__}: {first_line(error)}") from error
+        raise PlacerError(f"prediction failed with {type(error).__name__}: {first_line(error)}") from error
 
 
 def workload_key(trace: Trace, workload: Workload) -> str:

@@ -246,7 +246,7 @@ def decide(
 ) -> Decision:
     """Choose the device that takes the least for ``steps`` steps (None: a long run, so one step alone decides).
 
-    What is made small is the ``objective``: time, money or energy. Devices on which the workload does not fit in memory
+    What is minimized is the ``objective``: time, money or energy. Devices on which the workload does not fit in memory
     are left out; if it fits on none, the best one is still chosen, and the reason says so. ``unit`` is what it calls
     a step.
 

@@ -1,4 +1,4 @@
-"""Decisions taken and step times seen on this machine: JSON lines, newest last, bounded.
+"""Decisions taken and step times recorded on this machine: JSON lines, newest last, bounded.
 
 For ``placer explain`` without a target, and for decisions that use what earlier runs saw. Both do without it, so
 writing and reading it never fail: on a read-only or full disk the history is not kept.

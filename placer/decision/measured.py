@@ -1,4 +1,4 @@
-"""Real step times in the place of predicted ones: timed now on copies, or seen in earlier runs of the same step."""
+"""Real step times in the place of predicted ones: timed now on copies, or recorded in earlier runs of the same step."""
 
 from __future__ import annotations
 
@@ -281,13 +281,13 @@ def with_seen(table: Table) -> Table:
         if seen:
             seen_on |= set(seen)
             named = " and ".join(sorted(seen))
-            note = f"step times on {named} were seen in earlier runs; what they are made of is predicted"
+            note = f"step times on {named} were recorded in earlier runs; what they are made of is predicted"
             steps = None if table.unit is JOB else table.repeats
             part = replace(part, predictions=corrected(part.predictions, seen, steps), notes=(*part.notes, note))
         parts.append(part)
     if not seen_on:
         return table
-    return replace(table.with_parts(parts), real=f"seen in earlier runs on {' and '.join(sorted(seen_on))}")
+    return replace(table.with_parts(parts), real=f"recorded in earlier runs on {' and '.join(sorted(seen_on))}")
 
 
 #: Share of the time from which on a device counts as busy: a desktop that is drawn stays below.

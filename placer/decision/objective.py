@@ -1,4 +1,4 @@
-"""What a choice makes small: time, money or energy. Each is seconds on a device times what a second costs there."""
+"""What a choice minimizes: time, money or energy. Each is seconds on a device times what a second costs there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ JOB = Unit("the job", "a job", "repeat")
 
 @dataclass(frozen=True)
 class Objective:
-    """What to make small: ``name``, one of ``OBJECTIVES``.
+    """What to minimize: ``name``, one of ``OBJECTIVES``.
 
     ``price`` (dollars per hour) and ``watts`` are what the caller gave, as pairs by device, sorted.
     """

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.explanation.data import LayerRow
+from placer.units import whole_percents
 
 #: Numbered layers are shown as one row where at least this many follow each other, and the time of none differs by more
 #: than this share from the first one's.
@@ -33,11 +34,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """A row to show: ``share`` is the node's part of the whole (of its largest column, when columns are devices)."""
+    """A row to show, ``depth`` levels below the whole."""
 
     depth: int
     node: Node
-    share: float
 
 
 def tree(rows: Sequence[LayerRow], device: str | None) -> Node:
@@ -110,7 +110,7 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
         return max((_ratio(node.seconds.get(c, 0.0), total) for c, total in root.seconds.items()), default=0.0)
 
     def walk(node: Node, depth: int) -> Iterator[Line]:
-        yield Line(depth, node, share(node))
+        yield Line(depth, node)
         large = [child for child in node.children.values() if share(child) >= small]
         if not large:
             return
@@ -123,6 +123,22 @@ def lines(root: Node, small: float, *, add_columns: bool) -> Iterator[Line]:
             yield from walk(_joined(part), depth + 1)
 
     return walk(root, 0)
+
+
+def percents(shown: Sequence[Line], columns: Sequence[str]) -> list[int]:
+    """Percent of the whole's time in ``columns`` that each row takes. The rows one level below a row add up to it."""
+    seconds = [sum(line.node.seconds.get(column, 0.0) for column in columns) for line in shown]
+    found = [100 if seconds and seconds[0] > 0.0 else 0] * len(shown)
+    for number, line in enumerate(shown):
+        below: list[int] = []
+        for other in range(number + 1, len(shown)):
+            if shown[other].depth <= line.depth:
+                break
+            if shown[other].depth == line.depth + 1:
+                below.append(other)
+        for other, percent in zip(below, whole_percents([seconds[n] for n in below], found[number]), strict=True):
+            found[other] = percent
+    return found
 
 
 def _joined(node: Node) -> Node:

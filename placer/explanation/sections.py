@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from placer.decision import MANY, TIME, Point, is_cpu, trade
 from placer.explanation.data import ExplanationData
-from placer.explanation.layers import gathered, lines, tree
+from placer.explanation.layers import gathered, lines, percents, tree
 from placer.explanation.sentences import (
     ONE_TIME,
     PARTS,
@@ -28,12 +28,18 @@ from placer.explanation.sentences import (
     step_parts,
 )
 from placer.pricing import SOURCES, Cost
-from placer.units import format_bytes, format_count, format_dollars, format_duration, format_joules, format_seconds
+from placer.units import (
+    format_bytes,
+    format_count,
+    format_dollars,
+    format_duration,
+    format_joules,
+    format_seconds,
+    whole_percents,
+)
 
 #: Op families and layers below this share of the time on every device are folded into one row.
 SMALL = 0.01
-#: What prices rest on is told from this share of the ops' time on.
-LEAST_SHARE = 0.005
 #: Most rows of the table of layers. Where layers below ``SMALL`` leave more, those below the larger shares are folded.
 MOST_ROWS = 40
 LARGER = (0.02, 0.03, 0.05, 0.1, 0.2)
@@ -182,7 +188,10 @@ def _job(explanation: ExplanationData) -> Section:
 
 
 def _layers(explanation: ExplanationData) -> Section:
-    """One column per phase when there is one device, one per device when there are several."""
+    """One column per phase when there is one device, one per device when there are several.
+
+    The shares are those of the chosen device's time: the rows one level below a row add up to it.
+    """
     devices = list(explanation.devices)
     if not explanation.layers or not devices:
         return Section("")
@@ -195,8 +204,9 @@ def _layers(explanation: ExplanationData) -> Section:
             break
     called = headings(explanation.devices)
     heads = [*phases, "sum"] if by_phase else [called[name] for name in devices]
+    of = explanation.decision.device if explanation.decision.device in devices else devices[0]
     rows: list[list[str]] = []
-    for line in shown:
+    for line, percent in zip(shown, percents(shown, phases if by_phase else [of]), strict=True):
         seconds, unsure, whole = line.node.seconds, line.node.guessed, root.seconds
         row: list[str] = ["  " * line.depth + line.node.label]
         if by_phase:
@@ -204,9 +214,10 @@ def _layers(explanation: ExplanationData) -> Section:
             row.append(time_cell(sum(seconds.values()), sum(unsure.values()), sum(whole.values())))
         for number, name in enumerate([] if by_phase else devices):
             row.append(time_cell(seconds.get(name, 0.0), unsure.get(name, 0.0), whole.get(name, 0.0), number))
-        rows.append([*row, f"{line.share:.0%}"])
+        rows.append([*row, f"{percent}%"])
+    shares = f"; shares of {of}" if len(devices) > 1 else ""
     return Section(
-        "Layers (a layer includes those below it)", heads=["layer", *heads, "share"], rows=rows,
+        f"Layers (a layer includes those below it{shares})", heads=["layer", *heads, "share"], rows=rows,
         taken=max(len(row[0]) for row in rows) + _columns_width(heads) + 8,
     )  # fmt: skip
 
@@ -273,10 +284,10 @@ def _made_of(explanation: ExplanationData) -> Section:
     memory = [format_bytes(cost.peak_memory_bytes) + ("" if cost.fits else " (too much)") for cost in costs]
     rows.append(["needs memory", *memory])
     rows.append(["numbers", *(kind(name, cost.provenance) for name, cost in devices.items())])
-    for source in SOURCES:
-        shares = [cost.sources.get(source, 0.0) for cost in costs]
-        if max(shares) >= LEAST_SHARE:
-            rows.append([f"  {RESTS[source]}", *(f"{share:.0%}" if share else "-" for share in shares)])
+    rests = [whole_percents([cost.sources.get(source, 0.0) for source in SOURCES]) for cost in costs]
+    for number, source in enumerate(SOURCES):
+        if any(shares[number] for shares in rests):
+            rows.append([f"  {RESTS[source]}", *(f"{shares[number]}%" if shares[number] else "-" for shares in rests)])
     called = list(headings(devices).values())
     return Section(
         f"What {explanation.one} is made of", heads=["", *called], rows=rows, strong=strong,

@@ -23,7 +23,7 @@ APART = "apart"
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
-#: What the chosen device is, by what was made small.
+#: What the chosen device is, by what is minimized.
 _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
 
@@ -51,7 +51,7 @@ class Sweep:
 
     @property
     def objective(self) -> str:
-        """What the choices make small: time, cost or energy."""
+        """What the choices minimize: time, cost or energy."""
         return next((row.decision.objective for row in self.rows.values()), "time")
 
     def named(self, value: float) -> str:
@@ -203,7 +203,7 @@ def _between(low: float, high: float) -> str:
 def render_sweep(sweep: Sweep, *, width: int = 100, color: bool = False) -> str:
     """Text at most ``width`` columns wide: the table, the curves, and where they meet."""
     found = [sweep.turn(value) for value, _ in sweep.crossovers()[1:]]
-    meetings = [f"The two are level at about {sweep.named(where)}." for where in found if where is not None]
+    meetings = [f"Both take equal time at about {sweep.named(where)}." for where in found if where is not None]
     failed = [f"{sweep.named(value)}: {reason}" for value, reason in sweep.failed.items()]
     parts = [*drawn(table(sweep), width), *_sparklines(sweep), "", *_plot(sweep, width)]
     return plain([*parts, *legend(sweep.costs), *meetings, turns(sweep), *failed], width=width, color=color)

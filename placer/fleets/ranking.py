@@ -169,7 +169,7 @@ def _best_device(costs: Mapping[str, Cost], count: int | None, objective: str, t
 def ranked(
     rows: Mapping[Hashable, FleetRow], objective: str, target: float | None
 ) -> dict[Hashable, FleetRow]:
-    """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is made small."""
+    """The rows in order: where it fits, where it reaches the target (cheapest first), and by what is minimized."""
     order = sorted(rows, key=lambda name: _place(rows[name], objective))
     first = rows[order[0]]
     if objective == "time" and target is None and first.dollars is not None:

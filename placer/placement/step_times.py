@@ -1,4 +1,4 @@
-"""Real step times, seen through ``Placement.step``: kept, written down now and then, and told when they drift away."""
+"""Real step times, recorded through ``Placement.step``: kept, saved now and then, and reported when they drift away."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Drift:
         if best is not own and best.step_seconds < typical:
             why = (
                 f"{best.device} would have been faster, with {format_seconds(best.step_seconds)} by its prediction; "
-                "the next choose() of this workload uses what was seen"
+                "the next choose() of this workload uses the recorded times"
             )
         else:
             why = (

@@ -87,7 +87,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     name = fit.gpu or priced.device
     why = not_priced(trace, priced.device, fit.gpu)
     if why is not None:
-        note = f"on {name}, the compiled step is priced as an eager one: {why}"
+        note = f"on {name}, the compiled step is predicted as an eager one: {why}"
         return replace(priced, trace=replace(trace, notes=(*trace.notes, note)))
     regions = [call.phase if call.phase in ("forward", "backward") else "" for call in trace.calls]
     places = places_in_kernels(trace, works, regions)
@@ -114,7 +114,7 @@ def compiled_step(priced: PricedTrace, model: CostModel) -> PricedTrace:
     kernels = len({place.kernel for place in places if place.kernel is not None})
     fused = sum(place.kernel is not None for place in places)
     ops = sum(work.family not in ("view", "optimizer") for work in works)
-    note = f"on {name}, priced as compiled ({trace.compiled}): {fused} of {ops} ops in {kernels} kernel"
+    note = f"on {name}, predicted as compiled ({trace.compiled}): {fused} of {ops} ops in {kernels} kernel"
     note += ("" if kernels == 1 else "s") + (", launched as a CUDA graph" if graph else "")
     if fit.device != "cpu":
         note += "; that compiling these takes as long as on a CPU is a guess"

@@ -56,7 +56,7 @@ class CostModel:
         lacking += [f"latency of {name}" for name, family in fit.families.items() if "latency" not in family.parameters]
         if lacking:
             raise ProfileError(
-                f"the profile cannot price on {fit.device}: it has no {', no '.join(lacking)}; run: placer calibrate"
+                f"the profile cannot predict on {fit.device}: it has no {', no '.join(lacking)}; run: placer calibrate"
             )
         foreign = foreign_family(fit)
         if foreign is not None:

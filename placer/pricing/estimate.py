@@ -130,7 +130,7 @@ def on_sheet(sheet: CpuSheet, threads: int) -> Profile:
     }  # fmt: skip
     # How fast a host issues to a GPU is not told by how its kernels start: a class's cycles make it twice too slow.
     fits = [replace(fit, rates={**fit.rates, ISSUE_RATIO: 1.0}) for fit in found.fits]
-    note = f"{sheet.name}: a measured core of its kind, scaled to its clock, vectors and memory"
+    note = f"{sheet.name}: a calibrated core of its kind, scaled to its clock, vectors and memory"
     return replace(
         found, fits=tuple(fits), created="", fingerprint=facts, warnings=(note,), seconds=0.0, name=sheet.name
     )

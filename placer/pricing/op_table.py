@@ -2,7 +2,7 @@
 
 FLOPs count what an accelerator's threads execute, those of a block that idle included. They, passes, kernels and waits
 are fitted to calibration/records/nvidia-h200-16-core/single_ops.jsonl.xz, where an op is far from one pass at full
-bandwidth. Ops that only move or combine numbers are taken for that.
+bandwidth. Ops that only move or combine numbers are treated as that.
 """
 
 from __future__ import annotations

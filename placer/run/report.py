@@ -58,7 +58,7 @@ def render(models: Sequence[SeenModel], width: int, profile: Any, what_if: str |
 def _answer(seen: SeenModel, profile: Any, what_if: str | None, explain: bool) -> Answer:
     """Price a model on what it ran on most: by its copy, or itself where a step must read values. Raises nothing."""
     if not seen.inputs:
-        return Answer(seen, reason="no inputs of it could be seen")
+        return Answer(seen, reason="its inputs were not observed")
     reason = seen.refused
     for model in filter(None, (seen.copy, seen.module())):
         try:
@@ -122,7 +122,7 @@ def _name(seen: SeenModel) -> str:
 def _sentences(answer: Answer) -> Iterator[str]:
     seen, found = answer.seen, answer.explanation
     if found is None:
-        yield f"not priced: {answer.reason}"
+        yield f"not predicted: {answer.reason}"
         return
     yield _verdict(answer, found)
     row, runs = found.devices.get(answer.home), seen.runs_per_step

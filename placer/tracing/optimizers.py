@@ -85,7 +85,7 @@ class Updates:
                     optimizer.step()
             except Exception as error:  # noqa: BLE001 - a user's step() may raise anything; Adam's cost is a fair guess
                 self.recorder.log.rewind(start)
-                said = f"{name}.step() could not be traced ({type(error).__name__}: {error}); priced like Adam"
+                said = f"{name}.step() could not be traced ({type(error).__name__}: {error}); treated like Adam"
                 self.notes.append(said)
             else:
                 self._keep(name, optimizer)
@@ -200,7 +200,7 @@ def repeated(trace: Trace, optimizer: str | torch.optim.Optimizer | None) -> Tra
         trace,
         calls=tuple((body + direction) * usual),
         evaluations=(1, usual, most),
-        notes=(*trace.notes, f"LBFGS evaluates the model up to {most} times; priced are {usual}"),
+        notes=(*trace.notes, f"LBFGS evaluates the model up to {most} times; counted are {usual}"),
         **{name: getattr(trace, name) * usual for name in _COUNTS},
     )
 

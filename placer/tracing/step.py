@@ -258,7 +258,7 @@ class _ModelStep(_Step):
         if self.attempt.real:
             yield f"traced a real run, because {self.attempt.why}; {self.counts_hold}"
         if self.workload.mode == "train" and not self.train:
-            yield "priced as inference: nothing in the step requires a gradient"
+            yield "treated as inference: nothing in the step requires a gradient"
         yield from self.recorder.notes
         yield from self.updates.notes
 

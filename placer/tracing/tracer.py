@@ -152,10 +152,10 @@ def _eager_all_the_same(workload: Workload, found: Trace) -> Iterator[str]:
     """Notes on what ``torch.compile`` was given inside a step that is not compiled as a whole."""
     if workload.compiled is not None:
         if found.compiled is None:
-            yield "priced as an eager step: the compiled function runs a backward pass, where its graph breaks"
+            yield "predicted as an eager step: the compiled function runs a backward pass, where its graph breaks"
         return
     inside = [path for module in workload.modules for path in compiled_inside(module)]
     if workload.is_step_function and any(compiled_mode(module) is not None for module in workload.modules):
         inside.insert(0, "the module of the step function")
     if inside:
-        yield f"priced as an eager step, though parts of it are compiled: {', '.join(inside[:3])}"
+        yield f"predicted as an eager step, though parts of it are compiled: {', '.join(inside[:3])}"

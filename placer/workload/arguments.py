@@ -25,7 +25,7 @@ from placer.workload.workload import Data, Mode, Outputs, Workload
 def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of one step of ``model``: float32 inputs of the shapes in ``batch``, or itself.
 
-    A mapping is taken for keyword arguments, unless only the mapping itself is what the model takes.
+    A mapping is treated as keyword arguments, unless only the mapping itself is what the model takes.
     """
     if batch is None or (isinstance(batch, (tuple, list, Mapping)) and not batch):
         if not isinstance(model, nn.Module) or _takes(model, (), {}):

@@ -79,7 +79,7 @@ def test_an_unexpected_error_is_one_line_unless_asked_for(monkeypatch: pytest.Mo
         raise KeyError("surprise")
 
     monkeypatch.setattr(profile, "default_path", broken)
-    assert "KeyError: 'surprise' (unexpected; PLACER_DEBUG=1 shows where)" in run("profile", "path", code=1).stderr
+    assert "KeyError: 'surprise' (unexpected; PLACER_DEBUG=1 shows where, " in run("profile", "path", code=1).stderr
     monkeypatch.setenv("PLACER_DEBUG", "1")
     assert isinstance(CliRunner().invoke(main, ["profile", "path"]).exception, KeyError)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import placer
 from placer import machine, profile
 from placer.cli import doctor, main
 from placer.profile import Profile
@@ -50,9 +51,10 @@ def report(run: Run) -> dict[str, Any]:
 def test_a_machine_that_was_never_calibrated(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
     text = run("doctor").stdout
-    assert "missing\n" in text
-    assert text.endswith("next\n- placer calibrate\n")
+    assert "profile: missing," in text
+    assert "\nnext\n- placer calibrate\n" in text
     assert max(map(len, text.splitlines())) <= 100
+    assert len(text.splitlines()) <= 24  # one screen
     assert "\x1b" not in text
     found = report(run)
     assert (found["schema"], found["broken"]) == (1, [])
@@ -73,6 +75,37 @@ def test_a_calibrated_machine_and_one_that_changed(run: Run, calibrated: Profile
     assert found["profile"]["stale"][0].startswith("torch: 1.0 -> ")
     assert found["next"] == ["placer calibrate"]
     assert "torch: 1.0 -> " in run("doctor").stdout
+
+
+def test_the_block_for_bug_reports_holds_what_a_report_needs_and_no_personal_path(
+    run: Run, calibrated: Profile, a100: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("PLACER_HOME", str(tmp_path / "of mine"))
+    profile.save(dataclasses.replace(calibrated, fingerprint={**calibrated.fingerprint, "torch": "1.0"}))
+    text = run("doctor").stdout
+    assert str(tmp_path) not in text
+    assert doctor.INVITATION in text
+    block = text.partition("```text\n")[2]
+    assert block.endswith("\n```\n")
+    lines = block.removesuffix("```\n").splitlines()
+    assert lines[0].startswith(f"placer {placer.__version__}, Python ")
+    assert lines[1].startswith(f"torch {torch.__version__}: ")
+    assert any(line.startswith(f"cpu: {machine.cpu_model()}, ") and line.endswith("; estimated") for line in lines)
+    assert any(line.startswith("cuda: NVIDIA A100-SXM4-40GB, 42.0 GB") and "driver 580.65" in line for line in lines)
+    joined = " ".join(lines)
+    assert "profile: stale, of " in joined
+    assert "torch: 1.0 -> " in joined
+    assert "variables: " in joined
+    assert "PLACER_HOME=~/of mine" in joined
+
+
+def test_a_home_that_another_folders_name_begins_with_is_not_mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.Path, "home", lambda: Path("/home/ada"))
+    found = doctor.diagnose()
+    found["environment"] = {"PLACER_HOME": "/home/ada/p", "OTHER": "/home/adam/p"}
+    text = doctor.render(found)
+    assert "PLACER_HOME=~/p, OTHER=/home/adam/p" in text
 
 
 def test_what_is_broken_is_an_error(home: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,4 +162,4 @@ def test_a_gpu_that_only_the_driver_sees(
     found = report(run)
     assert found["nvml"] == seen
     assert any(advice in line for line in found["next"])
-    assert "gpus    Tesla T4" in run("doctor").stdout
+    assert "NVIDIA driver: 580.65, up to CUDA 13.0: Tesla T4\n" in run("doctor").stdout

@@ -44,7 +44,7 @@ def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pyte
     shape = (f"{nets}:net", "--batch", "4,84", *EPYC)
     for command in (["explain", *shape], ["explain", *shape, "--sweep", "steps=1:4"], ["fleet", *shape], ["validate"]):
         error = run(*command, code=1).stderr
-        assert "ValueError: an inner one (unexpected; PLACER_DEBUG=1 shows where)" in error
+        assert "ValueError: an inner one (unexpected; PLACER_DEBUG=1 shows where, " in error
 
 
 def test_an_error_of_the_users_model_is_no_wrong_usage(run: Run, tmp_path: Path) -> None:

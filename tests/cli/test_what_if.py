@@ -34,7 +34,7 @@ def test_json(run: Run, nets: str, asked: str, called: str) -> None:
 def test_which_host_drives_it_is_told(run: Run, nets: str, handmade_profile: Profile) -> None:
     asked = ("explain", f"{nets}:wide", "--batch", "32,84")
     usual = run(*asked, "--profile", "T4").stdout.replace("\n  ", " ")
-    assert "host speed as usual in published measurements" in usual
+    assert "host speed typical of published measurements" in usual
     save(handmade_profile)
     for arguments, host in (
         ((*OWN, "--what-if", "T4"), "host speed from a calibration of AMD EPYC"),

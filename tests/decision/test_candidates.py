@@ -197,15 +197,15 @@ def usual(model: nn.Module, devices: tuple[str, ...] | None = None, **values: An
 
 def test_an_accelerator_is_taken_where_the_model_fits(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(10, 10)
-    assert usual(model) == ("cpu", "cpu: by convention, as no accelerator is present (why)")
+    assert usual(model) == ("cpu", "cpu: by the default rule, as no accelerator is present (why)")
     here.kinds = (SMALL, SMALL)
-    assert usual(model) == ("cuda", "cuda: by convention, as an accelerator is present (why)")
+    assert usual(model) == ("cuda", "cuda: by the default rule, as an accelerator is present (why)")
     here.free = {"cuda": 100, "cuda:1": 440}
     assert usual(model)[0] == "cuda:1"
     assert usual(model, mode="train")[0] == "cpu"  # gradients and two optimizer states
     assert usual(nn.LazyLinear(3))[0] == "cuda"
     here.free["cuda:1"] = 439
-    assert usual(model) == ("cpu", "cpu: by convention, as the model does not fit on the accelerator (why)")
+    assert usual(model) == ("cpu", "cpu: by the default rule, as the model does not fit on the accelerator (why)")
     assert usual(model, ("cuda:1",))[0] == "cuda:1"  # nothing else was asked for
     monkeypatch.setattr(candidates, "residence", lambda *_: Residence(home="cuda:1", held={"cuda:1": 340}))
     assert usual(model)[0] == "cuda:1"  # what it holds already is room
@@ -213,7 +213,7 @@ def test_an_accelerator_is_taken_where_the_model_fits(here: Machine, monkeypatch
     assert usual(model)[0] == "cuda:1"  # where the model is
     monkeypatch.setattr(candidates, "unusable", lambda name, _: "too old" if name == "cuda:1" else None)
     assert usual(model)[0] == "cuda"
-    told = "cpu: by convention, as cuda:1 cannot be used: too old (why)"
+    told = "cpu: by the default rule, as cuda:1 cannot be used: too old (why)"
     assert usual(model, ("cpu", "cuda:1"))[1] == told
 
 

@@ -1,4 +1,4 @@
-"""Real step times in the place of predicted ones: seen in earlier runs, or timed now on copies; and busy devices."""
+"""Real step times in place of predicted ones: recorded in earlier runs, or timed on copies; and busy devices."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def run(placement: placer.Placement, seconds: float, count: int = 40) -> None:
 def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> None:
     net = model()
     first = choose(net)
-    assert "seen in earlier runs" not in first.reason
+    assert "recorded in earlier runs" not in first.reason
     run(first, 0.25)
     second = choose(model())
-    assert second.reason.endswith("(seen in earlier runs on cpu)")
+    assert second.reason.endswith("(recorded in earlier runs on cpu)")
     assert second.predictions["cpu"].step_seconds == pytest.approx(0.25)
     assert sum(second.predictions["cpu"].components.values()) == pytest.approx(0.25)
-    assert any("seen in earlier runs" in note for note in second.explain().notes)
+    assert any("recorded in earlier runs" in note for note in second.explain().notes)
     assert placer.explain(model(), (16, 4), devices="cpu").devices["cpu"].step_seconds == pytest.approx(0.25)
     assert choose(model(9)).predictions["cpu"].step_seconds < 0.1
     assert choose(model(), (17, 4)).predictions["cpu"].step_seconds < 0.1
@@ -67,7 +67,7 @@ def test_the_next_choice_uses_what_was_seen_and_says_so(calibrated: Profile) -> 
         "print(p.reason, any(name.startswith('placer.pricing.gpu') for name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout.strip().endswith("(seen in earlier runs on cpu) False"), done.stderr  # and loads no catalog
+    assert done.stdout.strip().endswith("(recorded in earlier runs on cpu) False"), done.stderr  # and loads no catalog
     run(second, 0.5)
     assert choose(net).predictions["cpu"].step_seconds == pytest.approx(0.5)  # the newest counts
 
@@ -81,9 +81,9 @@ def test_it_can_turn_the_choice(calibrated: Profile, make_prediction: Make, monk
     run(placement, 4e-3)
     turned = choose(net, devices=None, move=False)
     assert turned.decision.device == "cpu:0"
-    assert "seen in earlier runs on cpu" in turned.reason
+    assert "recorded in earlier runs on cpu" in turned.reason
     # What was measured on both sides counts more than what one side is remembered for.
-    assert "seen" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
+    assert "recorded" not in choose(net, devices=None, move=False, options=placer.Options(measure="always")).reason
 
 
 @pytest.mark.parametrize("change", [
@@ -318,7 +318,7 @@ def test_what_was_seen_takes_the_place_of_what_was_predicted(table_of: TableOf, 
     measured.record({**GOOD, "step_seconds": 3.0, "low": 2.0, "high": 4.0})
     after = with_seen(table)
     assert (table.decide().device, after.decide().device, len(after.parts[0].notes)) == ("cpu", "cuda", 1)
-    assert after.decide().reason.endswith("(seen in earlier runs on cpu)")
+    assert after.decide().reason.endswith("(recorded in earlier runs on cpu)")
     found = after.costs["cpu"]
     assert (found.low, found.high, found.total_seconds) == (2.0, 4.0, 0.5 + 10 * 3.0)
     assert sum(found.components.values()) == pytest.approx(3.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.explanation import LayerRow
-from placer.explanation.layers import gathered, lines, tree
+from placer.explanation.layers import gathered, lines, percents, tree
 
 
 def rows(*parts: tuple[str, str, float]) -> list[LayerRow]:
@@ -26,7 +26,7 @@ def test_layers_are_nested_as_the_model_and_small_ones_gathered() -> None:
     ]  # fmt: skip
     by_device = list(lines(tree(parts, None), 0.01, add_columns=False))
     assert by_device[1].node.seconds == {"cpu": 97.0, "cuda": 194.0}
-    assert by_device[1].share == 0.97
+    assert percents(by_device, ["cpu"]) == percents(by_device, ["cuda"]) == [100, 97, 95, 2, 1, 2]
 
 
 def test_a_chain_reads_as_one_name() -> None:
@@ -70,7 +70,8 @@ def test_gathering_keeps_every_sum(seconds: list[float]) -> None:
 
 def test_nothing_at_all() -> None:
     assert [label for _, label, _ in shown([])] == ["(whole model)"]
-    assert [line.share for line in lines(tree(rows(("a", "forward", 0.0)), "cpu"), 0.01, add_columns=True)] == [0.0]
+    assert percents([], ["forward"]) == []
+    assert percents(list(lines(tree(rows(("a", "forward", 0.0)), "cpu"), 0.01, add_columns=True)), ["forward"]) == [0]
 
 
 names = st.lists(st.sampled_from(["a", "b", "c"]), max_size=4).map(".".join)
@@ -88,4 +89,11 @@ def test_the_rows_below_a_row_add_up_to_it(parts: list[tuple[str, str, float]]) 
                 below.append(sum(other.node.seconds.values()))
         if below:
             assert sum(below) == pytest.approx(sum(line.node.seconds.values()), rel=1e-9, abs=1e-9)
+    whole = sum(found[0].node.seconds.values())
+    shares = percents(found, ["forward", "backward"])
+    for index, line in enumerate(found):
+        deeper = next((n for n in range(index + 1, len(found)) if found[n].depth <= line.depth), len(found))
+        below = [shares[n] for n in range(index + 1, deeper) if found[n].depth == line.depth + 1]
+        assert sum(below) == shares[index] or not below
+        assert shares[index] == pytest.approx(100 * sum(line.node.seconds.values()) / whole if whole else 0.0, abs=5.0)
     assert sum(found[0].node.seconds.values()) == pytest.approx(sum(seconds for _, _, seconds in parts))

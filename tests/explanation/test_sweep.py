@@ -46,12 +46,12 @@ def test_text_shows_intervals_sparklines_the_plot_and_the_turn(sweep: Sweep) -> 
     assert "cpu   ▁▃▆█  100 µs to 6.40 ms" in text
     assert "cuda ‡" in text
     assert "\n‡ from" in text
-    assert "The two are level at about batch 10." in text
+    assert "Both take equal time at about batch 10." in text
     axis = next(line for line in text.splitlines() if "└" in line)
     assert axis.count("┴") == 1
     assert text.endswith("cpu first; cuda from batch 16 on.\n")
     steps = render(dataclasses.replace(sweep, over="steps"), width=80)
-    assert "are level at about " in steps
+    assert "take equal time at about " in steps
     assert " steps.\ncpu first; cuda from 16 steps on." in steps
 
 

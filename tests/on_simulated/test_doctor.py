@@ -26,6 +26,9 @@ def test_looking_creates_no_context(device: Device, tmp_path: Path, monkeypatch:
     report = found()
     assert [d["device"] for d in report["devices"]] == ["cpu", "sim"]
     assert {d["device"]: d["knowledge"] for d in report["devices"]} == {"cpu": "published", "sim": "convention"}
+    text = CliRunner().invoke(main, ["doctor"], prog_name="placer").stdout
+    assert "\nsim: " in text
+    assert "; not known: the default rule\n" in text
     assert device.contexts == 0
 
 

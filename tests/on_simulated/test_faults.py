@@ -1,4 +1,4 @@
-"""A device that is gone, full, or refuses to start: the right answer and reason, or the usual rule, one warning."""
+"""A device that is gone, full, or refuses to start: the right answer and reason, or the default rule, one warning."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_device_that_answers_and_then_fails_is_one_warning_and_the_cpu(
     assert devices_of(model) == {"cpu"}
 
 
-def test_of_an_accelerator_that_nobody_knows_it_is_the_usual_rule_and_one_warning(
+def test_of_an_accelerator_that_nobody_knows_it_is_the_default_rule_and_one_warning(
     device: Device, with_cpu: Profile
 ) -> None:
     other = {**machine.fingerprint(), "cpu": "another CPU"}
@@ -152,7 +152,7 @@ def test_of_an_accelerator_that_nobody_knows_it_is_the_usual_rule_and_one_warnin
     assert placement.confidence is None
 
 
-def test_a_device_that_was_not_calibrated_is_the_usual_rule_and_one_warning(device: Device, with_cpu: Profile) -> None:
+def test_a_device_without_a_calibration_is_the_default_rule_and_one_warning(device: Device, with_cpu: Profile) -> None:
     only_cpu = tuple(fit for fit in with_cpu.fits if fit.device == "cpu")
     profile.save(replace(with_cpu, fits=only_cpu, fingerprint=machine.fingerprint()))
     with pytest.warns(PlacerWarning, match=r"sim is not calibrated") as seen:

@@ -241,7 +241,7 @@ def test_a_trace_is_priced_call_by_call() -> None:
 @pytest.mark.parametrize("missing", ["dispatch_seconds", "flops/float32", "bytes_per_second"])
 def test_a_fit_without_a_floor_is_refused(missing: str) -> None:
     for rates in ({k: v for k, v in RATES.items() if k != missing}, {**RATES, missing: 0.0}):
-        with pytest.raises(ProfileError, match=rf"cannot price on cpu: it has no {missing}; run: placer calibrate"):
+        with pytest.raises(ProfileError, match=rf"cannot predict on cpu: it has no {missing}; run: placer calibrate"):
             CostModel(replace(device(), rates=rates))
     with pytest.raises(ProfileError, match="it has no latency of matmul; run"):
         CostModel(device({"matmul": family([matmul(64)], [0.0], {"flops": 1.0})}))

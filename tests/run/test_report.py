@@ -149,9 +149,9 @@ def test_a_model_that_could_not_be_priced_is_told(handmade_profile: Profile) -> 
     text = told(Question(handmade_profile), lambda: kept(torch.randn(3, 4)))
     assert "training, adam" in text  # it lives: a copy runs
     gone = told(Question(handmade_profile), lambda: Reads(4, 2)(torch.randn(3, 4)))
-    assert "- Reads: not priced: " in gone
+    assert "- Reads: not predicted: " in gone
     assert "meta device" in gone
 
 
 def test_a_wrong_profile_is_told_and_not_raised(train: Callable[..., nn.Module]) -> None:
-    assert "- Sequential: not priced: " in told(Question("no such machine"), train)
+    assert "- Sequential: not predicted: " in told(Question("no such machine"), train)

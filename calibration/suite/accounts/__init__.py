@@ -1,7 +1,7 @@
 """Published accounts of "the same work on a CPU and on a GPU", rebuilt: a table of steps, priced by name.
 
 ``accounts.json`` holds the accounts and the CPUs they name. What an account reported stays in the collection
-(``accounts.jsonl``), found by ``id``; ``docs/accounts.md`` says what its time includes.
+(``accounts.jsonl``), found by ``id``; ``docs/dev/accounts.md`` says what its time includes.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def test_each_system_trains_on_the_device_that_was_chosen_and_its_loss_falls(nam
         model, batch=entry.example(batch), loss=entry.loss, optimizer=optimizer, data=entry.data or "host",
         steps=steps,
     )  # fmt: skip
-    assert placement.confidence is not None  # it was predicted, not placed by the usual rule
+    assert placement.confidence is not None  # it was predicted, not placed by the default rule
     # A trajectory has its points first: there is one, and it is the whole batch.
     loader = [data] if rows == batch else DataLoader(TensorDataset(*data), batch)
     losses: list[float] = []
