@@ -15,8 +15,10 @@ from placer.explanation.sentences import (
     ONE_TIME,
     PARTS,
     RESTS,
+    absent,
     advice_lines,
     apart_line,
+    best_own,
     bottleneck_lines,
     bounds_lines,
     first_step,
@@ -28,7 +30,16 @@ from placer.explanation.sentences import (
     step_parts,
 )
 from placer.pricing import SOURCES, Cost
-from placer.units import format_bytes, format_count, format_dollars, format_duration, format_joules, format_seconds
+from placer.units import (
+    format_bytes,
+    format_count,
+    format_dollars,
+    format_duration,
+    format_interval,
+    format_joules,
+    format_ratio,
+    format_seconds,
+)
 
 #: Op families and layers below this share of the time on every device are folded into one row.
 SMALL = 0.01
@@ -115,17 +126,26 @@ def _columns_width(names: Sequence[str]) -> int:
 
 
 def steps(explanation: ExplanationData) -> Section:
-    """One row per device, its step as a bar on a common scale; nothing for a single device."""
-    if len(explanation.devices) < 2:
+    """One row per device, its step as a bar on a common scale, and its 90 % interval, or that it has too little memory.
+
+    Of several GPUs that are only thought beside a machine, also how fast they would be beside its own best device.
+    """
+    if not explanation.devices:
         return Section("")
     longest = max(row.step_seconds for row in explanation.devices.values())
-    called = headings(explanation.devices)
+    called, thought = headings(explanation.devices), absent(explanation.devices)
     rows = []
     for number, (name, row) in enumerate(explanation.devices.items()):
-        step = time_cell(row.step_seconds, row.step_seconds * (1.0 - row.coverage), longest, number)
-        rows.append([called[name], step, f"{format_seconds(row.low)} to {format_seconds(row.high)}"])
+        told = format_interval(row.low, row.high, row.step_seconds)
+        if not row.fits:
+            told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
+        elif len(thought) > 1 and name in thought:
+            own = explanation.devices[best_own(explanation)]
+            told += f"  {format_ratio(own.step_seconds / row.step_seconds)} as fast"
+        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
-    return Section("", rows=rows, strong=strong, wordy=True, taken=40 + max(map(len, called.values())))
+    taken = 14 + max(map(len, called.values())) + max(len(row[-1]) for row in rows)
+    return Section("", rows=rows, strong=strong, wordy=True, taken=taken)
 
 
 def _costs(explanation: ExplanationData) -> Section:

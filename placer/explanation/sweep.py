@@ -109,17 +109,13 @@ class Sweep:
         index = values.index(value)
         if not index or self.objective != "time":
             return None
-        old, new = chosen(self.rows[values[index - 1]]), chosen(self.rows[value])
-        gaps = []
-        for i in (index - 1, index):
-            a, b = self.times(old)[i], self.times(new)[i]
-            if a is None or b is None or min(a[0], b[0]) <= 0.0:
+        old, new = (self.times(chosen(self.rows[each])) for each in (values[index - 1], value))
+        pairs = []
+        for before, after in ((old[i], new[i]) for i in (index - 1, index)):
+            if before is None or after is None:
                 return None
-            gaps.append(math.log(a[0] / b[0]))
-        if gaps[0] == gaps[1] or not gaps[0] <= 0.0 <= gaps[1]:
-            return None
-        share = -gaps[0] / (gaps[1] - gaps[0])
-        return float(values[index - 1] * (value / values[index - 1]) ** share)
+            pairs.append((before[0], after[0]))
+        return level(values[index - 1], value, *pairs)
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide."""
@@ -147,6 +143,22 @@ class Sweep:
             "crossovers": [{self.over: value, "choice": device} for value, device in self.crossovers()],
         }
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def level(
+    low: float, high: float, at_low: tuple[float, float], at_high: tuple[float, float]
+) -> float | None:
+    """About where two devices take the same between the values ``low`` and ``high``.
+
+    Given is what the one chosen at ``low`` and the one chosen at ``high`` take at each. The logarithm of the ratio is
+    interpolated linearly over the logarithm of the value. None where it does not cross 1.
+    """
+    if min(*at_low, *at_high) <= 0.0:
+        return None
+    first, last = (math.log(old / new) for old, new in (at_low, at_high))
+    if first == last or not first <= 0.0 <= last:
+        return None
+    return float(low * (high / low) ** (-first / (last - first)))
 
 
 def chosen(row: ExplanationData) -> str:

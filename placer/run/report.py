@@ -80,7 +80,7 @@ def _explained(
         _Called(model), example=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
         steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
     )  # fmt: skip
-    return api.explain_workload(workload, None, "keep", profile, what_if, advice=explain)
+    return api.explain_workload(workload, None, "keep", profile, what_if or (), advice=explain)
 
 
 class _Called(nn.Module):
