@@ -122,10 +122,9 @@ def command(
     elif form == "text":
         from placer.explanation import render_short, render_text
 
-        verify = "" if isinstance(what, Job) or what.is_step_function else _measuring(context)
         width, color = terminal(output)
         render = render_text if full else render_short
-        write_result(render(explain(what, measure=measure), width=width, color=color, verify=verify), output)
+        write_result(render(explain(what, measure=measure), width=width, color=color, verify=_measuring(context)), output)
     else:
         explanation = explain(what, measure=measure)
         if swept is None and not isinstance(what, Job):

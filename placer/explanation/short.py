@@ -114,7 +114,7 @@ def answer_rows(explanation: ExplanationData, verify: str) -> Iterator[Row]:
         yield _advice(explanation, explanation.advice[0])
     if explanation.measured:
         yield from _measured(explanation)
-    elif verify and explanation.devices:
+    elif verify and explanation.devices and not explanation.parts and not explanation.workload.get("step_function"):
         forms = (verify,) if where(explanation) == "here" else (f"on such a machine: {verify}", verify)
         yield Row("verify", forms)
 

@@ -35,7 +35,7 @@ def server(handmade_profile: Profile, tmp_path: Path) -> str:
 
 
 def test_text(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
+    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server, "--full")
     assert result.stdout.splitlines()[0].startswith("cuda: ")
     assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
     assert "What would make it faster" in result.stdout
@@ -113,7 +113,7 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
         with times.step():
             pass
     placer.choose(nn.Linear(5, 2), (3, 5), devices=["cpu"])
-    result = run("explain")
+    result = run("explain", "--full")
     assert result.stdout.startswith("cpu: ")
     assert "Workload: Linear on 3×5 float32" in result.stdout
     table = result.stdout.partition("Last decisions on this machine")[2]
@@ -201,7 +201,7 @@ def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path,
 
 
 def test_without_a_profile_there_is_an_estimate(run: Run, nets: str) -> None:
-    estimate = run("explain", f"{nets}:net", "--batch", "2,84").stdout
+    estimate = run("explain", f"{nets}:net", "--batch", "2,84", "--full").stdout
     assert "an estimate from published measurements, as this machine is not calibrated" in " ".join(estimate.split())
 
 
