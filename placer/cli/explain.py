@@ -25,7 +25,7 @@ from placer.cli.output import chosen_form, form_flags, result_options, terminal,
 
 #: Options that say between what to choose, by what, and what else to do.
 _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep", "measure")
-#: Options that the command that measures does not have: the profile of a machine, and how and where to show an answer.
+#: Options that the command that measures does not have: a machine's profile, and how and where to show an answer.
 _NOT_MEASURED = ("profiles", "measure", "full", "as_json", "as_html", "form", "output")
 
 
@@ -124,7 +124,8 @@ def command(
 
         width, color = terminal(output)
         render = render_text if full else render_short
-        write_result(render(explain(what, measure=measure), width=width, color=color, verify=_measuring(context)), output)
+        explanation = explain(what, measure=measure)
+        write_result(render(explanation, width=width, color=color, verify=_measuring(context)), output)
     else:
         explanation = explain(what, measure=measure)
         if swept is None and not isinstance(what, Job):

@@ -164,7 +164,12 @@ def _rests_on(explanation: ExplanationData) -> Iterator[Row]:
         mark = kind_mark(names[0], explanation.devices[names[0]].provenance)
         here = f"a calibration {where(explanation)}"
         basis, brief = (f"{mark} {each}".strip() for each in _RESTS.get(what, (here, "calibrated")))
-        usually, off = (f" ({each})" if each else "" for each in _off(explanation, names))
+        cpus, gpus = [name for name in names if is_cpu(name)], [name for name in names if not is_cpu(name)]
+        usually, off = _off(explanation, cpus or gpus)
+        if cpus and gpus:
+            pairs = zip((usually, off), _off(explanation, gpus), strict=True)
+            usually, off = (f"cpu {of_cpu}, GPU {of_gpu}" for of_cpu, of_gpu in pairs)
+        usually, off = (f" ({each})" if each else "" for each in (usually, off))
         clauses.append([basis + usually, basis + off, brief + off])
     if clauses:
         yield Row("rests on", tuple(", ".join(forms) for forms in zip(*clauses, strict=True)))
