@@ -13,11 +13,12 @@ from placer.printable import printable
 
 #: Nothing has a colour of its own: all is the text's, more or less of it, which dark and light pages set.
 _CARD = (
-    "font-family:system-ui,sans-serif;font-size:14px;line-height:1.45;max-width:52em;padding:.6em .9em;"
+    "font-family:system-ui,sans-serif;font-size:14px;line-height:1.45;max-width:58em;padding:.6em .9em;"
     "border:1px solid rgba(128,128,128,.4);border-radius:6px"
 )
-_CELL = "padding:.15em .9em .15em 0;text-align:left;border:none;background:none;white-space:nowrap"
-_TRACK = "position:relative;height:1.1em;width:16em"
+_TABLE = "border-collapse:collapse;margin:.5em 0;color:inherit;font-size:inherit"
+_CELL = "padding:.15em .9em .15em 0;text-align:left;border:none;background:none;white-space:pre"
+_TRACK = "position:relative;height:1.1em;width:15em"
 _BAR = "position:absolute;left:0;top:.1em;bottom:.1em;border-radius:2px;background:currentColor"
 _SPAN = "position:absolute;top:50%;height:0;border-top:1px solid currentColor"
 _END = "position:absolute;top:25%;bottom:25%;width:0;border-left:1px solid currentColor"
@@ -29,9 +30,10 @@ def card(explanation: ExplanationData) -> str:
     """The verdict, a bar with its interval for each device, where the choice turns, and what the numbers rest on."""
     rows = zip(steps(explanation).rows, explanation.devices, strict=True)
     bars = "".join(_bar(explanation, row, name) for row, name in rows)
-    table = f'<table style="border-collapse:collapse;margin:.5em 0;color:inherit">{bars}</table>' if bars else ""
+    table = f'<table style="{_TABLE}">{bars}</table>' if bars else ""
     lines = "".join(
-        f'<div><span style="display:inline-block;width:5.5em;opacity:.65">{row.word}</span>{_text(row.forms[0])}</div>'
+        f'<div style="display:flex"><div style="flex:0 0 5.5em;opacity:.65">{row.word}</div>'
+        f"<div>{_text(row.forms[0])}</div></div>"
         for row in answer_rows(explanation, "")
     )
     first = f'<div style="font-weight:600">{_text(headline(explanation))}</div>'
@@ -40,7 +42,7 @@ def card(explanation: ExplanationData) -> str:
 
 def reason_card(device: str, reason: str) -> str:
     """A choice without a prediction: the device, and why."""
-    return f'<div style="{_CARD}"><b>{_text(device)}</b><div>{_text(reason)}</div></div>'
+    return f'<div style="{_CARD}"><b>{_text(device)}</b><div>{_text(reason.removeprefix(f"{device}: "))}</div></div>'
 
 
 def _bar(explanation: ExplanationData, row: Any, name: str) -> str:
