@@ -183,8 +183,11 @@ def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], widt
         least, most = format_ratio(ratios[0]), format_ratio(ratios[-1])
         between = f"{least} to {most}" if least != most else most
         close = ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE
-        same = f"{ABOUT_THE_SAME} ({between})" if len(called) == 1 else ABOUT_THE_SAME
-        end = f"{gpus} would be {same if close else f'{between} as fast'}"
+        end = f"{gpus} would be {between} as fast"
+        if close:
+            end = f"{gpus} would be {ABOUT_THE_SAME}" + (f" ({between})" if len(called) == 1 else "")
+        elif len(called) == 1 and ratios[0] < 1.0:
+            end = f"{gpus} would take {format_ratio(1.0 / ratios[0])} as long"
     decision, sure = explanation.decision, ""
     if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
         sure = f", {sureness(decision.confidence)} sure"

@@ -81,7 +81,7 @@ def test_real_workloads_with_the_usual_gpus_stay_within_it(handmade_profile: Pro
 def test_gpus_that_are_only_thought_are_not_said_to_be_there(make_prediction: Make) -> None:
     for names, seconds, says in (
         (("cpu", GPUS[0]), (4e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; the Tesla T4 would be 4.00× as"),
-        (("cpu", GPUS[0]), (1e-3, 2e-3), "the Tesla T4 would be 0.50× as fast"),
+        (("cpu", GPUS[0]), (1e-3, 2e-3), "the Tesla T4 would take 2.00× as long"),
         (("cpu", GPUS[0]), (1e-3, 1.05e-3), "the Tesla T4 would be about the same (0.95×)"),
         (("cpu", *GPUS), (4e-3, 4e-3, 2e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; these GPUs would be "
          "1.00× to 4.00× as fast"),
