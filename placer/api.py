@@ -250,15 +250,18 @@ def explain_workload(
         table = deciding.with_occupied(predicted) if here else predicted
         table = deciding.with_seen(table) if real else table
         decision = table.decide()
-        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
         # What could be changed is told of devices that the user has or has named.
+        named = candidates is own
+        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart and named else None
         changes: tuple[deciding.Advice, ...] = ()
-        if advice and candidates is own:
+        if advice and named:
             changes = deciding.advise(traced, predicted, decision, own)
         elif advice:
             alone = deciding.compare(traced, own, objective)
             changes = deciding.advise(traced, alone, alone.decide(), own)
         found = explanation_of(table, decision, apart, changes)
+        if not named:
+            found = replace(found, advice=changes, apart=None)
         turn = find_turn(what, traced, predicted, candidates) if advice else None
     # Steps that are timed make errors of their own.
     measured = _measured(what, predicted) if measure and isinstance(what, Workload) else {}

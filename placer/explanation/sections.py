@@ -141,7 +141,8 @@ def steps(explanation: ExplanationData) -> Section:
             told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
             own = explanation.devices[best_own(explanation)]
-            told += f"  {format_ratio(own.step_seconds / row.step_seconds)} as fast"
+            told += f"  {format_ratio(own.seconds / row.seconds)} as fast"
+            told += "" if row.total_seconds is None else " in all"
         rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
     taken = 14 + max(map(len, called.values())) + max(len(row[-1]) for row in rows)

@@ -23,6 +23,8 @@ APART = "apart"
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
+#: Of so many devices the table has intervals.
+MOST_INTERVALS = 3
 #: What the chosen device is, by what was made small.
 _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
@@ -180,10 +182,11 @@ def turns(sweep: Sweep) -> str:
 
 
 def table(sweep: Sweep) -> Section:
-    """One row per value, with an arrow where the verdict changes."""
+    """One row per value, with an arrow where the verdict changes; of many devices there is no room for intervals."""
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
-    columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
+    wide = len(sweep.headings) <= MOST_INTERVALS
+    columns = [column for name in sweep.headings.values() for column in ((name, "90% between") if wide else (name,))]
     known = {name: sweep.times(name) for name in sweep.headings}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     rows = []
@@ -191,7 +194,8 @@ def table(sweep: Sweep) -> Section:
         cells = [f"{value:,}"]
         for times in known.values():
             time = times[index]
-            cells += ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            told = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            cells += told if wide else told[:1]
         if compared:
             decision = row.decision
             unsure = decision.confidence is None or decision.speedup is None
