@@ -119,7 +119,8 @@ class _Search:
         smallest, largest = min(self.tables), max(self.tables)
         low, high = self.bracket or (smallest, largest)
         below, above = self.tables[low].decide().device, self.tables[high].decide().device
-        return Turn(None if self.bracket is None else self.level() or float(high), below, above, smallest, largest)
+        batch = None if self.bracket is None else self.level() or (low * high) ** 0.5
+        return Turn(batch, below, above, smallest, largest)
 
 
 class LaterTurn:
