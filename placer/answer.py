@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, cast
@@ -140,9 +140,9 @@ class Placement:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, a bar for each device, and where the choice turns."""
-        if self._explain is None:
-            return reason_card(str(self.device), self.reason)
-        return card(replace(self._explain(), turn=self._turn))
+        with suppress(PlacerError), deciding.only_placer_errors():
+            return card(replace(self.explain(), turn=self._turn))
+        return reason_card(str(self.device), self.reason)
 
     def explain(self) -> Explanation:
         """Why, layer by layer. Raises PlacerError when nothing was predicted, with the reason."""

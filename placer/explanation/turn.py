@@ -141,15 +141,17 @@ class LaterTurn:
 
     @classmethod
     def of(cls, workload: Workload | Job, candidates: Candidates, objective: Objective) -> LaterTurn | None:
-        """None where there will be no turn to find, or something would keep the batch alive."""
-        if isinstance(workload, Job) or _size(workload) is None or not _closes_over_nothing(workload.loss):
+        """None where there will be no turn to find, or something would keep the batch alive. Raises nothing."""
+        if isinstance(workload, Job) or len({is_cpu(each.name) for each in candidates.each}) < 2:
             return None
-        if len({is_cpu(each.name) for each in candidates.each}) < 2:
-            return None
-        later = cls(workload, candidates, objective)
-        own = {id(tensor) for tensor in tensors((workload.args, workload.kwargs))}
-        kept = tensors((later._rest.args, later._rest.kwargs))
-        return None if any(id(tensor) in own for tensor in kept) else later
+        with suppress(PlacerError), only_placer_errors():
+            if _size(workload) is None or not _closes_over_nothing(workload.loss):
+                return None
+            later = cls(workload, candidates, objective)
+            own = {id(tensor) for tensor in tensors((workload.args, workload.kwargs))}
+            kept = tensors((later._rest.args, later._rest.kwargs))
+            return None if any(id(tensor) in own for tensor in kept) else later
+        return None
 
     def __call__(self) -> Turn | None:
         target, modules = self._target(), tuple(module for each in self._modules if (module := each()) is not None)

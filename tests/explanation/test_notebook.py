@@ -104,6 +104,14 @@ def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.M
     assert "set by PLACER_DEVICE" in Read(forced._repr_html_()).text
 
 
+def test_what_cannot_be_explained_shows_its_reason(make_prediction: Make) -> None:
+    def broken() -> Any:
+        raise KeyError("surprise")
+
+    placement = Placement(Decision("cpu", 2, 0.9, "cpu: because"), {"cpu": make_prediction()}, explain=broken)
+    assert "because" in Read(placement._repr_html_()).text
+
+
 def test_a_job_shows_its_answer(calibrated: Profile) -> None:
     job = placer.Job([placer.Part("act", nn.Linear(8, 4), (8, 8), count=3, mode="infer")])
     assert "cpu" in Read(placer.explain(job, profile=calibrated)._repr_html_()).text
