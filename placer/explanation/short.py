@@ -42,10 +42,13 @@ _RESTS = {
     "published": ("published times", "published"),
     "data sheet": ("the GPU's data sheet", "data sheet"),
 }
-#: What is shortened where there is no room, in this order: a row's word, and which of its forms it then has.
+#: What is shortened where there is no room, in this order: a row's word, which of its forms it then has, and for how
+#: many blank lines that is done.
 _GIVE_WAY = (
-    ("rests on", 1), ("why", 1), ("why", 2), ("advice", 1), ("why", 3), ("rests on", 2), ("advice", 2), ("verify", 1),
+    ("rests on", 1, 2), ("why", 1, 2), ("advice", 1, 2),
+    ("why", 2, 1), ("why", 3, 1), ("rests on", 2, 1), ("advice", 2, 1), ("verify", 1, 1),
 )  # fmt: skip
+
 
 
 class Row(NamedTuple):
@@ -71,8 +74,8 @@ def render_short(
     room = MOST_LINES - len(textwrap.wrap(first, width)) - len(bars.rows)
     forms = {row.word: row.forms for row in rows}
     texts = {word: found[0] for word, found in forms.items()}
-    for word, number in _GIVE_WAY:
-        if len(_lines(texts, width)) > room - _BLANKS and number < len(forms.get(word, ())):
+    for word, number, wanted in _GIVE_WAY:
+        if len(_lines(texts, width)) > room - wanted and number < len(forms.get(word, ())):
             texts[word] = forms[word][number]
     lines = _lines(texts, width)
     blanks = min(max(room - len(lines), 0), _BLANKS)
