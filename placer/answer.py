@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, cast
@@ -18,7 +18,7 @@ from placer import machine
 from placer import profile as profiles
 from placer.decision import Advice, Apart, Decision, PricedPart, Table, decide_apart, history, homes, measured, ranks
 from placer.errors import PlacerError, PlacerWarning, ProfileError, first_line
-from placer.explanation import Explanation, explain_table
+from placer.explanation import Explanation, LaterTurn, Turn, card, explain_table, reason_card
 from placer.lazy import cached_property
 from placer.placement import (
     Drift,
@@ -81,6 +81,11 @@ class Placement:
         self._explain = explain
         self._workload = workload
         self._staging = staging
+        self._later: LaterTurn | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is stored of it: where the choice turns cannot be asked of a model in another process."""
+        return {**self.__dict__, "_later": None}
 
     def __repr__(self) -> str:
         return f"Placement(device='{self.device}', confidence={self.confidence}, reason={self.reason!r})"
@@ -144,6 +149,20 @@ class Placement:
     def step(self) -> AbstractContextManager[None]:
         """A context manager around one real step: records how long it takes (see ``times``)."""
         return self.times.step()
+
+    def show_turn(self, later: LaterTurn | None) -> None:
+        """What finds the batch size from which on the choice is another one, when a notebook shows this."""
+        self._later = later
+
+    @cached_property
+    def _turn(self) -> Turn | None:
+        return None if self._later is None else self._later()
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the verdict, a bar for each device, and where the choice turns."""
+        with suppress(PlacerError), deciding.only_placer_errors():
+            return card(replace(self.explain(), turn=self._turn))
+        return reason_card(str(self.device), self.reason)
 
     def explain(self) -> Explanation:
         """Why, layer by layer. Raises PlacerError when nothing was predicted, with the reason."""

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, overload
 
@@ -26,8 +26,8 @@ from placer.answer import JobPlacement, Placement, PlacementBuilder, explanation
 from placer.collector import without_collection
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError, ProfileError
-from placer.explanation import Explanation
-from placer.profile import Profile, check_source
+from placer.explanation import Explanation, LaterTurn, Measured, find_turn
+from placer.profile import Profile, changed_fields, check_source
 from placer.workload import (
     MEASURE,
     THREADS,
@@ -50,6 +50,9 @@ _log = logging.getLogger("placer")
 Devices: TypeAlias = "Iterable[str | torch.device] | str | torch.device | None"
 #: What names a profile.
 Source: TypeAlias = "Profile | str | os.PathLike[str]"
+#: GPUs that a machine without an accelerator is compared with, unless other ones are named: a cheap one of a cloud, one
+#: of a desktop, and a fast one.
+USUAL_GPUS = ("T4", "RTX 4090", "H100")
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Options:
 
     Args:
         threads: ``"keep"``, or ``"tune"`` to also choose (and set) the number of CPU threads.
-        measure: ``"never"``, ``"unsure"`` (time the real step where the intervals overlap) or ``"always"``; ``choose``.
+        measure: ``"never"``, ``"always"`` (time the real step on this machine's devices, on copies of the model, in up
+            to ten seconds), or for ``choose`` ``"unsure"`` (time it where the intervals overlap).
         objective: what to minimize: ``"time"``, ``"cost"`` (then ``price`` is needed) or ``"energy"``.
         price: dollars per hour of the machine while the work runs on each device: ``{"cpu": 0.10, "cuda": 2.50}``.
         watts: the power of each device, where you know it; None: an estimate from data sheets.
@@ -215,7 +219,9 @@ def choose(
                 used = deciding.current_profile(profile)
         return logged(builder(names or ranks.own_devices()).by_convention(error, used))
     deciding.warn_estimated(used)
-    return logged(builder(names).place(table, decision, apart))
+    placement = builder(names).place(table, decision, apart)
+    placement.show_turn(LaterTurn.of(what, candidates, options.aim))
+    return logged(placement)
 
 
 def logged(placement: Placement) -> Placement:
@@ -244,32 +250,38 @@ def explain(
     modules: nn.Module | Iterable[nn.Module] | None = None,
     devices: Devices = None,
     profile: Source | Sequence[Source] | None = None,
-    what_if: str | os.PathLike[str] | None = None,
+    what_if: Source | Sequence[Source] | None = None,
     options: Options = _USUAL,
 ) -> Explanation:
     """What ``choose`` would say and why, layer by layer, without moving anything. Arguments as for ``choose``.
 
     Without a calibration that holds, its ``notes`` say that it is an estimate.
 
-    ``what_if`` adds another accelerator to the comparison: that of a profile (a path or a name), or a GPU or CPU of the
-    catalog (``"RTX 4090"``) beside this machine's host. With an explicit ``profile`` the devices of that profile are
-    compared, whatever this machine has; with several, side by side.
+    ``what_if`` adds other accelerators to the comparison, one or several: that of a profile (a path or a name), or a
+    GPU or CPU of the catalog (``"RTX 4090"``) beside this machine's host. Where only a CPU would be compared, and no
+    ``devices`` are given, these are ``USUAL_GPUS``; ``()`` adds none. With an explicit ``profile`` the devices of that
+    profile are compared, whatever this machine has; with several, side by side.
+
+    With ``Options(measure="always")`` times of real steps stand beside the predictions, under ``measured``. That needs
+    an ``nn.Module``, and predictions that are of this machine.
 
     A ``price`` among the ``options`` is shown beside every device also where time is the objective; that of
     ``cuda@Tesla T4`` may be given as ``Tesla T4``.
 
     Raises:
         ValueError, TypeError: a wrong argument.
-        PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...) or no trace of the step
-            (TraceError).
+        PlacerError: no usable profile (ProfileMissing, ProfileStale, UnknownGPU, ...), no trace of the step
+            (TraceError), or the step could not be timed.
     """
     what = checked_work(
         model, batch, options, mode=mode, loss=loss, target=target, optimizer=optimizer, steps=steps, data=data,
         outputs=outputs, autocast=autocast, modules=modules,
     )  # fmt: skip
-    if options.measure != "never":
-        raise ValueError("measure is for choose: explain runs nothing on a device")
-    return explain_workload(what, check_devices(devices), options.threads, profile, what_if, options.aim)
+    names = check_devices(devices)
+    measure = check_choice("measure", options.measure, ("never", "always")) == "always"
+    if measure:
+        check_measurable(what, profile)
+    return explain_workload(what, names, options.threads, profile, what_if, options.aim, measure=measure)
 
 
 def explain_workload(
@@ -277,10 +289,11 @@ def explain_workload(
     names: Sequence[str] | None = None,
     threads: str = "keep",
     profile: Source | Sequence[Source] | None = None,
-    what_if: str | os.PathLike[str] | None = None,
+    what_if: Source | Sequence[Source] | None = None,
     objective: Objective = deciding.TIME,
     *,
     advice: bool = True,
+    measure: bool = False,
 ) -> Explanation:
     """``explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced."""
     given: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
@@ -289,19 +302,76 @@ def explain_workload(
         check_available(names)
     used = deciding.current_profile() if here else deciding.profile_named(given[0])
     host = used if "cpu" in used.devices() else None
-    other = None if what_if is None else deciding.profile_named(what_if, host)
+    thought = _sources(what_if)
+    others = [deciding.profile_named(source, host) for source in thought or ()]
     beside = [deciding.profile_named(source, host) for source in given[1:]]
     with deciding.only_placer_errors():
-        candidates = deciding.gather(
-            used, names, here=here, modules=what.modules, threads=threads, what_if=other, beside=beside
+        own = deciding.gather(
+            used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
         )
+        candidates = own
+        # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
+        if thought is None and names is None and not beside and objective.name != "cost" and _may_have_gpus(own, what):
+            usual = [deciding.profile_named(gpu, host) for gpu in USUAL_GPUS]
+            candidates = deciding.gather(used, None, here=here, modules=what.modules, threads=threads, what_if=usual)
         traced = deciding.trace_parts(what)
         predicted = deciding.compare(traced, candidates, objective)
-        table = deciding.with_seen(deciding.with_occupied(predicted)) if here else predicted
+        real = here and not measure  # what is measured now stands beside what is predicted
+        table = deciding.with_occupied(predicted) if here else predicted
+        table = deciding.with_seen(table) if real else table
         decision = table.decide()
-        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
-        changes = deciding.advise(traced, predicted, decision, candidates) if advice else ()
-        return explanation_of(table, decision, apart, changes)
+        # What could be changed is told of devices that the user has or has named.
+        named = candidates is own
+        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart and named else None
+        changes: tuple[deciding.Advice, ...] = ()
+        if advice and named:
+            changes = deciding.advise(traced, predicted, decision, own)
+        elif advice:
+            alone = deciding.compare(traced, own, objective)
+            changes = deciding.advise(traced, alone, alone.decide(), own)
+        found = explanation_of(table, decision, apart, changes)
+        if not named:
+            found = replace(found, advice=changes, apart=None)
+        turn = find_turn(what, traced, predicted, candidates) if advice else None
+    # Steps that are timed make errors of their own.
+    measured = _measured(what, predicted) if measure and isinstance(what, Workload) else {}
+    this = here or not changed_fields(used)
+    return replace(found, turn=turn, measured=measured, machine={**found.machine, "here": this})
+
+
+def _sources(given: Source | Sequence[Source] | None) -> list[Source] | None:
+    """What an argument names that takes one source or several; None where nothing was said."""
+    if given is None or isinstance(given, (list, tuple)):
+        return None if given is None else list(given)
+    return [given]  # type: ignore[list-item]  # a sequence is a list or a tuple
+
+
+def _may_have_gpus(candidates: deciding.Candidates, what: Workload | Job) -> bool:
+    """Whether only CPUs are compared because no accelerator is there: none is unusable, and the model may be moved."""
+    only_cpus = all(deciding.is_cpu(each.name) for each in candidates.each)
+    return only_cpus and not candidates.left_out and deciding.movable_devices(what.modules, None)[0] is None
+
+
+def check_measurable(what: Workload | Job, profile: Source | Sequence[Source] | None) -> None:
+    """Raise ValueError where real steps cannot be timed on this machine, or would say nothing of what is predicted."""
+    if isinstance(what, Job) or what.is_step_function:
+        kind = "a Job" if isinstance(what, Job) else "a step function"
+        raise ValueError(f"measure needs an nn.Module: {kind} cannot be timed without changing what it trains")
+    for source in _sources(profile) or []:
+        if (changed := changed_fields(deciding.profile_named(source))):
+            raise ValueError(
+                f"measure times steps on this machine, and the profile is of another one ({'; '.join(changed)}); leave "
+                "profile out"
+            )
+
+
+def _measured(what: Workload, table: deciding.Table) -> dict[str, Measured]:
+    """Real steps on the devices of the table that are on this machine, and how far predictions are off."""
+    here = machine.available_devices()
+    (part,) = table.parts
+    timed = deciding.time_steps(what, {n: p for n, p in part.predictions.items() if n in here and p.fits})
+    predicted = {name: table.costs[name].step_seconds for name in timed}
+    return {name: Measured(*seen, off=predicted[name] / seen.step_seconds - 1.0) for name, seen in timed.items()}
 
 
 def checked_work(

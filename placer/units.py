@@ -40,6 +40,13 @@ def format_interval(low: float, high: float, within: float) -> str:
     return f"{three_digits(low / scale)}–{three_digits(high / scale)} {unit}"
 
 
+def format_part(part: float, whole: float) -> str:
+    """A part of a time, both in the unit of the whole: ``1.10 of 1.50 ms``."""
+    number, unit = format_seconds(whole).split(" ")
+    scale = next((scale for scale, name in _TIME_UNITS if name == unit), 1.0)
+    return f"{three_digits(part / scale)} of {number} {unit}"
+
+
 def parse_duration(text: str) -> float:
     """Seconds of ``50ms``, ``90s``, ``3min``, ``2h`` or ``1.5d``. Raises ValueError for anything else, and for 0."""
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zµ]+)\s*", text, re.ASCII | re.IGNORECASE)

@@ -191,11 +191,11 @@ def test_explain_shows_the_numbers_of_threads(model: nn.Module, handmade_profile
     fit = handmade_profile.fit("cpu")
     profile.save(dataclasses.replace(handmade_profile, fits=(fit, dataclasses.replace(fit, threads=fit.threads + 1))))
     explanation = placer.explain(model, (32, 84), options=placer.Options(threads="tune"))
-    assert "A step on the CPU by number of threads" in explanation.to_text()
+    assert "A step on the CPU by number of threads" in explanation.to_text(full=True)
     rows = explanation.to_dict()["thread_counts"]
     assert [(row["threads"], row["current"]) for row in rows] == [(fit.threads, True), (fit.threads + 1, False)]
     assert placer.Explanation.from_dict(explanation.to_dict()) == explanation
-    assert "number of threads" not in placer.explain(model, (32, 84)).to_text()
+    assert "number of threads" not in placer.explain(model, (32, 84)).to_text(full=True)
 
 
 def test_what_if_adds_a_gpu_of_another_profile_or_of_the_catalog(

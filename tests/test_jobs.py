@@ -53,7 +53,7 @@ def test_a_small_policy_and_images_come_out_on_different_devices(large: Explanat
     assert (small.decision.device, large.decision.device) == ("cpu", "cuda@Tesla T4")
     assert small.parts[0].devices["cuda@Tesla T4"].bounded_by in ("launches", "transfer", "waits")
     assert {part.devices["cpu"].bounded_by for part in large.parts} <= {"arithmetic", "memory"}
-    assert "fastest on" in str(small)
+    assert "fastest on" in small.to_text(full=True)
     whole = small.devices["cpu"].step_seconds
     assert small.advice  # told of the whole job
     for row in small.advice:
@@ -101,7 +101,7 @@ def test_a_loader_that_is_the_bottleneck_is_said_to_be(large: Explanation) -> No
     slow = placer.explain(epoch(loading=Loading(0.5)), profile=CPU, what_if="T4")
     row = slow.parts[0].devices[name]
     assert (row.bounded_by, row.components["loading"]) == ("loader", pytest.approx(0.5, rel=0.05))
-    assert "waiting for the next batch" in str(slow)
+    assert "waiting for the next batch" in slow.to_text(full=True)
     free = large.parts[0].devices[name].step_seconds
     for seconds, step in ((0.5, 0.5), (free / 10, free)):
         job = epoch(loading=Loading(seconds, overlapped=True))

@@ -180,5 +180,5 @@ def test_nothing_in_a_profile_names_a_file(handmade_profile: Profile, tmp_path: 
     hostile = replace(handmade_profile, created="../../created", warnings=("/etc/passwd",), fingerprint=facts)
     path = profiles.save(hostile, tmp_path / "given.json")
     before = sorted(tmp_path.rglob("*"))
-    placer.explain(nn.Linear(2, 2), (1, 2), profile=path, what_if=path).to_text()
+    placer.explain(nn.Linear(2, 2), (1, 2), profile=path, what_if=path).to_text(full=True)
     assert sorted(tmp_path.rglob("*")) == before

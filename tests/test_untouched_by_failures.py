@@ -73,7 +73,7 @@ def choose(model: nn.Module, options: dict[str, Any]) -> object:
 
 
 def explain(model: nn.Module, options: dict[str, Any]) -> object:
-    return placer.explain(model, batch=example(model), **options).to_text()
+    return placer.explain(model, batch=example(model), **options).to_text(full=True)
 
 
 def example(model: nn.Module) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 from placer.decision import ABOUT_THE_SAME, history
 from placer.errors import PlacerError
-from placer.explanation import Explanation, Section, render_sections
+from placer.explanation import Explanation, Section, render_sections, render_short, render_text
 from placer.units import format_seconds
 
 #: The newest entries of the history that are read: decisions, and the step times between them.
@@ -19,12 +19,13 @@ SHOWN = 10
 
 
 class LastDecisions:
-    """The decisions in the history: ``rows`` of plain values, newest first, and the newest ``explanation`` in full.
+    """The decisions in the history: ``rows`` of plain values, newest first, and the newest ``explanation``.
 
-    Raises PlacerError if there is none.
+    ``full``: its text has all tables. Raises PlacerError if there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
         self.rows: list[dict[str, Any]] = []
         newest: Mapping[str, Any] = {}
         for entry in history.last(_HISTORY):
@@ -62,7 +63,7 @@ class LastDecisions:
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     def to_text(self, *, width: int, color: bool) -> str:
-        """The newest decision in full, then a table of the last ones."""
+        """The answer of the newest decision, then a table of the last ones."""
         rows = []
         for row in self.rows[:SHOWN]:
             model = " ".join([row["target"], ", ".join(row["inputs"]), str(row["mode"] or "")]).strip()
@@ -75,7 +76,9 @@ class LastDecisions:
             ])  # fmt: skip
         heads = ["decided (UTC)", "model", "device", "predicted", "recorded", "off"]
         table = Section("Last decisions on this machine", heads=heads, rows=rows, left=(1, 2))
-        return self.explanation.to_text(width, color=color) + "\n" + render_sections([table], width=width, color=color)
+        render = render_text if self.full else render_short
+        newest = render(self.explanation, width=width, color=color, verify="")
+        return newest + "\n" + render_sections([table], width=width, color=color)
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:

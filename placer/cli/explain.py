@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from functools import partial
 from typing import Any
 
@@ -20,13 +21,23 @@ from placer.cli.options import (
     step_options,
     work,
 )
-from placer.cli.output import result_options, write, write_result
+from placer.cli.output import chosen_form, form_flags, result_options, terminal, write, write_result
 
-#: Options that say between what to choose, and by what.
-_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep")
+#: Options that say between what to choose, by what, and what else to do.
+_OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts", "sweep", "measure")
+#: Options that the command that measures does not have: a machine's profile, and how and where to show an answer.
+_NOT_MEASURED = ("profiles", "measure", "full", "as_json", "as_html", "form", "output")
 
 
-@click.command("explain")
+class _Explain(click.Command):
+    """Keeps what was typed, to show it again."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["typed"] = list(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command("explain", cls=_Explain)
 @click.argument("target", required=False)
 @step_options
 @click.option("--threads", type=click.Choice(["keep", "tune"]), default="keep", show_default=True,
@@ -34,9 +45,10 @@ _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts",
 @device_option("Compare this device only.")
 @click.option("--profile", "profiles", multiple=True, metavar="FILE|NAME",
               help="Predict with this profile instead of this machine's. Several stand side by side.")  # fmt: skip
-@click.option("--what-if", "what_if", metavar="GPU|NAME",
+@click.option("--what-if", "what_if", multiple=True, metavar="GPU|NAME",
               help='Add a GPU that is not here to the comparison: "RTX 4090" (placer gpus lists them all), or the '
-                   "accelerator of another profile.")  # fmt: skip
+                   "accelerator of another profile. May be repeated.  [default: a T4, an RTX 4090 and an H100 where "
+                   "there is only a CPU]")  # fmt: skip
 @objective_option("What the choice minimizes.")
 @click.option("--price", multiple=True, metavar="DEVICE=DOLLARS",
               help="Dollars per hour of the machine while the work runs on DEVICE. May be repeated.")
@@ -44,13 +56,17 @@ _OF_A_CHOICE = ("devices", "profiles", "what_if", "objective", "price", "watts",
               help="Power while the work runs on DEVICE, instead of an estimate from data sheets. May be repeated.")
 @click.option("--sweep", metavar="batch=1:4096",
               help="One row per batch size, or number of steps (steps=1:4096), and where it turns.")  # fmt: skip
+@click.option("--measure", is_flag=True,
+              help="Also time real steps on this machine, in some ten seconds, and show them beside the prediction.")
+@click.option("--full", is_flag=True, help="Also show layers, operators, and what a step is made of.")
+@form_flags
 @result_options("text", "json", "html")
 def command(
-    target: str | None, threads: str, devices: tuple[str, ...], profiles: tuple[str, ...], what_if: str | None,
-    objective: str, price: tuple[str, ...], watts: tuple[str, ...], sweep: str | None, form: str, output: str | None,
-    **of_a_step: Any,
+    target: str | None, threads: str, devices: tuple[str, ...], profiles: tuple[str, ...], what_if: tuple[str, ...],
+    objective: str, price: tuple[str, ...], watts: tuple[str, ...], sweep: str | None, measure: bool, full: bool,
+    as_json: bool, as_html: bool, form: str, output: str | None, **of_a_step: Any,
 ) -> None:  # fmt: skip
-    """Say where a model runs faster, and why.
+    """Say in a dozen lines where a model runs faster, and why.
 
     Without TARGET, show the last decisions taken on this machine.
 
@@ -60,13 +76,18 @@ def command(
     # Pricing multiplies matrices of some hundred rows: threads of numpy's own would wait longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = click.get_current_context()
+    form = chosen_form(context, form, as_json=as_json, as_html=as_html)
+    if form != "text" or sweep is not None:
+        refuse(context, ("full",), "is for the text of one answer; json and html have everything, a sweep is a table")
     if target is None:
         refuse(context, (*OF_A_STEP, "threads", *_OF_A_CHOICE), "needs a TARGET")
         from placer.cli.decisions import LastDecisions
 
-        write(LastDecisions(), form, output)
+        write(LastDecisions(full=full), form, output)
         return
-    from placer.api import explain_workload
+    if sweep is not None:
+        refuse(context, ("measure",), "times one batch; leave --sweep out")
+    from placer.api import check_measurable, explain_workload
     from placer.cli import sweep as sweeps
     from placer.decision import objective_of
     from placer.workload import Job, check_available, check_devices
@@ -86,17 +107,41 @@ def command(
         refuse(context, ("threads",), "is for a single step; a Job says what to run in its parts")
     if wanted is not None:
         checked(sweeps.check_sweep, wanted, what)
+    if measure:
+        checked(check_measurable, what, profiles)
     explain = partial(
-        explain_workload, names=names, threads=threads, profile=list(profiles) or None, what_if=what_if, objective=aim
-    )
+        explain_workload, names=names, threads=threads, profile=list(profiles) or None, what_if=what_if or None,
+        objective=aim,
+    )  # fmt: skip
     priced = partial(explain, advice=False)
     swept = None if wanted is None else sweeps.sweep(wanted, what, priced)
     if swept is not None and form != "html":
         write(swept, form, output)
-    elif form != "html":
-        write(explain(what), form, output)
+    elif form == "json":
+        write(explain(what, measure=measure), form, output)
+    elif form == "text":
+        from placer.explanation import render_short, render_text
+
+        width, color = terminal(output)
+        render = render_text if full else render_short
+        explanation = explain(what, measure=measure)
+        write_result(render(explanation, width=width, color=color, verify=_measuring(context)), output)
     else:
-        explanation = explain(what)
+        explanation = explain(what, measure=measure)
         if swept is None and not isinstance(what, Job):
             swept = sweeps.around(what, priced)
         write_result(explanation.to_html(swept), output)
+
+
+def _measuring(context: click.Context) -> str:
+    """The command that was typed, with ``--measure``, as it is run on the machine that is asked about."""
+    left_out = {name: p for p in context.command.params if p.name in _NOT_MEASURED for name in p.opts}
+    kept: list[str] = []
+    words = iter(context.meta["typed"])
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in left_out:
+            kept.append(word)
+        elif not equals and not getattr(left_out[name], "is_flag", False):
+            next(words, None)  # its value
+    return shlex.join(["placer", "explain", *kept, "--measure"])

@@ -70,3 +70,19 @@ def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
         return command
 
     return add
+
+
+def form_flags(command: F) -> F:
+    """``--json`` and ``--html``, for ``--format``; see ``chosen_form``."""
+    for form in ("html", "json"):
+        command = click.option(f"--{form}", f"as_{form}", is_flag=True, help=f"The same as --format {form}.")(command)
+    return command
+
+
+def chosen_form(context: click.Context, form: str, *, as_json: bool, as_html: bool) -> str:
+    """What ``--format`` or a flag asks for. Raises click.UsageError where they ask for different ones."""
+    given = context.get_parameter_source("form") is not click.core.ParameterSource.DEFAULT
+    asked = [*([form] if given else []), *(["json"] if as_json else []), *(["html"] if as_html else [])]
+    if len(set(asked)) > 1:
+        raise click.UsageError(f"ask for one format: {' or '.join(asked)}", context)
+    return asked[0] if asked else form

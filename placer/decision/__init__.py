@@ -3,7 +3,15 @@
 from placer.decision import history, measured, ranks
 from placer.decision.advice import Advice, advise, batch_size, with_batch
 from placer.decision.apart import Apart, decide_apart, homes, worth_it
-from placer.decision.candidates import Candidate, Candidates, conventional, gather, unusable, without_maker
+from placer.decision.candidates import (
+    Candidate,
+    Candidates,
+    conventional,
+    gather,
+    movable_devices,
+    unusable,
+    without_maker,
+)
 from placer.decision.comparison import (
     PricedPart,
     Table,
@@ -19,7 +27,7 @@ from placer.decision.comparison import (
 )
 from placer.decision.current import current_profile, profile_named, warn_estimated
 from placer.decision.decision import ABOUT_THE_SAME, SAME, Decision, Point, break_even_steps, decide, pareto, trade
-from placer.decision.measured import running_with, with_occupied, with_race, with_seen
+from placer.decision.measured import running_with, time_steps, with_occupied, with_race, with_seen
 from placer.decision.objective import (
     JOB,
     MANY,
@@ -37,7 +45,7 @@ __all__ = [
     "OBJECTIVES", "Objective", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced", "advise",
     "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
     "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured", "missing",
-    "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks", "running_with", "total",
-    "trace_parts", "trade", "unusable", "warn_estimated", "whole", "with_batch", "with_occupied", "with_race",
-    "with_seen", "without_maker", "worth_it",
+    "movable_devices", "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
+    "running_with", "time_steps", "total", "trace_parts", "trade", "unusable", "warn_estimated", "whole",
+    "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
 ]  # fmt: skip

@@ -72,9 +72,9 @@ class Candidates:
 
 def gather(
     profile: Profile, devices: Sequence[str] | None, *, here: bool, modules: Sequence[nn.Module] = (),
-    threads: str = "keep", what_if: Profile | None = None, beside: Sequence[Profile] = (),
+    threads: str = "keep", what_if: Sequence[Profile] = (), beside: Sequence[Profile] = (),
 ) -> Candidates:  # fmt: skip
-    """The devices of ``profile`` that were asked for, the accelerator or CPU of ``what_if``, and all ``beside``.
+    """The devices of ``profile`` that were asked for, the accelerator or CPU of each ``what_if``, and all ``beside``.
 
     ``here``: they are those of this machine. A model of these ``modules`` may be bound to one of them. ``threads``:
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
@@ -86,10 +86,8 @@ def gather(
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
     chosen, fitted_as, left_out = _of_profile(devices, profile, here=here, home=home(modules))
     found = [_own(name, profile, here, threads) for name in chosen]
-    others = [(other, other.devices()) for other in beside]
-    if what_if is not None:
-        accelerator = next((name for name in what_if.devices() if name != "cpu"), "cpu")
-        others.insert(0, (what_if, (accelerator,)))
+    thought = [(other, next((name for name in other.devices() if name != "cpu"), "cpu")) for other in what_if]
+    others = [*((other, (name,)) for other, name in thought), *((other, other.devices()) for other in beside)]
     for (other, names), label in zip(others, _labels([other.name for other, _ in others]), strict=True):
         for device in names:
             # Another machine's is called cuda@its-profile, a GPU of the catalog cuda@Tesla T4.

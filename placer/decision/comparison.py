@@ -346,6 +346,7 @@ def described(workload: Workload, trace: Trace) -> dict[str, Any]:
     """A traced workload as plain values, for explanations and the history."""
     facts = {**workload.describe(), "mode": trace.mode}
     if workload.is_step_function:  # what it is shows when it runs
+        facts["step_function"] = True
         facts["optimizer"] = trace.optimizer.lower() if trace.optimizer else None
     elif trace.mode == "infer":
         facts["optimizer"] = facts["loss"] = None

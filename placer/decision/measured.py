@@ -21,7 +21,7 @@ from placer import machine
 from placer.decision import history
 from placer.decision.comparison import Table
 from placer.decision.objective import JOB
-from placer.errors import first_line
+from placer.errors import PlacerError, first_line
 from placer.nest import map_nest, tensors
 from placer.placement import move, move_optimizer, synchronize, target
 from placer.pricing import NOT_PREDICTED, Prediction
@@ -241,7 +241,7 @@ def running_with(count: int) -> Iterator[None]:
 def with_race(table: Table, workload: Workload, measure: str) -> Table:
     """The table of a step after timing it on the devices that compete; as it was if there is nothing to settle.
 
-    The same, with a note, where the copies that are timed would run what is the user's own, or cannot run.
+    The same, with a note, where that cannot be done (see ``time_steps``).
     """
     (part,) = table.parts
     competing = {name: p for name, p in part.predictions.items() if p.fits}
@@ -251,23 +251,35 @@ def with_race(table: Table, workload: Workload, measure: str) -> Table:
     overlap = any(p.low <= competing[chosen].high for name, p in competing.items() if name != chosen)
     if measure == "unsure" and not overlap:
         return table
-    if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
-        return _untimed(table, "a copy would have to be compiled again")
-    if (function := shared_function(workload)) is not None:
-        return _untimed(table, f"copies of the model would call {function} too")
-    threads = part.predictions["cpu"].threads if "cpu" in part.predictions else torch.get_num_threads()
     try:
-        with running_with(threads):
-            results = race(workload, tuple(competing))
-    except Exception as error:  # noqa: BLE001 - the user's code, on copies and on devices it was not written for
-        return _untimed(table, f"{type(error).__name__}: {first_line(error)}")
+        results = time_steps(workload, competing)
+    except PlacerError as error:
+        return replace(table, notes=(*table.notes, str(error)))
     note = "step times were measured on this machine; what they are made of is predicted"
     raced = replace(part, predictions=corrected(part.predictions, results, table.repeats), notes=(*part.notes, note))
     return replace(table.with_parts([raced]), real="measured", measured=True)
 
 
-def _untimed(table: Table, why: str) -> Table:
-    return replace(table, notes=(*table.notes, f"the real step was not timed: {why}"))
+def time_steps(workload: Workload, predictions: Mapping[str, Prediction]) -> dict[str, Seen]:
+    """Real steps on the devices of ``predictions``, timed on copies, with the CPU threads that were priced.
+
+    Raises PlacerError where the copies would run what is the user's own, or cannot run.
+    """
+    if getattr(workload.target, "_compiled_call_impl", None) is not None:  # what ``.compile()`` made, no copy has
+        raise PlacerError(f"{_UNTIMED}: a copy would have to be compiled again")
+    if (function := shared_function(workload)) is not None:
+        raise PlacerError(f"{_UNTIMED}: copies of the model would call {function} too")
+    if workload.draw is not None:
+        workload.draw()
+    threads = predictions["cpu"].threads if "cpu" in predictions else torch.get_num_threads()
+    try:
+        with running_with(threads):
+            return race(workload, tuple(predictions))
+    except Exception as error:
+        raise PlacerError(f"{_UNTIMED}: {type(error).__name__}: {first_line(error)}") from error
+
+
+_UNTIMED = "the real step was not timed"
 
 
 def with_seen(table: Table) -> Table:

@@ -2,25 +2,33 @@
 
 from placer.decision import Advice
 from placer.explanation.build import explain_table
-from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
+from placer.explanation.data import Bottleneck, LayerRow, Measured, OpRow, PartRow, SpanRow, Turn
 from placer.explanation.explanation import Explanation
+from placer.explanation.notebook import card, reason_card
 from placer.explanation.page import render_page, svg
 from placer.explanation.sections import Section
 from placer.explanation.sentences import headings, kind, kind_mark, legend, machine_parts, sureness, workload_line
+from placer.explanation.short import render_short, render_text
 from placer.explanation.sweep import Sweep, render_sweep
-from placer.explanation.text import load_rich, new_table, plain, render_sections, render_text
+from placer.explanation.text import load_rich, new_table, plain, render_sections
+from placer.explanation.turn import LaterTurn, find_turn
 
 __all__ = [
     "Advice",
     "Bottleneck",
     "Explanation",
+    "LaterTurn",
     "LayerRow",
+    "Measured",
     "OpRow",
     "PartRow",
     "Section",
     "SpanRow",
     "Sweep",
+    "Turn",
+    "card",
     "explain_table",
+    "find_turn",
     "headings",
     "kind",
     "kind_mark",
@@ -29,8 +37,10 @@ __all__ = [
     "machine_parts",
     "new_table",
     "plain",
+    "reason_card",
     "render_page",
     "render_sections",
+    "render_short",
     "render_sweep",
     "render_text",
     "sureness",

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from placer.decision import JOB, Advice, Apart, Decision, PricedPart, Table, decide_apart, worth_it
+from placer.explanation.accuracy import usual_error
 from placer.explanation.data import Bottleneck, LayerRow, OpRow, PartRow, SpanRow
 from placer.explanation.explanation import Explanation
-from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, timeline
+from placer.pricing import SOURCES, Prediction, PricedTrace, Span, backed, compute_parts, step_bounds, timeline
 from placer.profile import DeviceFit
 from placer.units import format_bytes, format_seconds
 
@@ -59,6 +60,8 @@ def explain_table(
             ) for part in table.parts
         ) if of_job else (),
         apart=better,
+        limits={name: _limits(table, name) for name in table.costs if all(_fit(p, name) for p in table.parts)},
+        usual_errors={name: usual_error(longest.predictions[name]) for name in table.costs},
     )
 
 
@@ -156,6 +159,18 @@ def _bounds(table: Table, device: str) -> dict[str, float]:
         assert priced.fit is not None
         for limit, seconds in compute_parts(priced, priced.fit).items():
             sums[limit] = sums.get(limit, 0.0) + part.count * seconds
+    return sums
+
+
+def _limits(table: Table, device: str) -> dict[str, float]:
+    """What bounds the steps of all parts on a device: seconds by bound."""
+    sums: dict[str, float] = {}
+    for part in table.parts:
+        prediction = part.predictions[device]
+        assert prediction.priced.fit is not None
+        found = step_bounds(prediction.priced, prediction.components, prediction.priced.fit)
+        for bound, seconds in found.items():
+            sums[bound] = sums.get(bound, 0.0) + part.count * seconds
     return sums
 
 

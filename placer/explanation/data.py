@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from placer.decision import Advice, Apart, Decision
 from placer.errors import PlacerError
+from placer.explanation.accuracy import UsualError
 from placer.pricing import Cost
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 #:   thread_counts, bottlenecks, speedup, notes, machine, bounds, advice and timeline, which a reader may ignore. Later:
 #:   verdict, of each device one_time and bounded_by, and of a job parts and apart. Then: objective, and of each device
 #:   watts and dollars_per_hour. Then: of each device its name and its threads. Then: of each device sources
-#:   and assumed.
+#:   and assumed. Then: turn, measured, limits and usual_errors.
 SCHEMA = 1
 
 
@@ -100,6 +101,34 @@ class PartRow:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """Where the choice turns between CPU and accelerator as the batch grows.
+
+    ``batch`` is about the size at which the two are level, None where the same kind of device is chosen at all sizes
+    that were priced: from ``smallest`` to ``largest``. ``below`` and ``above`` are the devices chosen on either side.
+    """
+
+    batch: float | None
+    below: str
+    above: str
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Real steps on a device of this machine: the median and a 90 % interval, in seconds.
+
+    ``off`` is by what share of it the prediction is longer; negative where it is shorter.
+    """
+
+    step_seconds: float
+    low: float
+    high: float
+    off: float
+
+
+@dataclass(frozen=True)
 class ExplanationData:
     """What was asked, what was chosen, and what the prediction is made of.
 
@@ -107,7 +136,9 @@ class ExplanationData:
     the ops: arithmetic, memory, overhead, optimizer). ``notes`` name what is a guess. ``advice`` lists changes that
     would save time, with their prices, and ``bottlenecks`` single ops that take most of a phase. ``timeline`` says
     when the host and the device do what. Of a job, a step is the whole job: ``parts`` are what it is made of, and
-    ``apart`` says how they would run faster on several devices (None: no way was found).
+    ``apart`` says how they would run faster on several devices (None: no way was found). ``limits`` are the seconds of
+    a step by what bounds them, by device; ``usual_errors`` say how far such numbers are off as a rule. ``turn`` is None
+    where no other batch sizes were priced, ``measured`` empty unless steps were timed.
     """
 
     workload: Mapping[str, Any]
@@ -123,6 +154,10 @@ class ExplanationData:
     timeline: Mapping[str, tuple[SpanRow, ...]] = field(default_factory=dict)
     parts: tuple[PartRow, ...] = ()
     apart: Apart | None = None
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    usual_errors: Mapping[str, UsualError] = field(default_factory=dict)
+    turn: Turn | None = None
+    measured: Mapping[str, Measured] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:

@@ -88,7 +88,7 @@ def render(explanation: ExplanationData, sweep: Sweep | None = None) -> str:
         plots.append(table(sweep))
     return render_page(
         headline, details, workload_line(explanation.workload), [*plots, *sections(explanation)],
-        steps=steps(explanation),
+        steps=steps(explanation) if len(called) > 1 else Section(""),
         icicles=[_icicle(explanation, name, head) for name, head in called.items()] if explanation.layers else [],
     )  # fmt: skip
 

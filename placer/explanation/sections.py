@@ -15,8 +15,10 @@ from placer.explanation.sentences import (
     ONE_TIME,
     PARTS,
     RESTS,
+    absent,
     advice_lines,
     apart_line,
+    best_own,
     bottleneck_lines,
     bounds_lines,
     first_step,
@@ -33,7 +35,9 @@ from placer.units import (
     format_count,
     format_dollars,
     format_duration,
+    format_interval,
     format_joules,
+    format_ratio,
     format_seconds,
     whole_percents,
 )
@@ -121,17 +125,27 @@ def _columns_width(names: Sequence[str]) -> int:
 
 
 def steps(explanation: ExplanationData) -> Section:
-    """One row per device, its step as a bar on a common scale; nothing for a single device."""
-    if len(explanation.devices) < 2:
+    """One row per device, its step as a bar on a common scale, and its 90 % interval, or that it has too little memory.
+
+    Of several GPUs that are only thought beside a machine, also how fast they would be beside its own best device.
+    """
+    if not explanation.devices:
         return Section("")
     longest = max(row.step_seconds for row in explanation.devices.values())
-    called = headings(explanation.devices)
+    called, thought = headings(explanation.devices), absent(explanation.devices)
     rows = []
     for number, (name, row) in enumerate(explanation.devices.items()):
-        step = time_cell(row.step_seconds, row.step_seconds * (1.0 - row.coverage), longest, number)
-        rows.append([called[name], step, f"{format_seconds(row.low)} to {format_seconds(row.high)}"])
+        told = format_interval(row.low, row.high, row.step_seconds)
+        if not row.fits:
+            told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
+        elif len(thought) > 1 and name in thought:
+            own = explanation.devices[best_own(explanation)]
+            told += f"  {format_ratio(own.seconds / row.seconds)} as fast"
+            told += "" if row.total_seconds is None else " in all"
+        rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]
-    return Section("", rows=rows, strong=strong, wordy=True, taken=40 + max(map(len, called.values())))
+    taken = 14 + max(map(len, called.values())) + max(len(row[-1]) for row in rows)
+    return Section("", rows=rows, strong=strong, wordy=True, taken=taken)
 
 
 def _costs(explanation: ExplanationData) -> Section:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.decision import ABOUT_THE_SAME, is_cpu
+from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
 from placer.explanation.data import ExplanationData
 from placer.pricing import COMPUTE_PARTS, Cost, Source
-from placer.units import format_bytes, format_ratio, format_seconds
+from placer.units import format_bytes, format_duration, format_part, format_ratio, format_seconds
 
 #: The provenance, in a legend, of a CPU that was not calibrated.
 _ESTIMATED = "estimated"
@@ -102,20 +102,9 @@ def verdict(explanation: ExplanationData) -> list[str]:
     decision = explanation.decision
     apart = explanation.apart is not None and explanation.apart.chosen
     reason = decision.reason.removeprefix(f"{decision.device}: ")
-    if decision.speedup is not None and decision.confidence is not None:
-        others = [name for name in explanation.devices if name != decision.device]
-        than, sure = others[0] if len(others) == 1 else "the next best", f"{sureness(decision.confidence)} sure"
-        ratio = f"{format_ratio(decision.speedup)} as fast"
-        said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
-        if decision.objective != "time":
-            what = "costs" if decision.objective == "cost" else "takes of energy"
-            share = f"{1.0 / decision.speedup:.0%} of what {than} {what}"
-            said = f"{ABOUT_THE_SAME} ({share}, {sure})" if decision.tie else f"{share}, {sure}"
-        if apart:
-            said = f"parts apart, {ratio} as the best single device, {sure}"
-        lines = [f"{decision.device}: {said}", f"{reason[:1].upper()}{reason[1:]}."]
-    else:
-        lines = [decision.reason]
+    lines = [headline(explanation)]
+    if lines[0] != decision.reason:
+        lines.append(f"{reason[:1].upper()}{reason[1:]}.")
     chosen = explanation.apart if apart else explanation.devices.get(decision.device)
     if chosen is not None:
         low, high = format_seconds(chosen.low), format_seconds(chosen.high)
@@ -123,6 +112,87 @@ def verdict(explanation: ExplanationData) -> list[str]:
     tips = [f"{row.change} ({row.device})" for row in explanation.advice if row.tips]
     tipping = [f"What would tip it: {', or '.join(tips)}."] if tips else []
     return [*lines, *([] if apart else _first_step(explanation)), *tipping]
+
+
+def headline(explanation: ExplanationData, width: int | None = None) -> str:
+    """The verdict in one line, at most ``width`` columns wide where its shorter form is: what is the best, how sure.
+
+    Where there are GPUs that are only thought beside the devices of a machine, these are the ones that it is about.
+    """
+    decision, called = explanation.decision, absent(explanation.devices)
+    apart = explanation.apart is not None and explanation.apart.chosen
+    if called and decision.objective == "time" and not apart:
+        return _beside_absent(explanation, called, width)
+    if decision.speedup is None or decision.confidence is None:
+        return decision.reason
+    others = [name for name in explanation.devices if name != decision.device]
+    than, sure = others[0] if len(others) == 1 else "the next best", f"{sureness(decision.confidence)} sure"
+    ratio = f"{format_ratio(decision.speedup)} as fast"
+    said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
+    if decision.objective != "time":
+        what = "costs" if decision.objective == "cost" else "takes of energy"
+        share = f"{1.0 / decision.speedup:.0%} of what {than} {what}"
+        said = f"{ABOUT_THE_SAME} ({share}, {sure})" if decision.tie else f"{share}, {sure}"
+    if apart:
+        said = f"parts apart, {ratio} as the best single device, {sure}"
+    return f"{decision.device}: {said}"
+
+
+def absent(devices: Mapping[str, Cost]) -> dict[str, str]:
+    """The GPUs that are only thought beside the devices of one machine, by name: what each is called in a sentence.
+
+    None where there are several machines, or no other devices.
+    """
+    found = {name: name.partition("@")[2] for name in devices if "@" in name}
+    return found if len(found) < len(devices) and not any(map(is_cpu, found)) else {}
+
+
+def best_own(explanation: ExplanationData) -> str:
+    """The best device of the machine that is compared with: not one that is only thought beside it."""
+    decision, called = explanation.decision, absent(explanation.devices)
+    own = {name: row for name, row in explanation.devices.items() if name not in called}
+    fitting = {name: row for name, row in own.items() if row.fits} or own
+    return decision.device if decision.device in own else min(fitting, key=lambda name: fitting[name].seconds)
+
+
+def spoken(explanation: ExplanationData, device: str) -> str:
+    """What a device is called in a sentence: ``cpu``, ``the Tesla T4``."""
+    called = absent(explanation.devices)
+    return f"the {called[device]}" if device in called else device
+
+
+def where(explanation: ExplanationData) -> str:
+    """``here``, or ``there`` where the numbers are those of another machine."""
+    return "here" if explanation.machine.get("here", True) else "there"
+
+
+def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], width: int | None) -> str:
+    """What the best device of the machine takes, and how much faster the GPUs would be that it does not have."""
+    rows, name = explanation.devices, best_own(explanation)
+    alone = len(rows) == len(called) + 1
+    start = f"{name} is the {'only device' if alone else 'best device'} {where(explanation)}"
+    steps = explanation.workload.get("steps") if rows[name].total_seconds is not None else None
+    taken = f"{format_duration(rows[name].seconds)} {f'for {steps:,}' if steps else 'a'} {explanation.unit}"
+    time = f": {taken}{'s' if steps and steps > 1 else ''}" if rows[name].fits else ", and has too little memory"
+    fitting = [other for other in called if rows[other].fits]
+    ratios = sorted(rows[name].seconds / rows[other].seconds for other in fitting)
+    gpus = "these GPUs" if len(called) > 1 else f"the {called[next(iter(called))]}"
+    if not fitting:
+        end = f"{gpus} {'have' if len(called) > 1 else 'has'} too little memory for it"
+    else:
+        least, most = format_ratio(ratios[0]), format_ratio(ratios[-1])
+        between = f"{least} to {most}" if least != most else most
+        close = ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE
+        end = f"{gpus} would be {between} as fast"
+        if close:
+            end = f"{gpus} would be {ABOUT_THE_SAME}" + (f" ({between})" if len(called) == 1 else "")
+        elif len(called) == 1 and ratios[0] < 1.0:
+            end = f"{gpus} would take {format_ratio(1.0 / ratios[0])} as long"
+    decision, sure = explanation.decision, ""
+    if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
+        sure = f", {sureness(decision.confidence)} sure"
+    forms = [f"{start}{time}; {end}{sure}", f"{start}{time}; {end}", f"{start}; {end}"]
+    return next((form for form in forms if width is None or len(form) <= width), forms[-1])
 
 
 def _first_step(explanation: ExplanationData) -> list[str]:
@@ -139,6 +209,54 @@ def _first_step(explanation: ExplanationData) -> list[str]:
     told = " (mostly assumed)" if guessed > 0.5 * first else ""
     ends = f"; repaid after {repaid:,} {explanation.unit}s." if repaid is not None and repaid > 1 else "."
     return [f"The first {explanation.unit} on {name} takes {format_seconds(first)}{told}, later ones {later}{ends}"]
+
+
+#: What takes most of a step, by what bounds it: what such a step is called, and what takes the time.
+_BOUND: Mapping[str, tuple[str, str]] = {
+    "launches": ("launch-bound", "starting operations"),
+    "transfer": ("copy-bound", "copies"),
+    "arithmetic": ("compute-bound", "arithmetic"),
+    "memory": ("memory-bound", "memory traffic"),
+    "waits": ("wait-bound", "waiting for values"),
+    "loader": ("loader-bound", "waiting for batches"),
+}
+
+
+def why(explanation: ExplanationData, device: str) -> str:
+    """What most of a step goes into: ``launch-bound, 1.10 of 1.50 ms is starting operations``; "" where not known."""
+    row = explanation.devices[device]
+    if row.bounded_by is None:
+        return ""
+    bound, what = _BOUND[row.bounded_by]
+    seconds = explanation.limits.get(device, {}).get(row.bounded_by)
+    if seconds is None:
+        return f"{bound}, most of it is {what}"
+    return f"{bound}, {format_part(seconds, row.step_seconds)} is {what}"
+
+
+def why_briefly(explanation: ExplanationData, device: str) -> str:
+    """The same in fewer words: ``launch-bound on the Tesla T4 (1.10 of 1.50 ms)``."""
+    row = explanation.devices[device]
+    assert row.bounded_by is not None
+    bound, seconds = _BOUND[row.bounded_by][0], explanation.limits.get(device, {}).get(row.bounded_by)
+    share = "" if seconds is None else f" ({format_part(seconds, row.step_seconds)})"
+    return f"{bound} on {spoken(explanation, device)}{share}"
+
+
+def turn_line(explanation: ExplanationData) -> str:
+    """From which batch size on the choice is another one; "" where that was not asked."""
+    turn = explanation.turn
+    if turn is None:
+        return ""
+    several = sum(not is_cpu(name) for name in explanation.devices) > 1
+    below, above = (
+        "a GPU" if several and not is_cpu(name) else spoken(explanation, name) for name in (turn.below, turn.above)
+    )
+    steps = explanation.workload.get("steps")
+    run = f", for {steps:,} steps" if steps else ""
+    if turn.batch is None:
+        return f"{below} at every batch from {turn.smallest:,} to {turn.largest:,}{run}"
+    return f"{below} up to a batch of about {round(turn.batch):,}, {above} from there on{run}"
 
 
 def bounds_lines(explanation: ExplanationData) -> list[str]:

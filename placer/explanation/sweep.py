@@ -23,6 +23,8 @@ APART = "apart"
 #: What varies, in words, and what is counted of it.
 _AXES = {"batch": "batch size", "steps": "number of steps", "count": "steps", "repeats": "number of repeats"}
 _COUNTED = {"steps": "steps", "count": "steps", "repeats": "repeats"}
+#: Of so many devices the table has intervals.
+MOST_INTERVALS = 3
 #: What the chosen device is, by what is minimized.
 _BETTER = {"time": "faster", "cost": "cheaper", "energy": "less energy"}
 
@@ -109,17 +111,13 @@ class Sweep:
         index = values.index(value)
         if not index or self.objective != "time":
             return None
-        old, new = chosen(self.rows[values[index - 1]]), chosen(self.rows[value])
-        gaps = []
-        for i in (index - 1, index):
-            a, b = self.times(old)[i], self.times(new)[i]
-            if a is None or b is None or min(a[0], b[0]) <= 0.0:
+        old, new = (self.times(chosen(self.rows[each])) for each in (values[index - 1], value))
+        pairs = []
+        for before, after in ((old[i], new[i]) for i in (index - 1, index)):
+            if before is None or after is None:
                 return None
-            gaps.append(math.log(a[0] / b[0]))
-        if gaps[0] == gaps[1] or not gaps[0] <= 0.0 <= gaps[1]:
-            return None
-        share = -gaps[0] / (gaps[1] - gaps[0])
-        return float(values[index - 1] * (value / values[index - 1]) ** share)
+            pairs.append((before[0], after[0]))
+        return level(values[index - 1], value, *pairs)
 
     def to_text(self, *, width: int = 100, color: bool = False) -> str:
         """Text at most ``width`` columns wide."""
@@ -149,6 +147,22 @@ class Sweep:
         return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
 
+def level(
+    low: float, high: float, at_low: tuple[float, float], at_high: tuple[float, float]
+) -> float | None:
+    """About where two devices take the same between the values ``low`` and ``high``.
+
+    Given is what the one chosen at ``low`` and the one chosen at ``high`` take at each. The logarithm of the ratio is
+    interpolated linearly over the logarithm of the value. None where it does not cross 1.
+    """
+    if min(*at_low, *at_high) <= 0.0:
+        return None
+    first, last = (math.log(old / new) for old, new in (at_low, at_high))
+    if first == last or not first <= 0.0 <= last:
+        return None
+    return float(low * (high / low) ** (-first / (last - first)))
+
+
 def chosen(row: ExplanationData) -> str:
     """The chosen device; ``apart`` where the parts of a job go to several."""
     return APART if row.apart is not None and row.apart.chosen else row.decision.device
@@ -168,10 +182,11 @@ def turns(sweep: Sweep) -> str:
 
 
 def table(sweep: Sweep) -> Section:
-    """One row per value, with an arrow where the verdict changes."""
+    """One row per value, with an arrow where the verdict changes; of many devices there is no room for intervals."""
     # A single device is no choice that one could be sure of.
     compared = any(row.decision.speedup is not None for row in sweep.rows.values())
-    columns = [column for name in sweep.headings.values() for column in (name, "90% between")]
+    wide = len(sweep.headings) <= MOST_INTERVALS
+    columns = [column for name in sweep.headings.values() for column in ((name, "90% between") if wide else (name,))]
     known = {name: sweep.times(name) for name in sweep.headings}
     turning = {value for value, _ in sweep.verdicts()[1:]}
     rows = []
@@ -179,7 +194,8 @@ def table(sweep: Sweep) -> Section:
         cells = [f"{value:,}"]
         for times in known.values():
             time = times[index]
-            cells += ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            told = ["-", "-"] if time is None else [format_seconds(time[0]), _between(time[1], time[2])]
+            cells += told if wide else told[:1]
         if compared:
             decision = row.decision
             unsure = decision.confidence is None or decision.speedup is None

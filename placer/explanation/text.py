@@ -9,9 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placer.explanation.data import ExplanationData
-from placer.explanation.sections import Cell, Section, sections, steps
-from placer.explanation.sentences import verdict, workload_line
+from placer.explanation.sections import Cell, Section
 from placer.printable import printable, printable_text
 
 if TYPE_CHECKING:
@@ -77,21 +75,6 @@ def _wrapped(line: str | Text, width: int) -> Text:
     return Text(printable_text(filled.replace(_NO_BREAK, " ")), style=style)
 
 
-def render_text(explanation: ExplanationData, *, width: int = 100, color: bool = False) -> str:
-    """Text at most ``width`` columns wide; with ANSI codes only where ``color`` asks for them."""
-    load_rich()
-    from rich.text import Text
-
-    headline, *details = verdict(explanation)
-    compared = steps(explanation)
-    bars = ["", _table(compared, width), ""] if compared.rows else []
-    return plain(
-        [Text(headline, style="bold"), *bars, *details, workload_line(explanation.workload), "",
-         *(part for section in sections(explanation) for part in drawn(section, width))],
-        width=width, color=color,
-    )  # fmt: skip
-
-
 def render_sections(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:
     """Sections alone, as text at most ``width`` columns wide."""
     load_rich()
@@ -103,7 +86,7 @@ def drawn(section: Section, width: int) -> Iterator[Any]:
     from rich.text import Text
 
     if section.rows:
-        yield _table(section, width)
+        yield drawn_table(section, width)
     elif section.items:
         yield Text(section.title, style="bold")
     yield from (f"- {line}" for line in section.items)
@@ -112,7 +95,7 @@ def drawn(section: Section, width: int) -> Iterator[Any]:
         yield ""
 
 
-def _table(section: Section, width: int) -> Table:
+def drawn_table(section: Section, width: int) -> Table:
     """The table of a section; beside each column with bars there is one for these, where they have room."""
     from rich.text import Text
 

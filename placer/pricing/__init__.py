@@ -50,6 +50,7 @@ from placer.pricing.floors import (
     floor_parts,
     peak,
     roofline_seconds,
+    step_bounds,
     table_seconds,
 )
 from placer.pricing.framework import BACKWARD, FORWARD, LEARNT, UPDATE, framework_counts, framework_seconds
@@ -100,8 +101,8 @@ __all__ = [
     "gpu", "gpu_profile", "host_seconds", "inputs_of", "issued_as", "kernels_of", "long_share", "missing_op",
     "named_profile", "nearest_profile", "on_accelerator", "on_other_cpu", "on_sheet", "op_label", "op_lines",
     "parameter_updates", "pause_seconds", "peak", "predict", "roofline_seconds", "small_step_seconds",
-    "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest", "width",
-    "with_weights",
+    "step_bounds", "table_seconds", "timeline", "waiting_doubt", "waiting_seconds", "waits_for_device", "weakest",
+    "width", "with_weights",
 ]  # fmt: skip
 
 

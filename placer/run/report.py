@@ -80,7 +80,7 @@ def _explained(
         _Called(model), batch=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
         steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
     )  # fmt: skip
-    return api.explain_workload(workload, None, "keep", profile, what_if, advice=explain)
+    return api.explain_workload(workload, None, "keep", profile, what_if or (), advice=explain)
 
 
 class _Called(nn.Module):
@@ -168,5 +168,5 @@ def _line(answer: Answer, device: str) -> str:
     inputs = answer.seen.usual
     given = list(tensors((inputs.args, inputs.kwargs)))
     simple = len(given) == 1 and given[0].dtype.is_floating_point
-    what = str(tuple(given[0].shape)) if simple else "example=batch"
+    what = str(tuple(given[0].shape)) if simple else "batch"
     return f"placement = placer.choose(model, {what}), and placement.batches(loader) for the loader"

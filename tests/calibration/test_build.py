@@ -22,5 +22,5 @@ def test_a_machine_whose_speed_varies_is_told_in_one_line_that_explain_shows(han
     beside = replace(restless, rates={**cpu.rates, LONG_STEPS: 2.1})
     assert noise_warnings([beside]) == (f"{warning}; beside other programs steps of 2 ms and more take 2.1x",)
     profile.save(replace(handmade_profile, warnings=(warning,)))
-    shown = placer.explain(torch.nn.Linear(2, 2), (1, 2), devices=["cpu"]).to_text(width=1000)
+    shown = placer.explain(torch.nn.Linear(2, 2), (1, 2), devices=["cpu"]).to_text(width=1000, full=True)
     assert f"- {warning}" in shown.splitlines()

@@ -17,6 +17,22 @@ net = nn.Sequential(nn.Linear(84, 16), nn.ReLU(), nn.Linear(16, 3))
 wide = nn.Sequential(nn.Linear(84, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 3))
 medium = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
 normed = nn.Sequential(nn.Linear(84, 16), nn.BatchNorm1d(16))
+calls = 0
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(84, 3)
+    def forward(self, x):
+        global calls
+        calls += 1
+        return self.layer(x)
+def job():
+    import placer
+    return placer.Job([placer.Part('act', net, (8, 84), count=3, mode='infer')])
+def hooked():
+    model = nn.Sequential(nn.Linear(84, 16))
+    model.register_forward_hook(lambda *_: None)
+    return model
 class Tokens(nn.Module):
     def __init__(self):
         super().__init__()

@@ -59,7 +59,8 @@ def test_the_options_are_those_of_the_contract() -> None:
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads",
                                   "--device", "--profile", "--what-if", "--objective", "--price",
-                                  "--watts", "--sweep", "--format", "--output"}  # fmt: skip
+                                  "--watts", "--sweep", "--measure", "--full", "--json", "--html", "--format",
+                                  "--output"}  # fmt: skip
     assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine",
                                 "--gpu", "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective",
                                 "--target", "--format", "--output"}  # fmt: skip

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from explained import explained
 from torch import nn
 
 import placer
-from placer import profile
+from placer import machine, profile
 from placer.cli.options import Range, parse_batch, parse_sweep
 from placer.decision import history, measured
 from placer.placement.step_times import StepTimes
@@ -35,7 +37,7 @@ def server(handmade_profile: Profile, tmp_path: Path) -> str:
 
 
 def test_text(run: Run, nets: str, server: str) -> None:
-    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
+    result = run("explain", f"{nets}:net", "--batch", "32,84", "--profile", server, "--full")
     assert result.stdout.splitlines()[0].startswith("cuda: ")
     assert "Workload: Sequential on 32×84 float32 training with adam" in result.stdout
     assert "What would make it faster" in result.stdout
@@ -102,6 +104,88 @@ def test_two_profiles_stand_side_by_side(
     assert "cpu@server is not on this machine: its numbers were measured elsewhere" in values["notes"]
 
 
+# The short answer, and what stands around it.
+
+
+def test_a_dozen_lines_unless_all_is_asked_for(run: Run, nets: str, server: str) -> None:
+    asked = ("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
+    short, full = run(*asked).stdout, run(*asked, "--full").stdout
+    assert len(short.splitlines()) <= 12
+    assert full.startswith(short)
+    assert "Layers" in full
+    assert "Layers" not in short
+    command = f"placer explain {nets}:net --batch 32,84 --measure"
+    assert " ".join(short.split()).endswith(f"verify {command}")
+
+
+def test_flags_for_a_format(run: Run, nets: str, server: str) -> None:
+    asked = ("explain", f"{nets}:net", "--batch", "32,84", "--profile", server)
+    as_json = run(*asked, "--json").stdout
+    assert as_json == run(*asked, "--format", "json").stdout == run(*asked, "--json", "--format", "json").stdout
+    for flags in (("--json", "--html"), ("--json", "--format", "text"), ("--html", "--format", "json")):
+        assert "ask for one format" in run(*asked, *flags, code=2).stderr
+    for flags in (("--full", "--json"), ("--full", "--sweep", "batch=1:2")):
+        assert "--full is for the text of one answer" in run(*asked, *flags, code=2).stderr
+
+
+@pytest.mark.usefixtures("own")
+def test_a_machine_with_only_a_cpu_is_compared_with_usual_gpus(run: Run, nets: str, server: str) -> None:
+    asked = ("explain", f"{nets}:net", "--batch", "32,84", "--json")
+    usual = ["cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3"]
+    if len(machine.available_devices()) == 1:
+        values = json.loads(run(*asked).stdout)
+        assert list(values["devices"]) == ["cpu", *usual]
+        assert values["choice"] in values["devices"]
+        assert {row["device"] for row in values["advice"]} <= {"cpu"}
+        assert run(*asked[:-1]).stdout.startswith("cpu is the only device here: ")
+    for arguments, devices in (
+        (("--device", "cpu"), ["cpu"]),
+        (("--device", "cpu", "--what-if", "T4"), ["cpu", usual[0]]),
+        (("--device", "cpu", "--what-if", "A100", "--what-if", "T4"), ["cpu", "cuda@A100-SXM4-40GB", usual[0]]),
+        (("--profile", "amd-epyc-2-core"), ["cpu", *usual]),
+        (("--profile", "amd-epyc-2-core", "--profile", "T4"), ["cpu", usual[0]]),
+        (("--profile", server), ["cpu", "cuda"]),
+        (("--profile", "amd-epyc-2-core", "--objective", "cost", "--price", "cpu=1"), ["cpu"]),
+    ):
+        assert list(json.loads(run(*asked, *arguments).stdout)["devices"]) == devices
+    large = run("explain", f"{nets}:wide", "--batch", "700000,84", "--profile", "amd-epyc-2-core").stdout
+    assert len(re.findall(r"^cuda@\S.* does not fit: needs \d", large, re.MULTILINE)) == 2  # a T4 and an RTX 4090
+    assert len(large.splitlines()) <= 12
+
+
+@pytest.mark.usefixtures("own")
+def test_real_steps_are_timed_beside_the_prediction(run: Run, nets: str) -> None:
+    asked = ("explain", f"{nets}:Counted", "--batch", "32,84", "--device", "cpu")
+    predicted = json.loads(run(*asked, "--json").stdout)
+    assert predicted["measured"] == {}
+    values = json.loads(run(*asked, "--json", "--measure", "--what-if", "T4").stdout)
+    assert sys.modules["nets_for_cli"].calls >= 15  # the step itself ran, and more than once
+    assert list(values["devices"]) == ["cpu", "cuda@Tesla T4"]
+    assert list(values["measured"]) == ["cpu"]  # the other one is not here
+    row = values["measured"]["cpu"]
+    assert 0.0 < row["low"] <= row["step_seconds"] <= row["high"]
+    seconds = values["devices"]["cpu"]["step_seconds"]
+    assert seconds == predicted["devices"]["cpu"]["step_seconds"]  # what was predicted stays so
+    assert row["off"] == pytest.approx(seconds / row["step_seconds"] - 1.0)
+    text = run(*asked, "--measure").stdout
+    assert re.search(r"^measured  cpu .*, predicted .* \([+-]\d+%\)$", text, re.MULTILINE)
+    assert "verify" not in text
+
+
+@pytest.mark.usefixtures("own")
+def test_steps_that_cannot_be_timed_are_refused(run: Run, nets: str) -> None:
+    asked = ("explain", f"{nets}:net", "--batch", "32,84", "--measure")
+    for arguments, says in (
+        ((*asked, "--profile", "T4"), "the profile is of another one"),
+        ((*asked, "--sweep", "batch=1:4"), "--measure times one batch"),
+        (("explain", f"{nets}:job", "--measure"), "a Job cannot be timed"),
+        (("explain", "--measure"), "--measure needs a TARGET"),
+    ):
+        assert says in " ".join(run(*arguments, code=2).stderr.split())
+    hooked = run("explain", f"{nets}:hooked", "--batch", "32,84", "--measure", code=1)
+    assert "the real step was not timed: copies of the model would call" in hooked.stderr
+
+
 # Without a target: the last decisions.
 
 
@@ -113,7 +197,7 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
         with times.step():
             pass
     placer.choose(nn.Linear(5, 2), (3, 5), devices=["cpu"])
-    result = run("explain")
+    result = run("explain", "--full")
     assert result.stdout.startswith("cpu: ")
     assert "Workload: Linear on 3×5 float32" in result.stdout
     table = result.stdout.partition("Last decisions on this machine")[2]
@@ -121,6 +205,8 @@ def test_without_a_target_the_last_decision_is_shown(run: Run) -> None:
     assert newer.split()[-2:] == ["-", "-"]  # nothing was seen of it yet
     assert "1.00 s" in older
     assert older.rstrip().endswith("-100%")  # microseconds were predicted
+    assert "Workload" not in run("explain").stdout
+    assert run("explain").stdout.endswith(f"Last decisions on this machine{table}")
     decisions = json.loads(run("explain", "--format", "json").stdout)["decisions"]
     assert [row["seen_seconds"] for row in decisions] == [None, 1.0]
     assert [row["inputs"] for row in decisions] == [["3×5 float32"], ["3×4 float32"]]
@@ -201,7 +287,7 @@ def test_what_cannot_be_done_is_one_line(run: Run, nets: str, placer_home: Path,
 
 
 def test_without_a_profile_there_is_an_estimate(run: Run, nets: str) -> None:
-    estimate = run("explain", f"{nets}:net", "--batch", "2,84").stdout
+    estimate = run("explain", f"{nets}:net", "--batch", "2,84", "--full").stdout
     assert "an estimate from published measurements, as this machine is not calibrated" in " ".join(estimate.split())
 
 

@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> str:
 
 
 def test_text_and_json(run: Run, job: str) -> None:
-    text = run("explain", job, *OWN).stdout
+    text = run("explain", job, *OWN, "--full").stdout
     assert "Parts of the job" in text
     assert "Job: 100 × acting, 10 × learning; repeated 50 times." in text
     assert "What the job is made of" in text

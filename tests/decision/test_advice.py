@@ -95,7 +95,7 @@ def test_what_tips_a_tie_is_marked(handmade_profile: Profile) -> None:
     (tips,) = [row for row in tie.advice if row.tips]
     assert (tips.kind, tips.device) == ("data", "cuda")
     assert not placer.explain(wide, (65536, 4096), profile=even, data="device").decision.tie
-    assert f"What would tip it: {tips.change} (cuda)." in str(tie)
+    assert f"What would tip it: {tips.change} (cuda)." in tie.to_text(full=True)
     slow = with_rates(even, "cuda", copy__h2d__pageable__bytes_per_second=1e9)
     clear = placer.explain(wide, (65536, 4096), profile=slow)
     assert clear.advice

@@ -259,11 +259,11 @@ def named(profile: Profile, devices: Sequence[str] | None = None, **values: Any)
 
 def test_devices_of_other_profiles_have_names_of_their_own(handmade_profile: Profile) -> None:
     lab, unnamed = (replace(handmade_profile, name=name) for name in ("/somewhere/lab.json", ""))
-    assert named(handmade_profile, what_if=lab) == ["cpu", "cuda", "cuda@lab"]
-    assert named(handmade_profile, ("cpu",), what_if=gpu_profile("T4")) == ["cpu", "cuda@Tesla T4"]
+    assert named(handmade_profile, what_if=[lab]) == ["cpu", "cuda", "cuda@lab"]
+    assert named(handmade_profile, ("cpu",), what_if=[gpu_profile("T4")]) == ["cpu", "cuda@Tesla T4"]
     found = named(handmade_profile, ("cpu",), beside=(lab, unnamed))
     assert found == ["cpu", "cpu@lab", "cuda@lab", "cpu@profile", "cuda@profile"]
-    assert named(handmade_profile, ("cpu",), what_if=replace(lab, fits=lab.fits[:1])) == ["cpu", "cpu@lab"]
+    assert named(handmade_profile, ("cpu",), what_if=[replace(lab, fits=lab.fits[:1])]) == ["cpu", "cpu@lab"]
     paths = ("/runs/a/profile", "/runs/b/profile", "b/profile", "/runs/lab", "profile", "profile")
     beside = tuple(replace(handmade_profile, name=f"{path}.json", fits=handmade_profile.fits[:1]) for path in paths)
     assert named(handmade_profile, ("cpu",), beside=beside) == [

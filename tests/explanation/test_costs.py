@@ -22,7 +22,7 @@ def priced(steps: int | None = None, **options: Any) -> Explanation:
 
 def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
     found = priced(objective="cost", price={"cpu": 0.05, "cuda": 4.0})
-    text = found.to_text()
+    text = found.to_text(full=True)
     assert text.startswith("cpu: ")
     assert "of what cuda@A100" in text.splitlines()[0]
     row = next(line for line in text.splitlines() if "as fast for" in line and line.lstrip().startswith("cuda"))
@@ -40,8 +40,8 @@ def test_the_cheaper_device_is_chosen_and_the_trade_is_one_line() -> None:
 
 def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
     found = priced(objective="energy", steps=1000)
-    assert "energy ~" in found.to_text()
-    assert "Energy (~) is an estimate" in found.to_text()
+    assert "energy ~" in found.to_text(full=True)
+    assert "Energy (~) is an estimate" in found.to_text(full=True)
     assert all(row.watts for row in found.devices.values())
     told = priced(objective="energy", watts={"cpu": 1.0, "cuda": 1000.0})
     assert told.decision.device == "cpu"
@@ -51,8 +51,8 @@ def test_energy_is_marked_as_an_estimate_and_watts_may_be_given() -> None:
 def test_prices_are_told_also_where_time_decides() -> None:
     found = priced(price={"cpu": 0.05, "cuda": 4.0})
     assert found.decision.objective == "time"
-    assert "less money for" in found.to_text()
-    assert "money" not in priced().to_text()
+    assert "less money for" in found.to_text(full=True)
+    assert "money" not in priced().to_text(full=True)
 
 
 def test_a_device_without_a_price_is_named() -> None:

@@ -64,7 +64,7 @@ def test_an_entry_of_an_earlier_version_is_read(two: Explanation) -> None:
     read = Explanation.from_dict(values)
     assert read.bottlenecks == ()
     assert {row.provenance for row in read.devices.values()} == {"calibrated"}
-    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms" in str(read)
+    assert "The first step on cuda takes 1.50 s, later ones 1.00 ms" in read.to_text(full=True)
 
 
 @pytest.mark.parametrize("change", [{"schema": 2}, {"devices": {"cpu": {}}}, {"devices": 3}, {"choice": None}])

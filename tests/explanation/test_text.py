@@ -130,7 +130,7 @@ def test_devices_that_were_not_calibrated_are_marked_and_each_mark_is_explained_
         "cuda@A": make_prediction("cuda@A", 1e-3, sources=("published",) * 5, provenance="published"),
         "cuda@B": make_prediction("cuda@B", 1e-3, sources=("learnt",) * 5, provenance="data sheet", coverage=0.0),
     }
-    lines = explained(found).to_text(width=140).splitlines()
+    lines = explained(found).to_text(width=140, full=True).splitlines()
     heads = [line for line in lines if "cuda@A †" in line and "cuda@B ‡" in line]
     assert len(heads) == 3  # of the tables of layers, operators and parts
     rows = [line.split() for line in lines]
@@ -152,7 +152,7 @@ def test_what_nobody_measured_of_the_first_step_is_called_assumed(handmade_profi
     assert text.count(" assumed") == 2
     assert "2.50 s assumed" in text
     alone = placer.explain(net, (4, 8), profile="Tesla T4", steps=10)
-    assert "(mostly assumed), later ones" in str(alone)
+    assert "(mostly assumed), later ones" in alone.to_text(full=True)
     assert json.loads(alone.to_json())["devices"]["cuda"]["assumed"] == ["context", "first_calls"]
 
 
@@ -185,12 +185,12 @@ def test_no_name_can_steer_the_terminal_or_become_markup(make_prediction: Callab
     layers = tuple(dataclasses.replace(row, name=HOSTILE.replace(".", "")) for row in made.layers)
     ops = tuple(dataclasses.replace(row, op=HOSTILE, family=HOSTILE) for row in made.ops)
     hostile = dataclasses.replace(made, layers=layers, ops=ops)
-    text = hostile.to_text()
+    text = hostile.to_text(full=True)
     assert "owned" in text
     assert "[bold]" in text
     assert all(character.isprintable() or character == "\n" for character in text)
     assert not any(line.startswith("fake") for line in text.splitlines())
-    coloured = hostile.to_text(color=True)
+    coloured = hostile.to_text(color=True, full=True)
     assert "\x1b[1m" in coloured
     assert "\x1b[2J" not in coloured
     assert "\x1b]0" not in coloured
@@ -206,4 +206,4 @@ def test_the_page_escapes_every_name(calibrated: Profile) -> None:
     model.add_module("\x1b[2J", nn.Linear(4, 4))
     found = placer.explain(model, (2, 4), devices=["cpu"], profile=calibrated)
     assert "<img" not in found.to_html()
-    assert "\x1b" not in found.to_text()
+    assert "\x1b" not in found.to_text(full=True)

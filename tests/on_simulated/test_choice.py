@@ -171,3 +171,31 @@ def test_steps_are_timed_with_the_device_waited_for(
     assert placement.times.median() == pytest.approx(
         SPEC.issue + SPEC.launch + SPEC.kernel + work + SPEC.sync, rel=0.01
     )
+
+
+def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profile_file: Path) -> None:
+    model = large()
+    found = placer.explain(model, (64, 256), mode="train", profile=profile_file, what_if="T4", measure=True)
+    assert set(found.devices) == {"cpu", "sim", "cuda@Tesla T4"}
+    assert set(found.measured) == {"cpu", "sim"}
+    for name, row in found.measured.items():
+        assert row.off == pytest.approx(found.devices[name].step_seconds / row.step_seconds - 1.0)
+        assert f"{name} " in str(found).partition("measured  ")[2]
+    assert {p.device.type for p in model.parameters()} == {"cpu"}  # copies ran
+
+
+def test_a_placement_on_the_device_shows_where_its_memory_ends(device: Device, profile_file: Path) -> None:
+    model = large()
+    placement = placer.choose(model, (4096, 256), mode="infer", profile=profile_file)
+    assert placement.device == "sim"
+    turn = placement._turn
+    assert turn is not None
+    assert turn.batch is not None
+    assert (turn.below, turn.above) == ("sim", "cpu")  # the one that has room for any batch
+    needed = [
+        placer.explain(model, (round(factor * turn.batch), 256), mode="infer", profile=profile_file).devices["sim"]
+        for factor in (0.5, 2.0)
+    ]
+    assert needed[0].peak_memory_bytes < SPEC.memory < needed[1].peak_memory_bytes
+    assert f"sim up to a batch of about {turn.batch:,.0f}, cpu from there on" in placement._repr_html_()
+    assert {p.device.type for p in model.parameters()} == {"sim"}

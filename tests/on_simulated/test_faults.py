@@ -67,7 +67,7 @@ def test_a_device_busy_with_other_jobs_is_said_in_the_reason(
         placement = placer.choose(large(), (512, 256), mode="train", move=False)
     busy = "sim is 97% busy with other jobs, and predicted as if it were free"
     assert placement.reason.endswith(f"; {busy}")
-    assert f"- {busy}" in placement.explain().to_text(width=1000).splitlines()
+    assert f"- {busy}" in placement.explain().to_text(width=1000, full=True).splitlines()
     assert busy in placer.explain(large(), (512, 256), mode="train").notes
     # Its own work is not held against it.
     placer.choose(large(), (512, 256), mode="train", devices=["sim"])

@@ -118,7 +118,7 @@ def test_the_index_assignment_of_the_pooling_layer_is_named_and_with_a_mask_it_i
     assert (worst.layer, worst.op) == ("model.pool", "aten::index_put_")
     assert worst.seconds / worst.phase_seconds > 0.9
     assert worst.seconds == pytest.approx(SECONDS, rel=0.1)
-    assert "aten::index_put_ in model.pool takes" in found.to_text()
+    assert "aten::index_put_ in model.pool takes" in found.to_text(full=True)
     assert all(row.layer != "model.pool" for row in mask.bottlenecks)
     assert not any("index_put" in row.op for row in mask.ops)
     assert seconds(mask, "pool", "backward", "cuda") < seconds(found, "pool", "backward", "cuda") / 50

@@ -1,0 +1,84 @@
+"""How far predicted steps are off as a rule: errors of the records in ``docs/accuracy.md``, by what numbers rest on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from placer.decision import is_cpu
+from placer.pricing import Prediction
+
+
+class Record(NamedTuple):
+    """Errors of whole steps, as shares of the measured time: the median, and what nine in ten stay below.
+
+    ``name`` begins the row of ``docs/accuracy.md`` that has them.
+    """
+
+    name: str
+    median: float
+    most: float
+
+
+#: Of a CPU: calibrated, and estimated before a calibration.
+CALIBRATED_CPU = (
+    Record("`cpu-2-core` | AMD EPYC, AVX2", 0.08, 0.19),
+    Record("`cpu-avx512-2-core` | AMD EPYC, AVX-512, contended", 0.13, 0.34),
+    Record("`cpu-avx512-2-core-calm` | another of that class, quiet at times", 0.11, 0.31),
+    Record("`cpu-avx512-2-core-november` | another of that class", 0.10, 0.27),
+    Record("`cpu-intel-avx512-2-core` | Intel Xeon", 0.07, 0.19),
+)
+ESTIMATED_CPU = (
+    Record("`cpu-2-core` | AMD EPYC, AVX-512", 0.09, 0.24),
+    Record("`cpu-avx512-2-core` (contended)", 0.16, 0.30),
+    Record("`cpu-avx512-2-core-calm` | AMD EPYC, AVX2", 0.09, 0.25),
+    Record("`cpu-intel-avx512-2-core` | AMD EPYC, AVX-512", 0.13, 0.29),
+)
+#: Of a GPU: calibrated; and not calibrated, where the device limits the step, known by published times or only by a
+#: data sheet, and where its host does, whose speed is the larger doubt.
+CALIBRATED_GPU = (
+    Record("H100, calibrated", 0.22, 0.44),
+    Record("H200, calibrated", 0.40, 1.10),
+    Record("second H200, calibrated", 0.18, 0.47),
+)
+PUBLISHED_GPU = (Record("device-bound", 0.06, 0.24), Record("networks that no fit saw", 0.11, 0.26))
+SHEET_GPU = (Record("GPUs known by their data sheet only", 0.15, 0.35),)
+HOST_BOUND_GPU = (
+    Record("H100, from what others published", 0.32, 0.52),
+    Record("H200, from what others published", 0.35, 0.84),
+    Record("second H200, from what others published", 0.24, 0.67),
+)
+
+
+@dataclass(frozen=True)
+class UsualError:
+    """How far predictions that rest on the same are off, as shares of the measured time, from the best to the worst.
+
+    ``median`` are the median errors of the ``records``, None where only the other is known; ``most`` is what nine in
+    ten steps stay below.
+    """
+
+    median: tuple[float, float] | None
+    most: tuple[float, float]
+    records: tuple[str, ...]
+
+
+def usual_error(prediction: Prediction) -> UsualError:
+    """That of a device: its calibration's own, of steps that were held out of it; else that of the like in records."""
+    provenance, fit = prediction.provenance, prediction.priced.fit
+    held_out = None if fit is None or provenance != "calibrated" else fit.interval.get("held_out")
+    if held_out is not None:
+        own = math.expm1(held_out)
+        return UsualError(None, (own, own), ("steps held out of the calibration",))
+    found: tuple[Record, ...]
+    if is_cpu(prediction.device):
+        found = CALIBRATED_CPU if provenance == "calibrated" else ESTIMATED_CPU
+    elif provenance == "calibrated":
+        found = CALIBRATED_GPU
+    elif prediction.bounded_by == "launches":
+        found = HOST_BOUND_GPU
+    else:
+        found = PUBLISHED_GPU if provenance == "published" else SHEET_GPU
+    medians, most = [record.median for record in found], [record.most for record in found]
+    return UsualError((min(medians), max(medians)), (min(most), max(most)), tuple(record.name for record in found))

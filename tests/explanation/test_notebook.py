@@ -1,0 +1,119 @@
+"""The card that a notebook shows: an answer in HTML without scripts or colours of its own, whatever names it holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from explained import explained
+from torch import nn
+
+import placer
+from placer.answer import JobPlacement, Placement
+from placer.decision import Decision
+from placer.explanation import Turn
+from placer.pricing import Prediction
+from placer.profile import Profile
+
+Make = Callable[..., Prediction]
+HOSTILE = "cuda@\x1b]0;owned\x07<script>alert(1)</script>&\"'><img src=x onerror=alert(1)>"
+
+
+class Read(HTMLParser):
+    """The tags, attributes and text of a card. Fails where a tag is not closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.styles: list[str] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.open.append(tag)
+        assert {name for name, _ in attrs} <= {"style"}
+        self.styles += [value or "" for _, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_it_has_the_verdict_a_bar_with_its_interval_for_each_device_and_the_turn(make_prediction: Make) -> None:
+    found = explained({"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)})
+    found = dataclasses.replace(found, turn=Turn(57.3, "cpu", "cuda", 1, 65_536))
+    card = Read(found._repr_html_())
+    for words in ("cuda: 2.00× as fast as cpu", "1.67–2.40 ms", "0.83–1.20 ms", "a batch of about 57, cuda from there"):
+        assert words in card.text
+    assert card.tags.count("tr") == 2
+    whole = 2.4e-3
+    for low, step, high in ((2e-3 / 1.2, 2e-3, 2.4e-3), (1e-3 / 1.2, 1e-3, 1.2e-3)):
+        assert any(f"width:{100 * step / whole:.2f}%" in style for style in card.styles)
+        assert any(f"left:{100 * low / whole:.2f}%;width:{100 * (high - low) / whole:.2f}%" in s for s in card.styles)
+    assert not {"script", "style", "link", "svg", "img"} & set(card.tags)
+
+
+def test_it_has_the_colours_of_the_page_around_it(make_prediction: Make) -> None:
+    card = Read(explained({"cpu": make_prediction("cpu", 2e-3), "cuda": make_prediction("cuda", 1e-3)})._repr_html_())
+    assert any("background:currentColor" in style for style in card.styles)
+    for style in card.styles:
+        for rule in style.split(";"):
+            name, _, value = rule.partition(":")
+            if "color" in name or "background" in name:
+                assert value in ("inherit", "none", "currentColor")
+
+
+def test_no_name_is_markup(make_prediction: Make) -> None:
+    found = {"cpu": make_prediction("cpu", 2e-3), HOSTILE: make_prediction(HOSTILE, 1e-3)}
+    made = explained(found, {"target": HOSTILE, "mode": HOSTILE})
+    made = dataclasses.replace(made, turn=Turn(5.0, "cpu", HOSTILE, 1, 9))
+    for html in (made._repr_html_(), Placement(Decision(HOSTILE, 1, None, HOSTILE))._repr_html_()):
+        card = Read(html)
+        assert not {"script", "img"} & set(card.tags)
+        assert "owned" in card.text
+        assert "\x1b" not in html
+
+
+def test_a_placement_shows_its_answer_and_where_it_turns(calibrated: Profile) -> None:
+    model = nn.Sequential(nn.Linear(84, 256), nn.ReLU(), nn.Linear(256, 3))
+    placement = placer.choose(model, (32, 84), mode="infer", move=False)
+    card = Read(placement._repr_html_())
+    assert placement.explain().devices.keys() == placement.predictions.keys()
+    for name in placement.predictions:
+        assert name in card.text
+    assert ("from there on" in card.text) == (len(placement.predictions) > 1)
+    placement.show_turn(lambda: Turn(57.0, "cpu", "cuda", 1, 99))  # type: ignore[arg-type]
+    if "_turn" in vars(placement):
+        del vars(placement)["_turn"]
+    assert "cpu up to a batch of about 57, cuda from there on" in Read(placement._repr_html_()).text
+
+
+def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Read(Placement(Decision("cpu", 2, None, "cpu: by convention, as <no> accelerator is present"))._repr_html_())
+    assert "by convention, as <no> accelerator is present" in card.text
+    monkeypatch.setenv("PLACER_DEVICE", "cpu")
+    forced: Any = placer.choose(nn.Linear(2, 2), (1, 2))
+    assert "set by PLACER_DEVICE" in Read(forced._repr_html_()).text
+
+
+def test_what_cannot_be_explained_shows_its_reason(make_prediction: Make) -> None:
+    def broken() -> Any:
+        raise KeyError("surprise")
+
+    placement = Placement(Decision("cpu", 2, 0.9, "cpu: because"), {"cpu": make_prediction()}, explain=broken)
+    assert "because" in Read(placement._repr_html_()).text
+
+
+def test_a_job_shows_its_answer(calibrated: Profile) -> None:
+    job = placer.Job([placer.Part("act", nn.Linear(8, 4), (8, 8), count=3, mode="infer")])
+    assert "cpu" in Read(placer.explain(job, profile=calibrated)._repr_html_()).text
+    assert isinstance(placed := placer.choose(job, move=False), JobPlacement)
+    assert placed.device in Read(placed._repr_html_()).text

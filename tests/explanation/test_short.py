@@ -1,0 +1,182 @@
+"""The short answer: a dozen lines that hold what decides, and figures that are those of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from explained import explained
+from torch import nn
+
+import placer
+from placer.decision import Advice
+from placer.explanation import Explanation, Measured, Turn, accuracy, render_short
+from placer.explanation.accuracy import Record
+from placer.explanation.short import MOST_LINES
+from placer.pricing import Prediction
+from placer.profile import Profile
+
+Make = Callable[..., Prediction]
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "placer explain calibration/suite/conv1d.py:Conv1dRegressor --batch 32,84 --mode infer --measure"
+ADVICE = Advice("op", "silu in place of mish", "torch.nn.functional.silu", "cuda@A", 1e-3, 0.8e-3, 0.2, True, True)
+GPUS = ("cuda@Tesla T4", "cuda@RTX 4090", "cuda@H100 80GB HBM3")
+
+
+def full_answer(make: Make, names: tuple[str, ...], seconds: tuple[float, ...]) -> Explanation:
+    """One that has every kind of line, with what makes each of them long."""
+    kinds = ("published", "published", "data sheet", "published")
+    found = {
+        name: make(name, step, bounded_by="launches", provenance=kind)
+        for name, step, kind in zip(names, seconds, kinds, strict=False)
+    }
+    limits = {name: {"launches": 0.8 * step} for name, step in zip(names, seconds, strict=True)}
+    turn = Turn(57.3, "cpu", names[-1], 1, 65_536) if len(names) > 1 else None
+    return dataclasses.replace(explained(found), advice=(ADVICE,), turn=turn, limits=limits)
+
+
+@pytest.mark.parametrize("names", [
+    ("cpu",), ("cpu", "cuda"), ("cpu", GPUS[0]), ("cpu", *GPUS), ("cpu", "cuda", *GPUS[:2]), ("cuda", "cuda:1"),
+])  # fmt: skip
+@pytest.mark.parametrize("seconds", [(2.41e-3, 1.95e-3, 1.94e-3, 0.95e-3), (1e-3, 3e-3, 4e-3, 5e-3), (1e-3,) * 4])
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_dozen_lines_are_enough(
+    make_prediction: Make, names: tuple[str, ...], seconds: tuple[float, ...], width: int
+) -> None:
+    found = full_answer(make_prediction, names, seconds[: len(names)])
+    measured = {name: Measured(1e-3, 0.9e-3, 1.1e-3, 0.5) for name in names if "@" not in name}
+    for each in (found, dataclasses.replace(found, measured=measured)):
+        lines = render_short(each, width=width, verify=COMMAND).splitlines()
+        assert len(lines) <= MOST_LINES
+        assert max(map(len, lines)) <= width
+        assert not lines[0].startswith(" ")
+        for name in names:
+            (bar,) = [line for line in lines if re.match(rf"{re.escape(name)}( [§†‡])? +\d", line)]
+            assert "█" in bar
+            assert re.search(r"\d–\d", bar)
+        sentences = [line for line in lines if "█" not in line]
+        words = [line.split("  ")[0] for line in sentences if re.match(r"[a-z]+( [a-z]+)? {2,}\S", line)]
+        turns = ["turns"] if len(names) > 1 else []
+        assert words == ["why", *turns, "rests on", "advice", "measured" if each.measured else "verify"]
+    assert COMMAND in " ".join(render_short(found, width=width, verify=COMMAND).split())
+
+
+def test_real_workloads_with_the_usual_gpus_stay_within_it(handmade_profile: Profile) -> None:
+    net = nn.Sequential(nn.Linear(84, 64), nn.Mish(), nn.Linear(64, 1))
+    only_cpu = dataclasses.replace(handmade_profile, fits=handmade_profile.fits[:1])
+    for shape, thought in (((32, 84), None), ((4096, 84), None), ((32, 84), "T4"), ((32, 84), ())):
+        found = placer.explain(net, shape, profile=only_cpu, what_if=thought)
+        for width in (80, 100):
+            lines = found.to_text(width).splitlines()
+            assert len(lines) <= MOST_LINES, lines
+            assert max(map(len, lines)) <= width
+    assert str(found) == found.to_text()
+    assert found.to_text(full=True).startswith(found.to_text())
+    assert "Layers" in found.to_text(full=True)
+
+
+def test_gpus_that_are_only_thought_are_not_said_to_be_there(make_prediction: Make) -> None:
+    for names, seconds, says in (
+        (("cpu", GPUS[0]), (4e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; the Tesla T4 would be 4.00× as"),
+        (("cpu", GPUS[0]), (1e-3, 2e-3), "the Tesla T4 would take 2.00× as long"),
+        (("cpu", GPUS[0]), (1e-3, 1.05e-3), "the Tesla T4 would be about the same (0.95×)"),
+        (("cpu", *GPUS), (4e-3, 4e-3, 2e-3, 1e-3), "cpu is the only device here: 4.00 ms a step; these GPUs would be "
+         "1.00× to 4.00× as fast"),
+        (("cpu", "cuda", GPUS[2]), (4e-3, 2e-3, 1e-3), "cuda is the best device here: 2.00 ms a step; the H100 80GB "
+         "HBM3 would be 2.00× as fast"),
+        (("cpu", "cuda"), (4e-3, 2e-3), "cuda: 2.00× as fast as cpu"),
+        (("cpu", "cpu@server", "cuda@server"), (4e-3, 2e-3, 1e-3), "cuda@server: 2.00× as fast as the next best"),
+    ):  # fmt: skip
+        found = full_answer(make_prediction, names, seconds)
+        assert says in found.to_text(200).splitlines()[0]
+        assert found.decision.device == names[seconds.index(min(seconds))]
+    there = dataclasses.replace(found, machine={"here": False}, devices={n: found.devices[n] for n in ("cpu",)})
+    assert "on such a machine: placer" in there.to_text(200)
+
+
+def test_a_gpu_without_the_memory_says_so(make_prediction: Make) -> None:
+    small = make_prediction(GPUS[0], 1e-3, fits=False, peak_memory_bytes=90_100_000_000)
+    found = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small})
+    lines = found.to_text().splitlines()
+    assert lines[0].endswith("the Tesla T4 has too little memory for it")
+    assert "does not fit: needs 90.1 GB" in next(line for line in lines if line.startswith(GPUS[0]))
+    both = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small, GPUS[2]: make_prediction(GPUS[2], 2e-3)})
+    assert "these GPUs would be 2.00× as fast" in str(both)
+
+
+def test_why_has_the_figures(make_prediction: Make) -> None:
+    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
+    assert "cuda is launch-bound, 1.20 of 1.50 ms is starting operations; cpu is launch-bound, 2.40 of" in str(found)
+    net = nn.Sequential(nn.Linear(84, 64), nn.ReLU(), nn.Linear(64, 1))
+    real = placer.explain(net, (512, 84), profile="amd-epyc-2-core", what_if="T4")
+    for name, limits in real.limits.items():
+        assert sum(limits.values()) == pytest.approx(real.devices[name].step_seconds)
+        assert max(limits, key=lambda bound: limits[bound]) == real.devices[name].bounded_by
+
+
+@pytest.mark.parametrize(("turn", "says"), [
+    (Turn(57.3, "cpu", "cuda", 1, 65_536), "cpu up to a batch of about 57, cuda from there on"),
+    (Turn(900.0, "cuda", "cpu", 1, 4096), "cuda up to a batch of about 900, cpu from there on"),
+    (Turn(None, "cpu", "cpu", 1, 65_536), "cpu at every batch from 1 to 65,536"),
+])  # fmt: skip
+def test_the_turn_in_words(make_prediction: Make, turn: Turn, says: str) -> None:
+    found = dataclasses.replace(full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3)), turn=turn)
+    assert f"turns     {says}\n" in str(found)
+    run = dataclasses.replace(found, workload={**found.workload, "steps": 1000})
+    assert f"turns     {says}, for 1,000 steps\n" in str(run)
+    assert "turns" not in str(dataclasses.replace(found, turn=None))
+    several = full_answer(make_prediction, ("cpu", *GPUS), (4e-3, 3e-3, 2e-3, 1e-3))
+    assert "cpu up to a batch of about 57, a GPU from there on" in str(several)
+
+
+# What numbers rest on, and how far such numbers are off.
+
+
+def table_errors() -> dict[Record, tuple[str, str]]:
+    """The figures of each record's row in docs/accuracy.md: its first pair of errors of placer."""
+    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    found: dict[Record, tuple[str, str]] = {}
+    for group in (accuracy.CALIBRATED_CPU, accuracy.ESTIMATED_CPU, accuracy.CALIBRATED_GPU, accuracy.PUBLISHED_GPU,
+                  accuracy.SHEET_GPU, accuracy.HOST_BOUND_GPU):  # fmt: skip
+        for record in group:
+            (row,) = [line for line in text.splitlines() if line.startswith(f"| {record.name}")]
+            match = re.search(r"\| (\d+) / (\d+) % \|", row)
+            assert match is not None, row
+            found[record] = match[1], match[2]
+    return found
+
+
+def test_the_usual_errors_are_those_of_the_page_on_accuracy() -> None:
+    found = table_errors()
+    assert len(found) >= 15
+    for record, (median, most) in found.items():
+        assert (f"{100 * record.median:.0f}", f"{100 * record.most:.0f}") == (median, most), record.name
+
+
+def test_a_calibration_tells_its_own_error(handmade_profile: Profile) -> None:
+    net = nn.Linear(84, 64)
+    cpu, cuda = handmade_profile.fits
+    held_out = dataclasses.replace(cpu, interval={**cpu.interval, "held_out": 0.2})
+    own = placer.explain(net, (8, 84), profile=dataclasses.replace(handmade_profile, fits=(held_out, cuda)))
+    assert own.usual_errors["cpu"].most == (pytest.approx(0.2214, abs=1e-4),) * 2
+    assert "a calibration here (9 in 10 steps within 22%" in str(dataclasses.replace(own, devices={
+        "cpu": own.devices["cpu"]}))  # fmt: skip
+    assert own.usual_errors["cuda"].records == tuple(record.name for record in accuracy.CALIBRATED_GPU)
+
+
+def test_each_mark_is_explained_beside_its_error(make_prediction: Make) -> None:
+    found = full_answer(make_prediction, ("cpu", *GPUS[:2]), (4e-3, 3e-3, 2e-3))
+    text = " ".join(found.to_text(300).split())
+    assert "rests on § a similar CPU, before placer calibrate (usually 9–16% off), † published times (usually" in text
+    assert "‡ the GPU's data sheet (usually" in text
+
+
+def test_what_was_measured_stands_beside_what_was_predicted(make_prediction: Make) -> None:
+    found = full_answer(make_prediction, ("cpu", "cuda"), (3e-3, 1.5e-3))
+    both = {"cpu": Measured(4e-3, 3e-3, 5e-3, -0.25), "cuda": Measured(1e-3, 0.9e-3, 1.1e-3, 0.5)}
+    text = dataclasses.replace(found, measured=both).to_text(100)
+    assert "measured  cpu 4.00 ms, predicted 3.00 ms (-25%); cuda 1.00 ms, predicted 1.50 ms (+50%)\n" in text
+    assert "verify" not in text

@@ -1,0 +1,186 @@
+"""Where the choice turns by the batch: on both sides, against prices at every size, at the price of a few traces."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import placer
+from placer import tracing
+from placer.explanation import Explanation, Turn
+from placer.explanation.turn import LARGEST, LaterTurn
+from placer.profile import Profile
+from placer.workload import make_workload
+
+
+def net(units: int = 256) -> nn.Module:
+    return nn.Sequential(nn.Linear(84, units), nn.ReLU(), nn.Linear(units, 3))
+
+
+def asked(model: Any, rows: int, own: Profile, **options: Any) -> Explanation:
+    return placer.explain(model, (rows, 84), profile=own, mode="infer", **options)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 300, 20_000])
+def test_it_is_found_from_both_sides_and_is_where_the_two_are_level(handmade_profile: Profile, rows: int) -> None:
+    model = net()
+    turn = asked(model, rows, handmade_profile).turn
+    assert turn is not None
+    assert turn.batch is not None
+    assert (turn.below, turn.above) == ("cpu", "cuda")
+    assert turn.smallest <= turn.batch <= turn.largest <= LARGEST
+    level = asked(model, round(turn.batch), handmade_profile).devices
+    assert level["cpu"].step_seconds == pytest.approx(level["cuda"].step_seconds, rel=0.1)
+    below, above = (asked(model, round(turn.batch * factor), handmade_profile) for factor in (0.5, 2.0))
+    assert (below.decision.device, above.decision.device) == ("cpu", "cuda")
+
+
+def test_where_it_does_not_turn_the_sizes_that_were_asked_are_told(handmade_profile: Profile) -> None:
+    small = asked(nn.Linear(84, 1), 32, handmade_profile)
+    assert small.turn == Turn(None, "cpu", "cpu", 1, LARGEST)
+    always = asked(net(20_000), 256, handmade_profile, data="device").turn
+    assert always is not None
+    assert (always.batch, always.below, always.above, always.smallest) == (None, "cuda", "cuda", 1)
+    assert always.largest > 256
+
+
+def test_it_counts_what_the_choice_counts(handmade_profile: Profile) -> None:
+    """A short run has to repay the context first."""
+    long, short = (asked(net(), 512, handmade_profile, steps=steps).turn for steps in (None, 10_000))
+    assert long is not None
+    assert short is not None
+    assert long.batch is not None
+    assert short.batch is not None
+    assert short.batch > 2.0 * long.batch
+
+
+class Fixed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ torch.ones(84, 3) + torch.ones(32, 1)  # of no other batch size
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(84, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.layer(x).sum() + self.layer(y).sum()
+
+
+def test_nothing_where_there_is_nothing_to_vary(handmade_profile: Profile) -> None:
+    job = placer.Job([placer.Part("act", net(), (8, 84), count=3, mode="infer")])
+    layer = nn.Linear(84, 3)
+
+    def step(x: Tensor) -> None:
+        layer(x)
+
+    for found in (
+        placer.explain(Two(), [(8, 84), (4, 84)], profile=handmade_profile),
+        placer.explain(job, profile=handmade_profile),
+        placer.explain(step, (8, 84), modules=layer, profile=handmade_profile),
+        asked(net(), 8, handmade_profile, devices=["cpu"]),
+        asked(net(), 8, handmade_profile, devices=["cuda"]),
+    ):
+        assert found.turn is None
+    fixed = asked(Fixed(), 32, handmade_profile).turn
+    assert fixed is None or fixed.batch is None
+
+
+def test_it_takes_few_traces_and_choose_none(calibrated: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    own = tracing.trace
+
+    def counting(workload: Any) -> Any:
+        sizes.append(workload.args[0].shape[0])
+        return own(workload)
+
+    monkeypatch.setattr(tracing, "trace", counting)
+    for rows in (1, 32, 65_536, 1_000_000):
+        sizes.clear()
+        found = asked(net(), rows, calibrated)
+        advised = rows * 4
+        assert len([size for size in sizes if size not in (rows, advised)]) <= 7
+        assert found.turn is not None
+    sizes.clear()
+    placer.choose(net(), (32, 84), move=False)
+    assert sizes == [32]
+
+
+def test_it_is_plain_data(handmade_profile: Profile) -> None:
+    found = asked(net(), 32, handmade_profile)
+    values = json.loads(found.to_json())
+    assert values["schema"] == 1
+    assert set(values["turn"]) == {"batch", "below", "above", "smallest", "largest"}
+    again = Explanation.from_dict(values)
+    assert again.turn == found.turn
+    assert again.usual_errors == found.usual_errors
+    assert str(again) == str(found)
+    del values["turn"]
+    assert Explanation.from_dict(values).turn is None
+
+
+# --- of a placement, when it is shown ---------------------------------------------------------------------------------
+
+
+def later_of(model: nn.Module, batch: Any, own: Profile, **options: Any) -> LaterTurn | None:
+    from placer import decision as deciding
+
+    what = make_workload(model, batch, mode="infer", **options)
+    candidates = deciding.gather(own, None, here=False, modules=what.modules)
+    return LaterTurn.of(what, candidates, deciding.TIME)
+
+
+def test_it_keeps_neither_the_batch_nor_the_model_alive(handmade_profile: Profile) -> None:
+    model, batch = net(), torch.ones(8, 84)
+    later = later_of(model, batch, handmade_profile)
+    assert later is not None
+    gone = weakref.ref(batch)
+    del batch
+    gc.collect()
+    assert gone() is None
+    found = later()
+    assert found is not None
+    assert (found.below, found.above) == ("cpu", "cuda")
+    forgotten = weakref.ref(model)
+    del model
+    gc.collect()
+    assert forgotten() is None
+    assert later() is None
+
+
+def test_a_loss_that_may_hold_a_batch_is_not_kept(handmade_profile: Profile) -> None:
+    target = torch.ones(8, 3)
+    from placer import decision as deciding
+
+    for loss, kept in (
+        (nn.functional.mse_loss, True), (nn.MSELoss(), True), (None, True),
+        (lambda out: (out - target).square().mean(), False),
+    ):  # fmt: skip
+        what = make_workload(net(), (8, 84), mode="train", loss=loss)
+        candidates = deciding.gather(handmade_profile, None, here=False, modules=what.modules)
+        assert (LaterTurn.of(what, candidates, deciding.TIME) is not None) == kept
+
+
+def test_a_placement_with_it_is_pickled_without_it(calibrated: Profile) -> None:
+    placement = placer.choose(net(), (8, 84), move=False)
+    again = pickle.loads(pickle.dumps(placement))
+    assert again.decision == placement.decision
+    assert "from there on" not in again._repr_html_()
+
+
+def test_what_breaks_when_it_is_shown_is_left_out(handmade_profile: Profile) -> None:
+    model = net()
+    later = later_of(model, torch.ones(8, 84), handmade_profile)
+    assert later is not None
+    model[0] = nn.Linear(3, 3)  # does not take the batch any more
+    assert later() is None
+    dataclasses.replace(placer.explain(nn.Linear(2, 2), (1, 2), profile=handmade_profile), turn=later())._repr_html_()
