@@ -33,6 +33,8 @@ MOST_LINES = 12
 _BLANKS = 2
 #: Columns before the sentences, which have a word each in them.
 _INDENT = 10
+#: Ends a line of a command that goes on in the next.
+_GOES_ON = " \\"
 #: What the user runs in the library to time real steps.
 IN_PYTHON = 'placer.explain(..., options=placer.Options(measure="always"))'
 
@@ -48,7 +50,6 @@ _GIVE_WAY = (
     ("rests on", 1, 2), ("why", 1, 2), ("advice", 1, 2),
     ("why", 2, 1), ("why", 3, 1), ("rests on", 2, 1), ("advice", 2, 1), ("verify", 1, 1),
 )  # fmt: skip
-
 
 
 class Row(NamedTuple):
@@ -96,13 +97,15 @@ def render_text(explanation: ExplanationData, *, width: int = 100, color: bool =
 
 
 def _lines(texts: Mapping[str, str], width: int) -> list[str]:
-    """The sentences, wrapped behind their words."""
+    """The sentences, wrapped behind their words. A command goes on in the next line as a shell takes it."""
     found: list[str] = []
     for word, text in texts.items():
-        indent = " " * _INDENT
-        found += textwrap.wrap(
-            f"{word:<{_INDENT}}{text}", width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=True
-        )
+        command = word == "verify"
+        lines = textwrap.wrap(
+            f"{word:<{_INDENT}}{text}", width - len(_GOES_ON) * command, subsequent_indent=" " * _INDENT,
+            break_on_hyphens=False, break_long_words=not command,
+        )  # fmt: skip
+        found += [line + _GOES_ON * (command and line is not lines[-1]) for line in lines]
     return found
 
 

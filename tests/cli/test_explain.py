@@ -115,7 +115,7 @@ def test_a_dozen_lines_unless_all_is_asked_for(run: Run, nets: str, server: str)
     assert "Layers" in full
     assert "Layers" not in short
     command = f"placer explain {nets}:net --batch 32,84 --measure"
-    assert " ".join(short.split()).endswith(f"verify {command}")
+    assert " ".join(short.replace("\\\n", " ").split()).endswith(f"verify {command}")
 
 
 def test_flags_for_a_format(run: Run, nets: str, server: str) -> None:

@@ -116,4 +116,4 @@ def test_a_job_shows_its_answer(calibrated: Profile) -> None:
     job = placer.Job([placer.Part("act", nn.Linear(8, 4), (8, 8), count=3, mode="infer")])
     assert "cpu" in Read(placer.explain(job, profile=calibrated)._repr_html_()).text
     assert isinstance(placed := placer.choose(job, move=False), JobPlacement)
-    assert placed.device in Read(placed._repr_html_()).text
+    assert placed.decision.device in Read(placed._repr_html_()).text

@@ -161,11 +161,11 @@ def test_a_loss_that_may_hold_a_batch_is_not_kept(handmade_profile: Profile) -> 
     target = torch.ones(8, 3)
     from placer import decision as deciding
 
-    for loss, kept in (
-        (nn.functional.mse_loss, True), (nn.MSELoss(), True), (None, True),
-        (lambda out: (out - target).square().mean(), False),
+    for loss, given, kept in (
+        (nn.functional.mse_loss, target, True), (nn.MSELoss(), target, True), (None, None, True),
+        (lambda out: (out - target).square().mean(), None, False),
     ):  # fmt: skip
-        what = make_workload(net(), (8, 84), mode="train", loss=loss)
+        what = make_workload(net(), (8, 84), mode="train", loss=loss, target=given)
         candidates = deciding.gather(handmade_profile, None, here=False, modules=what.modules)
         assert (LaterTurn.of(what, candidates, deciding.TIME) is not None) == kept
 
