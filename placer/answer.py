@@ -162,7 +162,7 @@ class Placement:
         """A card for notebooks: the verdict, a bar for each device, and where the choice turns."""
         with suppress(PlacerError), deciding.only_placer_errors():
             return card(replace(self.explain(), turn=self._turn))
-        return reason_card(str(self.device), self.reason)
+        return reason_card(self.decision.device, self.reason)
 
     def explain(self) -> Explanation:
         """Why, layer by layer. Raises PlacerError when nothing was predicted, with the reason."""
