@@ -128,15 +128,16 @@ def work(
 
     criterion = _loss(context, target, loss, loss_target, mode)
     found = load_target(target, train=mode == "train")
-    if isinstance(found.model, Job):
+    model = found.model
+    if isinstance(model, Job):
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
-        parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in found.model.parts]
-        return Job(parts, repeats=found.model.repeats, apart=found.model.apart)
-    trains = found.model.training if mode is None else mode == "train"
+        parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in model.parts]
+        return Job(parts, repeats=model.repeats, apart=model.apart)
+    trains = model.training if mode is None else mode == "train"
     found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
     step = partial(
-        make_workload, found.model, batch=found.args or found.kwargs, optimizer=optimizer, autocast=dtype, steps=steps,
+        make_workload, model, batch=found.args or found.kwargs, optimizer=optimizer, autocast=dtype, steps=steps,
         data=data, outputs=outputs,
     )  # fmt: skip
     made, notes = checked(step, mode=mode), found.notes
@@ -160,7 +161,7 @@ def _loss(
     if mode == "infer":
         raise click.UsageError("--loss is for training; leave it out, or give --mode train", context)
     if target.startswith(PREFIX):
-        raise click.UsageError(f"--loss: {target} computes its own, of labels that it is given; leave --loss out", context)
+        raise click.UsageError(f"--loss: {target} computes its own, of labels that it is given; leave it out", context)
     if loss_target is not None:
         checked(parse_batch, loss_target, "--loss-target")
     return checked(parse_loss, loss)

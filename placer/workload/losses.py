@@ -33,7 +33,7 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 def classes() -> dict[str, type[nn.Module]]:
     """The losses of torch.nn that are made without arguments, and compare an output with a target."""
-    kinds = {name: value for name, value in vars(nn).items() if name.endswith("Loss") and isinstance(value, type)}
+    kinds: dict[str, Any] = {name: value for name, value in vars(nn).items() if name.endswith("Loss")}
     return {name: kind for name, kind in kinds.items() if accepts(kind, 0) and accepts(kind.forward, 3)}
 
 
@@ -50,17 +50,19 @@ def parse_loss(text: str) -> Callable[..., Any]:
     """The loss that a text names. Raises ValueError for an unknown name, TargetError for what cannot be imported."""
     if ":" in text:
         named = find(text, FORM)
-        made = named.value
+        made: Callable[..., Any] = named.value
         if isinstance(made, type) or named.written:
             made = named.call()
         if not callable(made) or isinstance(made, type):
             raise TargetError(f"--loss {text} is a {type(made).__name__}, which cannot be called; {FORM}")
         return made
-    by_name = {**functions(), **classes()}
+    by_name: dict[str, Callable[..., Any]] = {**functions(), **classes()}
     for name in (text, _SHORT.get(text, ""), f"{text}_loss"):
         if name in by_name:
-            found = by_name[name]
-            return found() if isinstance(found, type) else found
+            loss = by_name[name]
+            if isinstance(loss, type):
+                loss = loss()
+            return loss
     close = difflib.get_close_matches(text.lower(), by_name, 3, 0.5)
     hint = f"the closest names are {', '.join(close)}" if close else FORM
     raise ValueError(f"unknown loss {text!r}; {hint}")

@@ -102,7 +102,8 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
                 model = make(config)
             needs = sum(tensor.nbytes for tensor in model.parameters())
             if needs > SHARE * machine.memory("cpu")[1]:
-                notes = (*notes, f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory and no values")
+                note = f"its weights, {needs / 1e9:,.0f} GB, have no room in this machine's memory, and no values"
+                notes = (*notes, note)
             else:
                 model = make(config)
         except Exception as error:  # the boundary to the configuration of anybody
@@ -113,10 +114,12 @@ def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
 def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
     """The configuration of a name or a folder, and notes on where it is from."""
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise TargetError(f"hf:{name}: there is no config.json in that folder; config.save_pretrained writes it")
         return _read(name, transformers, str(folder)), ()
     if not name or name.startswith((".", "/", "~")) or name.endswith(".json") or "\\" in name:
-        raise TargetError(f"hf:{name}: there is no folder {name or '.'}; name one with a config.json, or a model: hf:gpt2")
+        raise TargetError(f"hf:{name}: there is no folder {name!r}; name one with a config.json, or a model: hf:gpt2")
     try:
         return _read(name, transformers, name, local_files_only=True), ()
     except _NotFound:
@@ -138,7 +141,7 @@ def _read(name: str, transformers: Any, source: str, **options: Any) -> Any:
         return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
     except OSError as error:
         if Path(source).is_dir():
-            raise TargetError(f"hf:{name}: transformers reads no config.json in that folder: {_said(error)}") from None
+            raise TargetError(f"hf:{name}: transformers does not read its config.json: {_said(error)}") from None
         raise _NotFound(
             f"hf:{name}: its config.json is not in the cache of Hugging Face, and huggingface.co has no such model or "
             "does not answer; check the name, or give a folder that holds the file: hf:PATH"
@@ -183,19 +186,20 @@ def example(
         raise ValueError(f"--batch is missing: give the shape of {name}, the main input of {type(model).__name__}")
     if shape is not None and usual is not None and len(shape) != len(usual):
         like = ",".join(map(str, usual))
-        given = ",".join(map(str, shape))
-        raise ValueError(f"--batch {given} does not fit: {name} of {type(model).__name__} is like {like}")
+        typed = ",".join(map(str, shape))
+        raise ValueError(f"--batch {typed} does not fit: {name} of {type(model).__name__} is like {like}")
     shape = shape or usual
     assert shape is not None
     taken = inspect.signature(model.forward).parameters
+    given: dict[str, Any] = {}
     if name == "input_ids":
         if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
             raise ValueError(f"--batch: {name} are integers, not {dtype}: leave the dtype out")
-        given = {name: _tokens(config, shape, dtype or torch.int64)}
+        given[name] = _tokens(config, shape, dtype or torch.int64)
         if "attention_mask" in taken:  # as tokenizers give it
             given["attention_mask"] = torch.ones(shape, dtype=torch.int64)
     else:
-        given = {name: torch.empty(shape, dtype=dtype or model.dtype, device="meta")}
+        given[name] = torch.empty(shape, dtype=dtype or model.dtype, device="meta")
     texts = (shape[0], shape[1] if name == "input_ids" else _length(config, "max_target_positions"))
     pictures = getattr(config, "vision_config", None)
     if pictures is not None and "pixel_values" in taken and name == "input_ids":  # pairs of a text and an image
@@ -244,7 +248,9 @@ def _tokens(config: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 #: Endings of the names of architectures, by what their labels are: one for each token, or one for each row.
-_OF_TOKENS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "ForTokenClassification")
+_OF_TOKENS = (
+    "ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "ForTokenClassification",
+)  # fmt: skip
 _OF_ROWS = (
     "ForSequenceClassification", "ForImageClassification", "ForAudioClassification", "ForVideoClassification",
 )  # fmt: skip

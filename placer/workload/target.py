@@ -154,6 +154,6 @@ def _crop_size(named: Named) -> int | None:
         return None
     try:
         size = registry(named.value).DEFAULT.transforms.keywords["crop_size"]
-    except Exception:  # a builder without weights, or those of no classifier: whatever the registry raises
+    except Exception:  # noqa: BLE001 - a builder without weights, or those of no classifier: whatever the registry raises
         return None
     return size if isinstance(size, int) else None
