@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
@@ -124,7 +123,7 @@ def work(
     """
     import torch
 
-    from placer.workload import Job, load_target, make_workload
+    from placer.workload import Job, load_target, make_target, make_workload
 
     criterion = _loss(context, target, loss, loss_target, mode)
     found = load_target(target, train=mode == "train")
@@ -136,17 +135,20 @@ def work(
     trains = model.training if mode is None else mode == "train"
     found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
-    step = partial(
-        make_workload, model, batch=found.args or found.kwargs, optimizer=optimizer, autocast=dtype, steps=steps,
-        data=data, outputs=outputs,
+    made = checked(
+        make_workload, model, batch=found.args or found.kwargs, mode=mode, optimizer=optimizer, autocast=dtype,
+        steps=steps, data=data, outputs=outputs,
     )  # fmt: skip
-    made, notes = checked(step, mode=mode), found.notes
-    if criterion is not None:
-        if not trains:
-            raise click.UsageError("--loss is for training, and the model is in eval mode: give --mode train", context)
-        compared, note = _compared(loss_target, criterion, step)
-        made, notes = checked(step, mode=mode, loss=criterion, target=compared), (*notes, *note)
-    return replace(made, kwargs=dict(found.kwargs), draw=found.draw, inputs_assumed=found.assumed, notes=notes)
+    made = replace(
+        made, kwargs=dict(found.kwargs), draw=found.draw, inputs_assumed=found.assumed, notes=found.notes
+    )
+    if criterion is None:
+        return made
+    if not trains:
+        raise click.UsageError("--loss is for training, and the model is in eval mode: give --mode train", context)
+    compared, notes = _compared(loss_target, criterion, made)
+    compared = checked(make_target, compared, criterion)
+    return replace(made, loss=criterion, loss_target=compared, notes=(*made.notes, *notes))
 
 
 def _loss(
@@ -194,7 +196,7 @@ def _with_batch(
 
 
 def _compared(
-    given: str | None, loss: Callable[..., Any], step: Callable[..., Workload]
+    given: str | None, loss: Callable[..., Any], step: Workload
 ) -> tuple[Any, tuple[str, ...]]:
     """What the loss compares the output of ``step`` with, and a note where that is assumed; None where with nothing."""
     import torch
@@ -205,7 +207,7 @@ def _compared(
     if given is not None:
         shape, dtype = parse_batch(given, "--loss-target", "int64" if of_classes(loss) else "float32")
         return torch.empty(shape, dtype=getattr(torch, dtype), device="meta"), ()
-    outputs = trace(step(mode="infer", autocast=None)).outputs
+    outputs = trace(replace(step, mode="infer", optimizer=None, autocast=None)).outputs
     compared = checked(usual_target, loss, [(each.shape, getattr(torch, each.dtype)) for each in outputs])
     if compared is None:
         return None, ()

@@ -28,10 +28,7 @@ from placer.workload.named import Named, find
 from placer.workload.undrawn import Undrawn
 
 SUFFIX = ".pt2"
-FORM = (
-    "TARGET is package.module:attribute or file.py:attribute, perhaps with (arguments), or hf:NAME, or an exported "
-    "file.pt2"
-)
+FORM = "TARGET is package.module:attribute, file.py:attribute, hf:NAME or file.pt2"
 #: Images of the batch that is assumed where nobody gave one.
 IMAGES = 32
 

@@ -32,6 +32,7 @@ class Reading(Pair):
         out = self.body(x)
         return out * 2 if out.mean().item() > 1e9 else out
 def first(outputs, target): return (outputs[0] - target).square().mean()
+def alone(output): return output.sum()
 def job(count): return Job([Part("step", build(), (4, 84), mode="infer", count=count)])
 """
 
@@ -119,6 +120,7 @@ def test_autocast(run: Run, source: str, name: str, dtype: str) -> None:
     (("build", "--batch", "4,84", "--loss", "mse", "--loss-target", "4:int"), "--loss-target '4:int': unknown dtype"),
     (("build", "--batch", "4,84", "--autocast", "float32"), "'float32' is not one of"),
     (("build",), "--batch is missing: give the shape of the model's input, like --batch 32,84"),
+    (("build", "--batch", "4,84", "--loss", "asked_for_test:alone", "--loss-target", "4"), "loss takes no target"),
     (("job(2)", "--loss", "mse"), "--loss is for a single step"),
     (("job(2)", "--autocast", "bf16"), "--autocast is for a single step"),
 ])  # fmt: skip
@@ -189,5 +191,21 @@ def test_an_exported_program_trains_with_a_loss(run: Run, tmp_path: Path) -> Non
     torch.export.save(torch.export.export(nn.Linear(84, 5), (torch.randn(8, 84),)), path)
     found = explained(run, str(path), "--mode", "train", "--loss", "cross_entropy")
     assert found["workload"]["loss_target"] == ["8 int64"]
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(84, 5)
+
+        def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x) * scale
+            return out
+
+    both = tmp_path / "both.pt2"
+    exported = torch.export.export(Scaled(), (torch.randn(8, 84),), {"scale": torch.randn(8, 1)})
+    torch.export.save(exported, both)
+    found = explained(run, str(both), "--mode", "train", "--loss", "mse")
+    assert (found["workload"]["inputs"], found["workload"]["loss_target"]) == (
+        ["8×84 float32", "8×1 float32"], ["8×5 float32"],
+    )  # fmt: skip
     error = run("explain", str(path), "--batch", "16,84", *EPYC, code=1).stderr
     assert "the program was exported for that size" in error
