@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +26,8 @@ ROWS, TOKENS, IMAGES = 8, 128, 32
 SAMPLES = 16_000
 #: Of the memory of this machine, what the weights of a model may take; a larger one is built without values.
 SHARE = 0.5
-#: Seconds that a server may take to begin an answer. transformers reads it when it is imported.
-_PATIENCE = ("HF_HUB_ETAG_TIMEOUT", "5")
+#: Seconds in which a server has to answer once, before it is asked for a file: that question is repeated for minutes.
+PATIENCE = 3.0
 
 
 class Known(NamedTuple):
@@ -83,7 +82,6 @@ _SHORT = {name.partition("/")[2]: name for name in KNOWN if name.partition("/")[
 
 def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
     """The model of a name or a folder, as training would begin it, and notes. Raises TargetError in one line."""
-    os.environ.setdefault(*_PATIENCE)
     try:
         import transformers
     except ImportError as error:
@@ -129,11 +127,22 @@ def _configuration(name: str, transformers: Any) -> tuple[Any, tuple[str, ...]]:
         config = getattr(transformers, known.config)(**known.changes, architectures=[known.architecture])
         note = f"the configuration of {name} is from the defaults of transformers {transformers.__version__}"
         return config, (f"{note}: its own is not in the cache of Hugging Face",)
-    return _read(name, transformers, name), ()
+    return _read(name, transformers, name, local_files_only=not _answers(name)), ()
 
 
 class _NotFound(TargetError):
     """There is no configuration where it was looked for."""
+
+
+def _answers(name: str) -> bool:
+    """Whether there is a network, and a server behind it that answers in time."""
+    import huggingface_hub
+
+    try:
+        huggingface_hub.get_session().head(huggingface_hub.hf_hub_url(name, "config.json"), timeout=PATIENCE)
+    except Exception:  # noqa: BLE001 - of either of two libraries, whatever lies between
+        return False
+    return True
 
 
 def _read(name: str, transformers: Any, source: str, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,26 @@ def test_a_model_larger_than_the_memory_has_no_values(folder: Path, monkeypatch:
     large = trace(workload(target, False))
     monkeypatch.undo()
     assert [call.op for call in large.calls] == [call.op for call in trace(workload(target, False)).calls]
+
+
+def test_a_server_that_never_answers_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's own questions are repeated for minutes, and would outlast the limit of a test."""
+    monkeypatch.setattr(pretrained, "PATIENCE", 0.2)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        with pytest.raises(TargetError, match="has no such model or does not answer"):
+            load_target("hf:no/such-model")
+        server.settimeout(0.0)
+        connection, _ = server.accept()
+        connection.close()
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 @pytest.mark.parametrize(("name", "says"), [
