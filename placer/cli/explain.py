@@ -70,8 +70,8 @@ def command(
 
     Without TARGET, show the last decisions taken on this machine.
 
-    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory that takes no
-    argument), or an exported program, file.pt2.
+    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps with
+    (arguments) behind it), hf:NAME of a transformers model, or an exported program, file.pt2.
     """
     # Pricing multiplies matrices of some hundred rows: threads of numpy's own would wait longer than they compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

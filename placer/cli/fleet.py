@@ -51,8 +51,8 @@ def command(
 
     Without a machine, this one is compared with the GPUs that clouds rent, driven by its CPU. It is called "here".
 
-    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory that takes no
-    argument), or an exported program, file.pt2.
+    TARGET is package.module:attribute or file.py:attribute (a module, a placer.Job, a class or a factory, perhaps with
+    (arguments) behind it), hf:NAME of a transformers model, or an exported program, file.pt2.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in placer explain
     context = click.get_current_context()

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from placer.profile import Profile
-    from placer.workload import Job, Workload
+    from placer.workload import Job, Target, Workload
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,18 +24,27 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 
 Shape = tuple[tuple[int, ...], str]
 #: Names of the options that say what a single step is.
-OF_A_STEP = ("batches", "mode", "optimizer", "steps", "data", "outputs")
+OF_A_STEP = ("batches", "mode", "loss", "loss_target", "optimizer", "autocast", "steps", "data", "outputs")
+#: Names of dtypes that autocast computes in.
+_AUTOCAST = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
 
 
 def step_options(command: F) -> F:
-    """``--batch``, ``--mode``, ``--optimizer``, ``--steps``, ``--data`` and ``--outputs``."""
+    """The options in ``OF_A_STEP``."""
     for option in (
         click.option("--outputs", type=click.Choice(["host", "device"]),
                      help="Where the outputs of an inference go.  [default: they stay where the batches stay]"),
         click.option("--data", type=click.Choice(["host", "pinned", "device"]), default="host", show_default=True,
                      help="Where the batches live."),
         click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps to run.  [default: a long run]"),
+        click.option("--autocast", type=click.Choice(list(_AUTOCAST)), metavar="bf16|fp16",
+                     help="Run under torch.autocast."),
         click.option("--optimizer", metavar="NAME", help="Optimizer of a training step.  [default: adam]"),
+        click.option("--loss-target", metavar="32:int64",
+                     help="Shape of what the loss compares with.  [default: as the model's output asks for]"),
+        click.option("--loss", metavar="NAME",
+                     help="Loss of a training step: cross_entropy, CrossEntropyLoss, file.py:attribute.  "
+                          "[default: the output's own, else its sum]"),
         click.option("--mode", type=click.Choice(["train", "infer"]), help="[default: as the model is]"),
         click.option("--batch", "batches", multiple=True, metavar="32,84",
                      help="Shape of an input, float32 unless it says otherwise (4,128:int64). "
@@ -104,8 +113,9 @@ def refuse(context: click.Context, names: Sequence[str], why: str) -> None:
 
 
 def work(
-    context: click.Context, target: str, *, batches: Sequence[str], mode: str | None, optimizer: str | None,
-    steps: int | None, data: str, outputs: str | None,
+    context: click.Context, target: str, *, batches: Sequence[str], mode: str | None, loss: str | None,
+    loss_target: str | None, optimizer: str | None, autocast: str | None, steps: int | None, data: str,
+    outputs: str | None,
 ) -> Workload | Job:  # fmt: skip
     """The step or the job that TARGET and the options name. Numbers whose drawing was put off are drawn where needed.
 
@@ -113,43 +123,113 @@ def work(
     """
     import torch
 
-    from placer.workload import Job, load_exported, load_target, make_workload
+    from placer.workload import Job, load_target, make_target, make_workload
 
-    inputs: Any = tuple(
-        torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in map(parse_batch, batches)
-    )
-    model: Any
-    draw: Callable[[], None] | None = None
-    if target.endswith(".pt2"):
-        model, own = load_exported(target, train=mode == "train")
-        inputs = inputs or own
-    else:
-        model, draw = load_target(target)
+    criterion = _loss(context, target, loss, loss_target, mode)
+    found = load_target(target, train=mode == "train")
+    model = found.model
     if isinstance(model, Job):
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
-        parts = [part.changed(workload=replace(part.workload, draw=draw)) for part in model.parts]
+        parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in model.parts]
         return Job(parts, repeats=model.repeats, apart=model.apart)
-    if not inputs and not target.endswith(".pt2"):
-        raise click.UsageError("--batch is missing: give the shape of the model's input, like --batch 32,84", context)
+    trains = model.training if mode is None else mode == "train"
+    found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
+    dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
     made = checked(
-        make_workload, model, batch=inputs, mode=mode, optimizer=optimizer, steps=steps, data=data, outputs=outputs
+        make_workload, model, batch=found.args or found.kwargs, mode=mode, optimizer=optimizer, autocast=dtype,
+        steps=steps, data=data, outputs=outputs,
+    )  # fmt: skip
+    made = replace(
+        made, kwargs=dict(found.kwargs), draw=found.draw, inputs_assumed=found.assumed, notes=found.notes
     )
-    return replace(made, draw=draw)
+    if criterion is None:
+        return made
+    if not trains:
+        raise click.UsageError("--loss is for training, and the model is in eval mode: give --mode train", context)
+    compared, notes = _compared(loss_target, criterion, made)
+    compared = checked(make_target, compared, criterion)
+    return replace(made, loss=criterion, loss_target=compared, notes=(*made.notes, *notes))
 
 
-def parse_batch(text: str) -> Shape:
-    """``"4,128:int64"`` -> ``((4, 128), "int64")``; the dtype is float32 when left out."""
+def _loss(
+    context: click.Context, target: str, loss: str | None, loss_target: str | None, mode: str | None
+) -> Callable[..., Any] | None:
+    """The loss that is asked for. What does not go with it is wrong usage."""
+    from placer.workload import PREFIX, parse_loss
+
+    if loss is None:
+        refuse(context, ("loss_target",), "is what a loss compares the output with; give --loss too")
+        return None
+    if mode == "infer":
+        raise click.UsageError("--loss is for training; leave it out, or give --mode train", context)
+    if target.startswith(PREFIX):
+        raise click.UsageError(f"--loss: {target} computes its own, of labels that it is given; leave it out", context)
+    if loss_target is not None:
+        checked(parse_batch, loss_target, "--loss-target")
+    return checked(parse_loss, loss)
+
+
+def _with_batch(
+    context: click.Context, target: str, found: Target, shapes: Sequence[Shape], trains: bool
+) -> Target:
+    """The target with the inputs whose shapes were given, or else those that it comes with. None: UsageError."""
+    import torch
+
+    from placer.workload import PREFIX, SUFFIX, example
+
+    typed = [(shape, getattr(torch, dtype) if dtype else None) for shape, dtype in shapes]
+    if target.startswith(PREFIX):
+        if len(typed) > 1:
+            raise click.UsageError("--batch of an hf: model is the shape of its main input; give it once", context)
+        kwargs = checked(example, found.model, trains, *(typed[0] if typed else ()))
+        note = f"{type(found.model).__name__} is given {', '.join(kwargs)}"
+        return replace(found, kwargs=kwargs, assumed=not typed, notes=(*found.notes, note))
+    if not typed:
+        if not found.args and not found.kwargs:
+            like = "give the shape of the model's input, like --batch 32,84"
+            raise click.UsageError(f"--batch is missing: {like}", context)
+        return found
+    if target.endswith(SUFFIX) and (found.args or found.kwargs):
+        return checked(found.reshaped, typed)
+    args = tuple(torch.empty(shape, dtype=dtype or torch.float32, device="meta") for shape, dtype in typed)
+    return replace(found, args=args, kwargs={}, assumed=False)
+
+
+def _compared(
+    given: str | None, loss: Callable[..., Any], step: Workload
+) -> tuple[Any, tuple[str, ...]]:
+    """What the loss compares the output of ``step`` with, and a note where that is assumed; None where with nothing."""
+    import torch
+
+    from placer.tracing import trace
+    from placer.workload import of_classes, usual_target
+
+    if given is not None:
+        shape, dtype = parse_batch(given, "--loss-target", "int64" if of_classes(loss) else "float32")
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta"), ()
+    outputs = trace(replace(step, mode="infer", optimizer=None, autocast=None)).outputs
+    compared = checked(usual_target, loss, [(each.shape, getattr(torch, each.dtype)) for each in outputs])
+    if compared is None:
+        return None, ()
+    sizes = ",".join(map(str, compared.shape)) or "one value"
+    dtype = str(compared.dtype).removeprefix("torch.")
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return compared, (f"{name} compares the output with {sizes} {dtype} (assumed; --loss-target sets it)",)
+
+
+def parse_batch(text: str, option: str = "--batch", default: str = "float32") -> Shape:
+    """``"4,128:int64"`` -> ``((4, 128), "int64")``; the dtype is the default when left out."""
     sizes, colon, dtype = text.partition(":")
     if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*,?\s*", sizes, re.ASCII):
         raise ValueError(
-            f"--batch {text!r} is not a shape: whole numbers with commas between, like 32,84 or 4,128:int64"
+            f"{option} {text!r} is not a shape: whole numbers with commas between, like 32,84 or 4,128:int64"
         )
-    name = dtype.strip() if colon else "float32"
-    if name not in DTYPES:
-        raise ValueError(f"--batch {text!r}: unknown dtype {name!r}; accepted: {', '.join(DTYPES)}")
+    name = dtype.strip() if colon else default
+    if colon and name not in DTYPES:
+        raise ValueError(f"{option} {text!r}: unknown dtype {name!r}; accepted: {', '.join(DTYPES)}")
     shape = tuple(int(size) for size in sizes.split(",") if size.strip())
     if max(shape) > MAX_SIZE:
-        raise ValueError(f"--batch {text!r}: {max(shape)} is larger than any tensor")
+        raise ValueError(f"{option} {text!r}: {max(shape)} is larger than any tensor")
     return shape, name
 
 

@@ -289,7 +289,8 @@ def workload_line(workload: Mapping[str, Any]) -> str:
     parts = [str(workload.get("target", "model"))]
     inputs = workload.get("inputs") or []
     if inputs:
-        parts.append("on " + ", ".join(str(item) for item in inputs))
+        assumed = " (assumed; --batch sets it)" if workload.get("inputs_assumed") else ""
+        parts.append("on " + ", ".join(str(item) for item in inputs) + assumed)
     parts.append("training" if workload.get("mode") == "train" else "inference")
     if workload.get("optimizer"):
         parts.append(f"with {workload['optimizer']}")

@@ -93,7 +93,7 @@ class _Step:
         """The record as a trace; ``fields`` are those that depend on the kind of step."""
         log = self.recorder.log
         return Trace(
-            notes=(*notes, self.attempt.note) if self.attempt.note else tuple(notes),
+            notes=(*self.workload.notes, *notes, *([self.attempt.note] if self.attempt.note else [])),
             calls=log.op_calls(),
             batch=self.batch,
             peak_activation_bytes=log.peak_bytes,
@@ -121,6 +121,8 @@ class _Step:
             op = f", after {self.recorder.last_op}" if self.recorder.last_op else ""
             message = str(error).strip().split("\n")[0]
             text = f"the {phase} failed in {describe_layer(layer)}{op}: {type(error).__name__}: {message}"
+            if layer.endswith("_guards_fn"):  # torch.export's own
+                text += "; the program was exported for that size: give that, or export it with dynamic_shapes"
             raise (TraceError if self.attempt.real else FailedOnMeta)(text) from error
 
 

@@ -6,6 +6,7 @@ from placer.workload.arguments import (
     check_available,
     check_choice,
     check_devices,
+    make_target,
     make_workload,
     optimizer_classes,
     override,
@@ -13,7 +14,9 @@ from placer.workload.arguments import (
 )
 from placer.workload.job import Job, Part
 from placer.workload.loading import Loading, same_order, same_randomness
-from placer.workload.target import load_exported, load_target
+from placer.workload.losses import of_classes, parse_loss, usual_target
+from placer.workload.pretrained import PREFIX, example
+from placer.workload.target import SUFFIX, Target, load_target
 from placer.workload.workload import (
     Data,
     Mode,
@@ -29,6 +32,8 @@ from placer.workload.workload import (
 
 __all__ = [
     "MEASURE",
+    "PREFIX",
+    "SUFFIX",
     "THREADS",
     "Data",
     "Job",
@@ -36,15 +41,20 @@ __all__ = [
     "Mode",
     "Outputs",
     "Part",
+    "Target",
     "Workload",
     "check_available",
     "check_choice",
     "check_devices",
     "compiled_inside",
     "compiled_mode",
-    "load_exported",
     "load_target",
+    "example",
     "loss_of",
+    "of_classes",
+    "parse_loss",
+    "usual_target",
+    "make_target",
     "make_workload",
     "optimizer_classes",
     "outputs_stay",

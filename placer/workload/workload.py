@@ -34,7 +34,8 @@ class Workload:
     moves. For a step function ``mode`` is a guess; ``Trace.mode`` says whether it trains. ``draw`` fills the weights
     that got no random numbers, for a step that has to run (see ``Undrawn``). ``outputs`` is where those of an inference
     go (see ``outputs_stay``). ``loading`` is what each step waits for, and ``loop_calls`` how many Python functions the
-    loop around it enters.
+    loop around it enters. ``inputs_assumed`` tells that nobody gave the inputs, and ``notes`` what else a reader of a
+    price should know of where the workload is from.
     """
 
     target: Callable[..., Any]
@@ -54,6 +55,8 @@ class Workload:
     draw: Callable[[], None] | None = None
     loading: Loading | None = None
     loop_calls: int = 0
+    inputs_assumed: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def batch(self) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
@@ -88,6 +91,7 @@ class Workload:
             "target": _name(self.target),
             "mode": self.mode,
             "inputs": self.describe_inputs(),
+            **({"inputs_assumed": True} if self.inputs_assumed else {}),
             "optimizer": self.optimizer_name,
             "loss": None if self.loss is None else _name(self.loss),
             **({} if self.loss_target is None else {"loss_target": _described(self.loss_target)}),

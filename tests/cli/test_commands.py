@@ -57,11 +57,14 @@ def test_the_options_are_those_of_the_contract() -> None:
         return {option for p in command.params if isinstance(p, click.Option) for option in p.opts}
 
     assert options("calibrate") == {"--budget", "--quick", "--device", "--output", "--quiet"}
+    step = {"--autocast", "--loss", "--loss-target"}
     assert options("explain") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--threads",
+                                  *step,
                                   "--device", "--profile", "--what-if", "--objective", "--price",
                                   "--watts", "--sweep", "--measure", "--full", "--json", "--html", "--format",
                                   "--output"}  # fmt: skip
     assert options("fleet") == {"--batch", "--mode", "--optimizer", "--steps", "--data", "--outputs", "--machine",
+                                *step,
                                 "--gpu", "--vcpus", "--nodes", "--catalog", "--profile", "--price", "--objective",
                                 "--target", "--format", "--output"}  # fmt: skip
     assert options("validate") == {"--suite", "--threads", "--output", "--against", "--profile", "--published",
@@ -159,5 +162,6 @@ def test_as_a_process_results_go_to_stdout_and_errors_to_stderr(tmp_path: Path) 
     missing = process("explain", "nowhere.py:net", "--batch", "3,4", PLACER_HOME=str(tmp_path))
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.splitlines() == [
-        "placer: there is no file nowhere.py; TARGET is package.module:attribute or file.py:attribute"
+        "placer: there is no file nowhere.py; TARGET is package.module:attribute, file.py:attribute, "
+        "hf:NAME or file.pt2"
     ]

@@ -19,7 +19,10 @@ Run = Callable[..., Result]
 SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
 EPYC = ("--profile", "amd-epyc-2-core")
 #: Functions that check, or read, what was typed, beside those called ``check_...`` and ``parse_...``.
-CHECKS = {"make_workload", "objective_of", "profile.locate", "profile.named_path"}
+CHECKS = {
+    "example", "found.reshaped", "make_target", "make_workload", "objective_of", "profile.locate", "profile.named_path",
+    "usual_target",
+}  # fmt: skip
 
 
 def fails(*_: Any, **__: Any) -> NoReturn:

@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from click.testing import CliRunner
 from torch import nn
 
 from placer import profile
+from placer.calibration.published.networks import load_torchvision
 from placer.cli import main
-from placer.errors import TargetError
+from placer.errors import TargetError, TraceError
 from placer.profile import Profile
 from placer.tracing import trace
-from placer.workload import load_exported, load_target, make_workload
-from placer.workload.target import LEAST_ELEMENTS, Undrawn
+from placer.workload import Target, load_target, make_workload
+from placer.workload.target import IMAGES, load_exported
+from placer.workload.undrawn import LEAST_ELEMENTS, Undrawn
 
 SOURCE = """
 from pathlib import Path
@@ -31,7 +34,8 @@ class Plain(nn.Module): pass
 class Wide(nn.Module):
     def __init__(self, width): super().__init__()
 def factory(): return nn.Linear(beside.WIDTH, 2)
-def wants(width): return nn.Linear(width, 2)
+def wants(width, *, bias=True, sizes=()): return nn.Linear(width, 2 + sum(sizes), bias=bias)
+def build(settings): return nn.Linear(settings["a:b"], 1)
 def broken(): raise RuntimeError("first line\\nsecond line")
 def other(): return 3
 def noted():
@@ -59,19 +63,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("form", ["nets_for_test", "nets_for_test.py", "./nets_for_test.py", "{}/nets_for_test.py"])
 def test_instances_classes_and_factories(folder: Path, form: str) -> None:
     source = form.format(folder)
-    assert isinstance(load_target(f"{source}:instance")[0], nn.Linear)
-    plain, made = load_target(f"{source}:Plain")[0], load_target(f"{source}:factory")[0]
+    assert isinstance(load_target(f"{source}:instance").model, nn.Linear)
+    plain, made = load_target(f"{source}:Plain").model, load_target(f"{source}:factory").model
     # The file keeps its own name, as that is free.
     assert (type(plain).__name__, type(plain).__module__) == ("Plain", "nets_for_test")
     assert isinstance(made, nn.Linear)
     assert made.in_features == 7
-    assert isinstance(load_target(f"{source}:inner.model")[0], nn.Linear)
+    assert isinstance(load_target(f"{source}:inner.model").model, nn.Linear)
 
 
 def test_a_factory_runs_once_and_its_weights_are_deferred(folder: Path) -> None:
-    made, draw = load_target("nets_for_test:noted")
+    found = load_target("nets_for_test:noted")
+    made = found.model
     assert (folder / "calls.txt").read_text() == "x"
-    draw()
+    assert found.draw is not None
+    found.draw()
     assert made.weight.std().item() == pytest.approx((1 / 3 / 512) ** 0.5, rel=0.05)  # type: ignore[operator]
 
 
@@ -94,11 +100,11 @@ def test_a_file_takes_no_other_modules_name(folder: Path, stem: str) -> None:
     path = folder / "own" / f"{stem}.py"
     path.parent.mkdir()
     path.write_text(HIDING)
-    made, _ = load_target(f"{path}:Net")
+    made = load_target(f"{path}:Net").model
     assert {name: sys.modules[name] for name in before} == before
     again = pickle.loads(pickle.dumps(made))
     assert type(again) is type(made)
-    assert type(load_target(f"{path}:Net")[0]).__module__ == type(made).__module__
+    assert type(load_target(f"{path}:Net").model).__module__ == type(made).__module__
 
 
 BROKEN = {
@@ -130,6 +136,138 @@ def test_errors_are_one_line_with_the_reason(folder: Path, target: str, says: st
         load_target(target)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("written", "shape", "bias"), [
+    ("wants(7)", (2, 7), True),
+    ("wants(width=7, bias=False)", (2, 7), False),
+    ("wants(3, sizes=(1, -0x2, 4))", (5, 3), True),
+    ("build({'a:b': 5})", (1, 5), True),
+    ("Wide(width=3)", None, None),
+    ("factory()", (2, 7), True),
+])  # fmt: skip
+@pytest.mark.parametrize("source", ["nets_for_test", "{}/nets_for_test.py", "{}/in (brackets)/nets_for_test.py"])
+def test_a_factory_takes_the_literals_behind_its_name(
+    folder: Path, written: str, shape: tuple[int, ...] | None, bias: bool | None, source: str
+) -> None:
+    other = folder / "in (brackets)" / "nets_for_test.py"
+    other.parent.mkdir()
+    other.write_text(SOURCE)
+    (other.parent / "beside.py").write_text("WIDTH = 7")
+    made = load_target(f"{source.format(folder)}:{written}").model
+    if shape is None:
+        assert type(made).__name__ == "Wide"
+    else:
+        assert isinstance(made, nn.Linear)
+        assert (tuple(made.weight.shape), made.bias is not None) == (shape, bias)
+
+
+@pytest.mark.parametrize(("written", "says"), [
+    ("wants(width=size)", "size is no Python literal"),
+    ("wants(__import__('os').getcwd())", "__import__('os').getcwd() is no Python literal"),
+    ("wants(*(1, 2))", "*(1, 2) is no Python literal"),
+    ("wants(**{'width': 2})", "each argument once"),
+    ("wants(width=1, width=2)", "each argument once"),
+    ("wants(1)(2)", "are not arguments of one call"),
+    ("wants(1,, 2)", "are not arguments of one call"),
+    ("wants(1), wants(2)", "are not arguments of one call"),
+    ("wants(1", "opens a bracket that does not close"),
+    ("wants(3, widht=3)", "got an unexpected keyword argument 'widht'); its arguments: width, bias, sizes"),
+    ("wants('a')", "raised TypeError"),
+    ("instance(3)", "a Linear is there already; name it without brackets"),
+    ("number(3)", "is a int, not an nn.Module"),
+])  # fmt: skip
+def test_what_is_no_call_with_literals_is_one_line(folder: Path, written: str, says: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        load_target(f"nets_for_test.py:{written}")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_says_how_arguments_are_written(folder: Path) -> None:
+    with pytest.raises(TargetError) as caught:
+        load_target("nets_for_test.py:wants")
+    assert "write them behind it, as literals: 'nets_for_test.py:wants(width=...)'" in str(caught.value)
+
+
+# --- networks for images, whose usual batch is known ------------------------------------------------------------------
+
+REGISTRY = """
+from functools import partial
+from torch import nn
+class Images: pass
+class Weights:
+    class DEFAULT:
+        transforms = partial(Images, crop_size=48)
+def get_model_weights(builder):
+    if builder.__name__ != "known": raise ValueError("the method is missing the 'weights' argument")
+    return Weights
+"""
+BUILDERS = """
+from torch import nn
+fetched = []
+def known(*, weights=None, channels=4): return nn.Conv2d(3, channels, 3)
+def other(*, weights=None): return nn.Conv2d(3, 4, 3)
+def segmenting(*, weights=None, weights_backbone="IMAGENET"):
+    fetched.append(weights_backbone)
+    return nn.Conv2d(3, 4, 3)
+def configured():
+    net = nn.Conv2d(1, 4, 3)
+    net.default_cfg = {"input_size": (1, 28, 28)}
+    return net
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package with a registry of published weights as torchvision has it, around a module of builders."""
+    path = tmp_path / "vision_for_test"
+    path.mkdir()
+    (path / "__init__.py").write_text(REGISTRY)
+    (path / "nets.py").write_text(BUILDERS)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield "vision_for_test.nets"
+    for name in ("vision_for_test", "vision_for_test.nets"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(("builder", "size"), [
+    ("known", (3, 48, 48)), ("known(channels=2)", (3, 48, 48)), ("configured", (1, 28, 28)),
+    ("other", None), ("segmenting", None),
+])  # fmt: skip
+def test_the_batch_is_what_published_weights_take(
+    package: str, builder: str, size: tuple[int, ...] | None
+) -> None:
+    found = load_target(f"{package}:{builder}")
+    assert [tuple(tensor.shape) for tensor in found.args] == ([] if size is None else [(IMAGES, *size)])
+    assert found.assumed == (size is not None)
+
+
+def test_no_weights_of_a_backbone_are_fetched(package: str) -> None:
+    load_target(f"{package}:segmenting")
+    load_target(f"{package}:segmenting(weights_backbone='MINE')")
+    assert sys.modules[package].fetched == [None, "MINE"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("torchvision.models:resnet18", 224), ("torchvision.models:inception_v3(init_weights=False)", 299),
+    ("torchvision.models.segmentation:fcn_resnet50", None),
+])  # fmt: skip
+def test_torchvision(text: str, size: int | None) -> None:
+    """Without the network: nothing is downloaded."""
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed (make published-packages)")
+    load_torchvision()
+    found = load_target(text)
+    assert [tuple(tensor.shape) for tensor in found.args] == ([] if size is None else [(IMAGES, 3, size, size)])
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    missing = [name for name in ("timm", "torchvision", "transformers") if find_spec(name) is None]
+    if not missing:
+        pytest.skip("timm, torchvision and transformers are all installed")
+    with pytest.raises(TargetError, match=f"{missing[0]} is not installed; run: pip install {missing[0]}"):
+        load_target(f"{missing[0]}.models:some")
 
 
 # --- weights that nobody draws, until a step has to run ---------------------------------------------------------------
@@ -178,9 +316,11 @@ def test_an_exported_program_comes_with_its_inputs(handmade_profile: Profile, tm
     batch = torch.export.Dim("batch", min=2, max=4096)
     path, known = tmp_path / "net.pt2", profile.save(handmade_profile, tmp_path / "profile.json")
     torch.export.save(torch.export.export(model, (torch.randn(8, 84),), dynamic_shapes=({0: batch},)), path)
-    loaded, inputs = load_exported(str(path))
-    assert [tensor.shape for tensor in inputs] == [(8, 84)]
-    assert (loaded.training, loaded(*inputs).shape) == (False, (8, 1))
+    found = load_exported(str(path))
+    loaded = found.model
+    assert isinstance(loaded, nn.Module)
+    assert [tensor.shape for tensor in found.args] == [(8, 84)]
+    assert (loaded.training, loaded(*found.args).shape) == (False, (8, 1))
     for options, inputs, mode in (
         ((), "8×84 float32", "infer"), (("--batch", "512,84", "--mode", "train"), "512×84 float32", "train")
     ):  # fmt: skip
@@ -200,3 +340,38 @@ def test_what_is_no_program_is_one_line(tmp_path: Path, content: bytes | None) -
     with pytest.raises(TargetError, match=r"other\.pt2") as caught:
         load_exported(str(path))
     assert "\n" not in str(caught.value)
+
+
+class Several(nn.Module):
+    def forward(self, ids: torch.Tensor, scale: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
+        return ids * scale + bias
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> str:
+    """A program of two positional inputs and a keyword, the batch of which may vary."""
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    given = (torch.zeros(8, 3, dtype=torch.int64), torch.randn(8, 1)), {"bias": torch.randn(8, 3)}
+    shapes = {"ids": {0: rows}, "scale": {0: rows}, "bias": {0: rows}}
+    torch.export.save(torch.export.export(Several(), *given, dynamic_shapes=shapes), tmp_path / "several.pt2")
+    return str(tmp_path / "several.pt2")
+
+
+def described(found: Target) -> list[str]:
+    model = found.model
+    assert isinstance(model, nn.Module)
+    workload = replace(make_workload(model, batch=found.args), kwargs=dict(found.kwargs))
+    assert [call.op for call in trace(workload).calls] == ["aten::mul", "aten::add"]
+    return workload.describe_inputs()
+
+
+def test_an_exported_program_takes_other_shapes_of_its_inputs(exported: str) -> None:
+    found = load_target(exported)
+    assert described(found) == ["8×3 int64", "8×1 float32", "8×3 float32"]
+    shapes = [((32, 3), None), ((32, 1), torch.float32), ((32, 3), None)]
+    assert described(found.reshaped(shapes)) == ["32×3 int64", "32×1 float32", "32×3 float32"]
+    with pytest.raises(ValueError, match="--batch is given 2 times, and the program takes 3: 8,3, 8,1, 8,3"):
+        found.reshaped(shapes[:2])
+    fixed = [((32, 2), None), ((32, 1), None), ((32, 2), None)]
+    with pytest.raises(TraceError, match="give that, or export it with dynamic_shapes"):
+        described(found.reshaped(fixed))

@@ -1,0 +1,93 @@
+"""``--loss NAME``: a loss of torch by its name, or a callable of the user's, and what it compares an output with."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from placer.errors import TargetError
+from placer.workload.named import find
+
+FORM = (
+    "a loss is a name in torch.nn.functional (cross_entropy), a class of torch.nn (CrossEntropyLoss), "
+    "package.module:attribute or file.py:attribute"
+)
+#: Shorter than the names in torch.nn.functional without ``_loss``.
+_SHORT = {"bce": "binary_cross_entropy", "bce_with_logits": "binary_cross_entropy_with_logits"}
+_OTHERS = ("cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+#: Losses that compare with the index of a class: one for each row of an output, where classes are the second size.
+_OF_CLASSES = (nn.functional.cross_entropy, nn.functional.nll_loss, nn.functional.multi_margin_loss)
+_OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
+
+
+def functions() -> dict[str, Callable[..., Any]]:
+    """The losses of torch.nn.functional of an output and a target, by name."""
+    named = {name: value for name, value in vars(nn.functional).items() if name.endswith("_loss") or name in _OTHERS}
+    return {name: value for name, value in named.items() if name[0] != "_" and accepts(value, 2)}
+
+
+def classes() -> dict[str, type[nn.Module]]:
+    """The losses of torch.nn that are made without arguments, and compare an output with a target."""
+    kinds: dict[str, Any] = {name: value for name, value in vars(nn).items() if name.endswith("Loss")}
+    return {name: kind for name, kind in kinds.items() if accepts(kind, 0) and accepts(kind.forward, 3)}
+
+
+def accepts(called: Callable[..., Any], count: int) -> bool:
+    """Whether a callable, or a module's forward, takes this number of positional arguments, as far as it tells."""
+    try:
+        inspect.signature(called.forward if isinstance(called, nn.Module) else called).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def parse_loss(text: str) -> Callable[..., Any]:
+    """The loss that a text names. Raises ValueError for an unknown name, TargetError for what cannot be imported."""
+    if ":" in text:
+        named = find(text, FORM)
+        made: Callable[..., Any] = named.value
+        if isinstance(made, type) or named.written:
+            made = named.call()
+        if not callable(made) or isinstance(made, type):
+            raise TargetError(f"--loss {text} is a {type(made).__name__}, which cannot be called; {FORM}")
+        return made
+    by_name: dict[str, Callable[..., Any]] = {**functions(), **classes()}
+    for name in (text, _SHORT.get(text, ""), f"{text}_loss"):
+        if name in by_name:
+            loss = by_name[name]
+            if isinstance(loss, type):
+                loss = loss()
+            return loss
+    close = difflib.get_close_matches(text.lower(), by_name, 3, 0.5)
+    hint = f"the closest names are {', '.join(close)}" if close else FORM
+    raise ValueError(f"unknown loss {text!r}; {hint}")
+
+
+def of_classes(loss: Callable[..., Any]) -> bool:
+    """Whether a loss of torch compares with the indices of classes."""
+    return loss in _OF_CLASSES or isinstance(loss, _OF_CLASSES_TOO)
+
+
+def usual_target(loss: Callable[..., Any], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> Tensor | None:
+    """What ``loss`` compares the outputs of a model (shape, dtype) with, as zeros; None for a loss that takes nothing.
+
+    That is the index of a class for each row, or else as much as the output. Raises ValueError for several outputs.
+    """
+    if accepts(loss, 1) or not accepts(loss, 2):
+        return None
+    if len(outputs) != 1:
+        raise ValueError(
+            f"--loss: the model returns {len(outputs)} tensors, and a loss of torch takes one: give --loss "
+            "package.module:attribute or file.py:attribute, a function that takes what the model returns"
+        )
+    (shape, dtype), = outputs
+    if of_classes(loss):
+        return torch.zeros((shape[0], *shape[2:]) if len(shape) > 1 else (), dtype=torch.int64)
+    if loss is nn.functional.multilabel_margin_loss or isinstance(loss, nn.MultiLabelMarginLoss):
+        return torch.zeros(shape, dtype=torch.int64)
+    return torch.zeros(shape, dtype=dtype)

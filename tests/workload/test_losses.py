@@ -1,0 +1,108 @@
+"""Losses by name, and what they compare an output with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from placer.errors import TargetError
+from placer.tracing import trace
+from placer.workload import make_workload, parse_loss
+from placer.workload.losses import classes, functions, usual_target
+
+F = nn.functional
+
+
+@pytest.mark.parametrize(("text", "loss"), [
+    ("cross_entropy", F.cross_entropy), ("mse_loss", F.mse_loss), ("mse", F.mse_loss), ("nll", F.nll_loss),
+    ("bce", F.binary_cross_entropy), ("bce_with_logits", F.binary_cross_entropy_with_logits), ("kl_div", F.kl_div),
+    ("torch.nn.functional:l1_loss", F.l1_loss),
+])  # fmt: skip
+def test_functions_by_name(text: str, loss: object) -> None:
+    assert parse_loss(text) is loss
+
+
+def test_classes_by_name_and_with_arguments() -> None:
+    assert type(parse_loss("CrossEntropyLoss")) is nn.CrossEntropyLoss
+    smoothed = parse_loss("torch.nn:CrossEntropyLoss(label_smoothing=0.1)")
+    assert isinstance(smoothed, nn.CrossEntropyLoss)
+    assert smoothed.label_smoothing == 0.1
+
+
+def test_losses_of_other_arguments_are_left_out() -> None:
+    assert {"ctc_loss", "triplet_margin_loss"}.isdisjoint(functions())
+    assert {"CTCLoss", "AdaptiveLogSoftmaxWithLoss"}.isdisjoint(classes())
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("crossentropy", "unknown loss 'crossentropy'; the closest names are cross_entropy"),
+    ("ctc_loss", "unknown loss 'ctc_loss'"),
+    ("zzz", "unknown loss 'zzz'; a loss is a name in torch.nn.functional"),
+])  # fmt: skip
+def test_unknown_names(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_loss(text)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("missing.py:loss", "there is no file missing.py; a loss is"),
+    ("torch.nn:functional", "is a module, which cannot be called"),
+    ("torch.nn:NLLLoss(nothing=1)", "unexpected keyword argument 'nothing'"),
+])  # fmt: skip
+def test_what_cannot_be_imported_or_called(text: str, says: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        parse_loss(text)
+    assert says in str(caught.value)
+
+
+def test_a_function_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "losses_for_test.py"
+    path.write_text("def own(output): return output.sum()\ndef two(output, target): return (output - target).sum()\n")
+    own, two = parse_loss(f"{path}:own"), parse_loss(f"{path}:two")
+    assert usual_target(own, [((4, 3), torch.float32)] * 2) is None
+    compared = usual_target(two, [((4, 3), torch.float16)])
+    assert compared is not None
+    assert (compared.shape, compared.dtype) == ((4, 3), torch.float16)
+    with pytest.raises(ValueError, match="the model returns 2 tensors"):
+        usual_target(two, [((4, 3), torch.float32)] * 2)
+
+
+SHAPES = {(32, 10): (32,), (8, 21, 14, 14): (8, 14, 14), (10,): ()}
+
+
+@pytest.mark.parametrize(("given", "expected"), SHAPES.items())
+@pytest.mark.parametrize("text", ["cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"])
+def test_classes_are_indices_of_the_second_size(text: str, given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    compared = usual_target(parse_loss(text), [(given, torch.float32)])
+    assert compared is not None
+    assert (compared.shape, compared.dtype) == (expected, torch.int64)
+
+
+class Reading(nn.Module):
+    """A model that reads a value, so that its step has to run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x).sigmoid()
+        return out * 2 if out.mean().item() > 1e9 else out
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("name", [*functions(), *classes()])
+def test_every_loss_of_torch_traces_and_runs(name: str, real: bool) -> None:
+    loss = parse_loss(name)
+    model = Reading() if real else nn.Linear(6, 3)
+    step = make_workload(model, batch=(4, 6), mode="infer")
+    outputs = [(each.shape, getattr(torch, each.dtype)) for each in trace(step).outputs]
+    compared = usual_target(loss, outputs)
+    trained = trace(replace(step, mode="train", optimizer="sgd", loss=loss, loss_target=compared))
+    assert trained.real or not real  # some losses have no form without values
+    assert any(call.phase == "loss" for call in trained.calls)
+    assert trained.mode == "train"
