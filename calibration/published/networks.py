@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -25,15 +24,11 @@ from placer.calibration.published.plain_networks import PLAIN, NeuMF
 from placer.calibration.published.table import PublishedStep
 from placer.errors import TraceError
 from placer.tracing import OpCall, Trace, trace
-from placer.workload import Workload
+from placer.workload import Workload, load_torchvision
 
 #: A real run of a language model of a few hundred million parameters takes up to a minute on a CPU.
 LIMIT_SECONDS = 600.0
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
-#: Ops that torchvision's import describes, and that only its compiled library defines.
-_COMPILED = ("nms", "qnms")
-#: Holds the definitions: they end with the object.
-_definitions: list[Any] = []
 
 
 def identity(step: PublishedStep) -> str:
@@ -164,23 +159,6 @@ def _optimizer(step: PublishedStep, model: nn.Module) -> torch.optim.Optimizer |
     if name == "sgd nesterov":
         return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=True, foreach=foreach)
     return torch.optim.Adam(parameters, lr=1e-3, foreach=foreach)
-
-
-def load_torchvision() -> None:
-    """Make torchvision importable, where it is installed, also if its compiled ops cannot be loaded.
-
-    They cannot where its wheel is made for another build of torch. timm and transformers import torchvision as well.
-    """
-    if find_spec("torchvision") is None:
-        return
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in _COMPILED:
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _definitions.append(library)
-        importlib.import_module("torchvision")
 
 
 def _torchvision(step: PublishedStep) -> nn.Module:

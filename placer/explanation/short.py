@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from placer.explanation.sentences import (
     why_briefly,
     workload_line,
 )
-from placer.explanation.text import drawn, drawn_table, load_rich, plain
+from placer.explanation.text import drawn, drawn_table, load_rich, plain, wrapped_lines
 from placer.pricing import NOT_PREDICTED
 from placer.units import format_seconds
 
@@ -72,7 +71,7 @@ def render_short(
     bars = steps(explanation)
     rows = list(answer_rows(explanation, verify))
     first = headline(explanation, width)
-    room = MOST_LINES - len(textwrap.wrap(first, width)) - len(bars.rows)
+    room = MOST_LINES - len(wrapped_lines(first, width)) - len(bars.rows)
     forms = {row.word: row.forms for row in rows}
     texts = {word: found[0] for word, found in forms.items()}
     for word, number, wanted in _GIVE_WAY:
@@ -101,16 +100,16 @@ def _lines(texts: Mapping[str, str], width: int) -> list[str]:
     found: list[str] = []
     for word, text in texts.items():
         command = word == "verify"
-        lines = textwrap.wrap(
-            f"{word:<{_INDENT}}{text}", width - len(_GOES_ON) * command, subsequent_indent=" " * _INDENT,
-            break_on_hyphens=False, break_long_words=not command,
-        )  # fmt: skip
+        room = width - len(_GOES_ON) * command
+        lines = wrapped_lines(f"{word:<{_INDENT}}{text}", room, indent=" " * _INDENT, break_words=not command)
         found += [line + _GOES_ON * (command and line is not lines[-1]) for line in lines]
     return found
 
 
 def answer_rows(explanation: ExplanationData, verify: str) -> Iterator[Row]:
     """The sentences below the bars, in order."""
+    if explanation.workload.get("inputs_assumed"):
+        yield _assumed(explanation)
     yield from _why(explanation)
     turn = turn_line(explanation)
     if turn:
@@ -123,6 +122,13 @@ def answer_rows(explanation: ExplanationData, verify: str) -> Iterator[Row]:
     elif verify and explanation.devices and not explanation.parts and not explanation.workload.get("step_function"):
         forms = (verify,) if where(explanation) == "here" else (f"on such a machine: {verify}", verify)
         yield Row("verify", forms)
+
+
+def _assumed(explanation: ExplanationData) -> Row:
+    """The batch that nobody gave, by its first input."""
+    first, *others = explanation.workload["inputs"]
+    more = f" and {len(others)} more" if others else ""
+    return Row("assumes", (f"a batch of {first}{more} (--batch sets it)",))
 
 
 def _advice(explanation: ExplanationData, best: Advice) -> Row:

@@ -70,9 +70,17 @@ def _wrapped(line: str | Text, width: int) -> Text:
 
     text, style = (line, "") if isinstance(line, str) else (line.plain, line.style)
     hanging = "  " if text.startswith("- ") else ""
-    text = _BEFORE_UNIT.sub(_NO_BREAK, text)
-    filled = textwrap.fill(text, width, subsequent_indent=hanging, break_on_hyphens=False)
-    return Text(printable_text(filled.replace(_NO_BREAK, " ")), style=style)
+    lines = wrapped_lines(text, width, indent=hanging)
+    return Text(printable_text("\n".join(lines)), style=style)
+
+
+def wrapped_lines(text: str, width: int, *, indent: str = "", break_words: bool = True) -> list[str]:
+    """Lines of at most ``width`` columns; those after the first begin with ``indent``. No number leaves its unit."""
+    lines = textwrap.wrap(
+        _BEFORE_UNIT.sub(_NO_BREAK, text), width, subsequent_indent=indent, break_on_hyphens=False,
+        break_long_words=break_words,
+    )  # fmt: skip
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def render_sections(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:

@@ -17,6 +17,7 @@ from placer.workload.loading import Loading, same_order, same_randomness
 from placer.workload.losses import of_classes, parse_loss, usual_target
 from placer.workload.pretrained import PREFIX, example
 from placer.workload.target import SUFFIX, Target, load_target
+from placer.workload.torchvision_ops import load_torchvision
 from placer.workload.workload import (
     Data,
     Mode,
@@ -49,6 +50,7 @@ __all__ = [
     "compiled_inside",
     "compiled_mode",
     "load_target",
+    "load_torchvision",
     "example",
     "loss_of",
     "of_classes",

@@ -28,7 +28,7 @@ def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...],
     A mapping is treated as keyword arguments, unless only the mapping itself is what the model takes.
     """
     if batch is None or (isinstance(batch, (tuple, list, Mapping)) and not batch):
-        if not isinstance(model, nn.Module) or _takes(model, (), {}):
+        if not isinstance(model, nn.Module) or takes(model, ()):
             return (), {}
         raise ValueError("the batch is missing: give a shape, like (32, 84), several shapes, or a real batch")
     shaped = _of_shapes(batch, "batch")
@@ -38,7 +38,7 @@ def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...],
         return batch, {}
     if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch):
         by_name = dict(batch)
-        if _takes(model, (), by_name) or not _takes(model, (batch,), {}):
+        if takes(model, (), by_name) or not takes(model, (batch,)):
             return (), by_name
     return (batch,), {}
 
@@ -49,12 +49,12 @@ def make_target(target: Any, loss: Callable[..., Any] | None) -> Any:
     Raises ValueError where the two do not go together.
     """
     if target is None:
-        if loss is not None and _takes(loss, (None, None), {}) and not _takes(loss, (None,), {}):
+        if loss is not None and takes(loss, (None, None)) and not takes(loss, (None,)):
             raise ValueError("loss takes an output and a target: give target=, a shape like (32, 1) or a real one")
         return None
     if loss is None:
         raise ValueError("target is what a loss compares the output with: give loss= too")
-    if _takes(loss, (None,), {}) and not _takes(loss, (None, None), {}):
+    if takes(loss, (None,)) and not takes(loss, (None, None)):
         raise ValueError("loss takes no target beside the output: leave target out, or give a loss of two arguments")
     made = _of_shapes(target, "target")
     if made is None:
@@ -77,10 +77,10 @@ def _of_shapes(given: Any, name: str) -> tuple[Tensor, ...] | None:
         raise ValueError(f"{name} {given!r} is larger than any tensor can be") from error
 
 
-def _takes(called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def takes(called: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> bool:
     """Whether the signature of a model, a step or a loss allows these arguments, as far as it has one."""
     try:
-        inspect.signature(called.forward if isinstance(called, nn.Module) else called).bind(*args, **kwargs)
+        inspect.signature(called.forward if isinstance(called, nn.Module) else called).bind(*args, **(kwargs or {}))
     except (TypeError, ValueError):
         return False
     return True

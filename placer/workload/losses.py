@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.errors import TargetError
+from placer.workload.arguments import takes
 from placer.workload.named import find
 
 FORM = (
@@ -28,22 +28,13 @@ _OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
 def functions() -> dict[str, Callable[..., Any]]:
     """The losses of torch.nn.functional of an output and a target, by name."""
     named = {name: value for name, value in vars(nn.functional).items() if name.endswith("_loss") or name in _OTHERS}
-    return {name: value for name, value in named.items() if name[0] != "_" and accepts(value, 2)}
+    return {name: value for name, value in named.items() if name[0] != "_" and takes(value, (None,) * 2)}
 
 
 def classes() -> dict[str, type[nn.Module]]:
     """The losses of torch.nn that are made without arguments, and compare an output with a target."""
     kinds: dict[str, Any] = {name: value for name, value in vars(nn).items() if name.endswith("Loss")}
-    return {name: kind for name, kind in kinds.items() if accepts(kind, 0) and accepts(kind.forward, 3)}
-
-
-def accepts(called: Callable[..., Any], count: int) -> bool:
-    """Whether a callable, or a module's forward, takes this number of positional arguments, as far as it tells."""
-    try:
-        inspect.signature(called.forward if isinstance(called, nn.Module) else called).bind(*[None] * count)
-    except (TypeError, ValueError):
-        return False
-    return True
+    return {name: kind for name, kind in kinds.items() if takes(kind, ()) and takes(kind.forward, (None,) * 3)}
 
 
 def parse_loss(text: str) -> Callable[..., Any]:
@@ -78,7 +69,7 @@ def usual_target(loss: Callable[..., Any], outputs: Sequence[tuple[tuple[int, ..
 
     That is the index of a class for each row, or else as much as the output. Raises ValueError for several outputs.
     """
-    if accepts(loss, 1) or not accepts(loss, 2):
+    if takes(loss, (None,)) or not takes(loss, (None,) * 2):
         return None
     if len(outputs) != 1:
         raise ValueError(

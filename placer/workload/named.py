@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from placer.errors import TargetError, first_line
+from placer.workload.torchvision_ops import load_torchvision
 
 T = TypeVar("T")
 _CALL = re.compile(r"(.+?):([^\W\d][\w.]*)\((.*)\)", re.DOTALL)
@@ -147,6 +148,9 @@ def _module_name(path: Path) -> str:
 
 def _import_module(name: str, form: str) -> ModuleType:
     _search_first(Path.cwd())
+    package = name.partition(".")[0]
+    if package in _INSTALLED:
+        guarded(load_torchvision, "torchvision")
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -154,7 +158,6 @@ def _import_module(name: str, form: str) -> ModuleType:
     except Exception as error:  # of a package around it, which was imported to look inside
         raise TargetError(f"{name} raised {type(error).__name__}: {first_line(error)}") from error
     if found is None:
-        package = name.partition(".")[0]
         if package in _INSTALLED and importlib.util.find_spec(package) is None:
             raise TargetError(f"{package} is not installed; run: pip install {package}")
         raise TargetError(f"there is no module {name!r} on the Python path or in this folder; {form}")

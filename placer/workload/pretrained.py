@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from placer import machine
 from placer.errors import TargetError, first_line
+from placer.workload.named import guarded
+from placer.workload.torchvision_ops import load_torchvision
 
 PREFIX = "hf:"
 #: The usual batch: rows of text or speech, tokens of a row, and images.
@@ -83,6 +85,7 @@ _SHORT = {name.partition("/")[2]: name for name in KNOWN if name.partition("/")[
 def build(name: str) -> tuple[nn.Module, tuple[str, ...]]:
     """The model of a name or a folder, as training would begin it, and notes. Raises TargetError in one line."""
     try:
+        guarded(load_torchvision, "torchvision")
         import transformers
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) and error.name == "transformers" else f" ({error})"

@@ -149,9 +149,11 @@ def test_the_line_on_the_workload_says_that_a_batch_is_assumed(run: Run, tmp_pat
         "    made.default_cfg = {'input_size': (3, 16, 16)}\n"
         "    return made\n"
     )
-    text = " ".join(run("explain", f"{path}:net", *EPYC).stdout.split())
-    assert "Workload: Sequential on 32×3×16×16 float32 (assumed; --batch sets it) training" in text
-    assert "assumed; --batch" not in run("explain", f"{path}:net", "--batch", "2,3,16,16", *EPYC).stdout
+    short, full = (" ".join(run("explain", f"{path}:net", *EPYC, *more).stdout.split()) for more in ((), ("--full",)))
+    assert "assumes a batch of 32×3×16×16 float32 (--batch sets it)" in short
+    assert "Workload: Sequential on 32×3×16×16 float32 (assumed; --batch sets it) training" in full
+    given = run("explain", f"{path}:net", "--batch", "2,3,16,16", "--full", *EPYC).stdout
+    assert "--batch sets it" not in given
 
 
 @needs_transformers

@@ -85,7 +85,7 @@ def test_a_trial_says_where_it_ran() -> None:
     trial = optuna.create_study().ask()
     with pytest.warns(UserWarning, match="without a prediction"):
         integration.choose(trial, nn.Linear(2, 2), (1, 3), devices="cpu")  # not the width that the layer takes
-    assert "by convention" in trial.user_attrs["placer_reason"]
+    assert "by the default rule" in trial.user_attrs["placer_reason"]
     assert "placer_step_seconds" not in trial.user_attrs
 
 

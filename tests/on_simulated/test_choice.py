@@ -175,7 +175,8 @@ def test_steps_are_timed_with_the_device_waited_for(
 
 def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profile_file: Path) -> None:
     model = large()
-    found = placer.explain(model, (64, 256), mode="train", profile=profile_file, what_if="T4", measure=True)
+    timed = placer.Options(measure="always")
+    found = placer.explain(model, (64, 256), mode="train", profile=profile_file, what_if="T4", options=timed)
     assert set(found.devices) == {"cpu", "sim", "cuda@Tesla T4"}
     assert set(found.measured) == {"cpu", "sim"}
     for name, row in found.measured.items():
@@ -187,7 +188,7 @@ def test_real_steps_are_timed_on_all_devices_that_are_here(device: Device, profi
 def test_a_placement_on_the_device_shows_where_its_memory_ends(device: Device, profile_file: Path) -> None:
     model = large()
     placement = placer.choose(model, (4096, 256), mode="infer", profile=profile_file)
-    assert placement.device == "sim"
+    assert placement.decision.device == "sim"
     turn = placement._turn
     assert turn is not None
     assert turn.batch is not None
