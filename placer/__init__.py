@@ -57,7 +57,7 @@ _HOMES = {
     "placer.answer": ("Placement", "JobPlacement"),
     "placer.decision": ("Decision",),
     "placer.explanation": ("Explanation",),
-    "placer.fleets": ("Options", "fleet", "Machine", "Fleet"),
+    "placer.fleets": ("fleet", "Machine", "Fleet"),
     "placer.pricing": ("Prediction",),
     "placer.profile": ("Profile",),
     "placer.workload": ("Workload", "Job", "Part", "Loading"),

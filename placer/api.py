@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, overload
 
@@ -22,12 +22,13 @@ from torch import nn
 
 from placer import decision as deciding
 from placer import machine
-from placer.answer import JobPlacement, Placement, PlacementBuilder, explanation_of, record
+from placer.answer import JobPlacement, Placement, PlacementBuilder, record
 from placer.collector import without_collection
 from placer.decision import Objective, ranks
 from placer.errors import PlacerError, ProfileError
-from placer.explanation import Explanation, LaterTurn, Measured, find_turn
-from placer.profile import Profile, changed_fields, check_source
+from placer.explanation import Explanation, LaterTurn
+from placer.profile import Profile, check_source
+from placer.question import Source, check_measurable, explain_workload
 from placer.workload import (
     MEASURE,
     THREADS,
@@ -48,11 +49,6 @@ from placer.workload import (
 _log = logging.getLogger("placer")
 #: What names devices: one, several, or None for all of this machine.
 Devices: TypeAlias = "Iterable[str | torch.device] | str | torch.device | None"
-#: What names a profile.
-Source: TypeAlias = "Profile | str | os.PathLike[str]"
-#: GPUs that a machine without an accelerator is compared with, unless other ones are named: a cheap one of a cloud, one
-#: of a desktop, and a fast one.
-USUAL_GPUS = ("T4", "RTX 4090", "H100")
 
 
 @dataclass(frozen=True)
@@ -259,7 +255,7 @@ def explain(
 
     ``what_if`` adds other accelerators to the comparison, one or several: that of a profile (a path or a name), or a
     GPU or CPU of the catalog (``"RTX 4090"``) beside this machine's host. Where only a CPU would be compared, and no
-    ``devices`` are given, these are ``USUAL_GPUS``; ``()`` adds none. With an explicit ``profile`` the devices of that
+    ``devices`` are given, these are a T4, an RTX 4090 and an H100; ``()`` adds none. With an explicit ``profile`` the devices of that
     profile are compared, whatever this machine has; with several, side by side.
 
     With ``Options(measure="always")`` times of real steps stand beside the predictions, under ``measured``. That needs
@@ -282,96 +278,6 @@ def explain(
     if measure:
         check_measurable(what, profile)
     return explain_workload(what, names, options.threads, profile, what_if, options.aim, measure=measure)
-
-
-def explain_workload(
-    what: Workload | Job,
-    names: Sequence[str] | None = None,
-    threads: str = "keep",
-    profile: Source | Sequence[Source] | None = None,
-    what_if: Source | Sequence[Source] | None = None,
-    objective: Objective = deciding.TIME,
-    *,
-    advice: bool = True,
-    measure: bool = False,
-) -> Explanation:
-    """``explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced."""
-    given: list[Any] = list(profile) if isinstance(profile, (list, tuple)) and profile else [profile]
-    here = given[0] is None
-    if here and names is not None:
-        check_available(names)
-    used = deciding.current_profile() if here else deciding.profile_named(given[0])
-    host = used if "cpu" in used.devices() else None
-    thought = _sources(what_if)
-    others = [deciding.profile_named(source, host) for source in thought or ()]
-    beside = [deciding.profile_named(source, host) for source in given[1:]]
-    with deciding.only_placer_errors():
-        own = deciding.gather(
-            used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
-        )
-        candidates = own
-        # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
-        if thought is None and names is None and not beside and objective.name != "cost" and _may_have_gpus(own, what):
-            usual = [deciding.profile_named(gpu, host) for gpu in USUAL_GPUS]
-            candidates = deciding.gather(used, None, here=here, modules=what.modules, threads=threads, what_if=usual)
-        traced = deciding.trace_parts(what)
-        predicted = deciding.compare(traced, candidates, objective)
-        real = here and not measure  # what is measured now stands beside what is predicted
-        table = deciding.with_occupied(predicted) if here else predicted
-        table = deciding.with_seen(table) if real else table
-        decision = table.decide()
-        # What could be changed is told of devices that the user has or has named.
-        named = candidates is own
-        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart and named else None
-        changes: tuple[deciding.Advice, ...] = ()
-        if advice and named:
-            changes = deciding.advise(traced, predicted, decision, own)
-        elif advice:
-            alone = deciding.compare(traced, own, objective)
-            changes = deciding.advise(traced, alone, alone.decide(), own)
-        found = explanation_of(table, decision, apart, changes)
-        if not named:
-            found = replace(found, advice=changes, apart=None)
-        turn = find_turn(what, traced, predicted, candidates) if advice else None
-    # Steps that are timed make errors of their own.
-    measured = _measured(what, predicted) if measure and isinstance(what, Workload) else {}
-    this = here or not changed_fields(used)
-    return replace(found, turn=turn, measured=measured, machine={**found.machine, "here": this})
-
-
-def _sources(given: Source | Sequence[Source] | None) -> list[Source] | None:
-    """What an argument names that takes one source or several; None where nothing was said."""
-    if given is None or isinstance(given, (list, tuple)):
-        return None if given is None else list(given)
-    return [given]  # type: ignore[list-item]  # a sequence is a list or a tuple
-
-
-def _may_have_gpus(candidates: deciding.Candidates, what: Workload | Job) -> bool:
-    """Whether only CPUs are compared because no accelerator is there: none is unusable, and the model may be moved."""
-    only_cpus = all(deciding.is_cpu(each.name) for each in candidates.each)
-    return only_cpus and not candidates.left_out and deciding.movable_devices(what.modules, None)[0] is None
-
-
-def check_measurable(what: Workload | Job, profile: Source | Sequence[Source] | None) -> None:
-    """Raise ValueError where real steps cannot be timed on this machine, or would say nothing of what is predicted."""
-    if isinstance(what, Job) or what.is_step_function:
-        kind = "a Job" if isinstance(what, Job) else "a step function"
-        raise ValueError(f"measure needs an nn.Module: {kind} cannot be timed without changing what it trains")
-    for source in _sources(profile) or []:
-        if (changed := changed_fields(deciding.profile_named(source))):
-            raise ValueError(
-                f"measure times steps on this machine, and the profile is of another one ({'; '.join(changed)}); leave "
-                "profile out"
-            )
-
-
-def _measured(what: Workload, table: deciding.Table) -> dict[str, Measured]:
-    """Real steps on the devices of the table that are on this machine, and how far predictions are off."""
-    here = machine.available_devices()
-    (part,) = table.parts
-    timed = deciding.time_steps(what, {n: p for n, p in part.predictions.items() if n in here and p.fits})
-    predicted = {name: table.costs[name].step_seconds for name in timed}
-    return {name: Measured(*seen, off=predicted[name] / seen.step_seconds - 1.0) for name, seen in timed.items()}
 
 
 def checked_work(

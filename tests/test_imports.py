@@ -21,6 +21,7 @@ ORDER = (
     ("integrations",),
     ("fleets",),
     ("api",),
+    ("question",),
     ("answer",),
     ("explanation",),
     ("decision",),

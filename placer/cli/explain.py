@@ -87,9 +87,9 @@ def command(
         return
     if sweep is not None:
         refuse(context, ("measure",), "times one batch; leave --sweep out")
-    from placer.api import check_measurable, explain_workload
     from placer.cli import sweep as sweeps
     from placer.decision import objective_of
+    from placer.question import check_measurable, explain_workload
     from placer.workload import Job, check_available, check_devices
 
     shapes = [checked(parse_batch, text) for text in of_a_step["batches"]]

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from placer import api, machine
 from placer import explanation as explaining
+from placer import machine
 from placer.errors import PlacerError, first_line
 from placer.explanation import Explanation
 from placer.nest import tensors
 from placer.pricing import Cost
 from placer.printable import printable
+from placer.question import explain_workload
 from placer.run.watcher import SeenModel
 from placer.units import format_seconds
 from placer.workload import make_workload, optimizer_classes
@@ -80,7 +81,7 @@ def _explained(
         _Called(model), batch=(inputs.args, inputs.kwargs), mode=seen.mode, optimizer=optimizer,
         steps=seen.steps or None, data=inputs.data, autocast=inputs.autocast,
     )  # fmt: skip
-    return api.explain_workload(workload, None, "keep", profile, what_if or (), advice=explain)
+    return explain_workload(workload, None, "keep", profile, what_if or (), advice=explain)
 
 
 class _Called(nn.Module):

@@ -14,6 +14,7 @@ import placer.api
 import placer.calibration
 import placer.cli
 import placer.fleets
+from placer import question
 
 Run = Callable[..., Result]
 SOURCES = sorted(Path(placer.cli.__file__).parent.glob("*.py"))
@@ -41,7 +42,7 @@ def test_only_checks_are_called_for_wrong_usage() -> None:
 
 
 def test_an_inner_error_is_no_wrong_usage(run: Run, nets: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placer.api, "explain_workload", fails)
+    monkeypatch.setattr(question, "explain_workload", fails)
     monkeypatch.setattr(placer.fleets, "compare", fails)
     monkeypatch.setattr(placer.calibration, "validate_suite", fails, raising=False)
     shape = (f"{nets}:net", "--batch", "4,84", *EPYC)

@@ -97,7 +97,8 @@ def test_a_placement_shows_its_answer_and_where_it_turns(calibrated: Profile) ->
 
 
 def test_a_placement_without_a_prediction_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Read(Placement(Decision("cpu", 2, None, "cpu: by the default rule, as <no> accelerator is present"))._repr_html_())
+    unpredicted = Decision("cpu", 2, None, "cpu: by the default rule, as <no> accelerator is present")
+    card = Read(Placement(unpredicted)._repr_html_())
     assert "by the default rule, as <no> accelerator is present" in card.text
     monkeypatch.setenv("PLACER_DEVICE", "cpu")
     forced: Any = placer.choose(nn.Linear(2, 2), (1, 2))

@@ -1,0 +1,122 @@
+"""A question that nobody wants anything moved for: what a step or a job takes where, and why, as an Explanation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from placer import decision as deciding
+from placer import machine
+from placer.answer import explanation_of
+from placer.decision import Advice, Candidates, Objective, Table, Traced
+from placer.explanation import Explanation, Measured, find_turn
+from placer.profile import Profile, changed_fields
+from placer.workload import Job, Workload, check_available
+
+#: What names a profile.
+Source: TypeAlias = "Profile | str | os.PathLike[str]"
+#: GPUs that a machine without an accelerator is compared with, unless other ones are named: a cheap one of a cloud, one
+#: of a desktop, and a fast one.
+USUAL_GPUS = ("T4", "RTX 4090", "H100")
+
+
+def explain_workload(
+    what: Workload | Job,
+    names: Sequence[str] | None = None,
+    threads: str = "keep",
+    profile: Source | Sequence[Source] | None = None,
+    what_if: Source | Sequence[Source] | None = None,
+    objective: Objective = deciding.TIME,
+    *,
+    advice: bool = True,
+    measure: bool = False,
+) -> Explanation:
+    """``placer.explain`` of arguments that were checked. Without ``advice`` only the step or the job itself is priced.
+
+    ``measure`` times the real step on the devices of this machine.
+    """
+    named = _sources(profile)
+    here = not named
+    if here and names is not None:
+        check_available(names)
+    used = deciding.profile_named(named[0]) if named else deciding.current_profile()
+    host = used if "cpu" in used.devices() else None
+    others = [deciding.profile_named(source, host) for source in _sources(what_if)]
+    beside = [deciding.profile_named(source, host) for source in named[1:]]
+    with deciding.only_placer_errors():
+        own = deciding.gather(
+            used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
+        )
+        candidates = own
+        # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
+        open_ended = what_if is None and names is None and not beside and objective.name != "cost"
+        if open_ended and _may_have_gpus(own, what):
+            usual = [deciding.profile_named(gpu, host) for gpu in USUAL_GPUS]
+            candidates = deciding.gather(used, None, here=here, modules=what.modules, threads=threads, what_if=usual)
+        traced = deciding.trace_parts(what)
+        predicted = deciding.compare(traced, candidates, objective)
+        table = predicted
+        if here:
+            table = deciding.with_occupied(table)
+        if here and not measure:  # what is measured now stands beside what is predicted
+            table = deciding.with_seen(table)
+        found = _explained(what, traced, predicted, table, own, candidates, advice=advice)
+        turn = find_turn(what, traced, predicted, candidates) if advice else None
+    # Steps that are timed make errors of their own.
+    measured = _measured(what, predicted) if measure and isinstance(what, Workload) else {}
+    this = here or not changed_fields(used)
+    return replace(found, turn=turn, measured=measured, machine={**found.machine, "here": this})
+
+
+def _explained(
+    what: Workload | Job, traced: Traced, predicted: Table, table: Table, own: Candidates, candidates: Candidates, *,
+    advice: bool,
+) -> Explanation:  # fmt: skip
+    """The explanation of a table. What could be changed is told of devices that the user has or has named, ``own``."""
+    decision = table.decide()
+    if candidates is own:
+        apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
+        changes = deciding.advise(traced, predicted, decision, own) if advice else ()
+        return explanation_of(table, decision, apart, changes)
+    changes = tuple[Advice, ...]()
+    if advice:
+        alone = deciding.compare(traced, own, predicted.objective)
+        changes = deciding.advise(traced, alone, alone.decide(), own)
+    return replace(explanation_of(table, decision), advice=changes, apart=None)
+
+
+def _sources(given: Source | Sequence[Source] | None) -> list[Source]:
+    """What an argument names that takes one source or several; none for None."""
+    if given is None or isinstance(given, (list, tuple)):
+        return list(given or ())
+    return [given]  # type: ignore[list-item]  # a sequence is a list or a tuple
+
+
+def _may_have_gpus(candidates: Candidates, what: Workload | Job) -> bool:
+    """Whether only CPUs are compared because no accelerator is there: none is unusable, and the model may be moved."""
+    only_cpus = all(deciding.is_cpu(each.name) for each in candidates.each)
+    return only_cpus and not candidates.left_out and deciding.movable_devices(what.modules, None)[0] is None
+
+
+def check_measurable(what: Workload | Job, profile: Source | Sequence[Source] | None) -> None:
+    """Raise ValueError where real steps cannot be timed on this machine, or would say nothing of what is predicted."""
+    if isinstance(what, Job) or what.is_step_function:
+        kind = "a Job" if isinstance(what, Job) else "a step function"
+        raise ValueError(f"measure needs an nn.Module: {kind} cannot be timed without changing what it trains")
+    for source in _sources(profile):
+        if changed := changed_fields(deciding.profile_named(source)):
+            raise ValueError(
+                f"measure times steps on this machine, and the profile is of another one ({'; '.join(changed)}); leave "
+                "profile out"
+            )
+
+
+def _measured(what: Workload, table: Table) -> dict[str, Measured]:
+    """Real steps on the devices of the table that are on this machine, and how far predictions are off."""
+    here = machine.available_devices()
+    (part,) = table.parts
+    timed = deciding.time_steps(what, {n: p for n, p in part.predictions.items() if n in here and p.fits})
+    predicted = {name: table.costs[name].step_seconds for name in timed}
+    return {name: Measured(*seen, off=predicted[name] / seen.step_seconds - 1.0) for name, seen in timed.items()}
