@@ -255,8 +255,8 @@ def explain(
 
     ``what_if`` adds other accelerators to the comparison, one or several: that of a profile (a path or a name), or a
     GPU or CPU of the catalog (``"RTX 4090"``) beside this machine's host. Where only a CPU would be compared, and no
-    ``devices`` are given, these are a T4, an RTX 4090 and an H100; ``()`` adds none. With an explicit ``profile`` the devices of that
-    profile are compared, whatever this machine has; with several, side by side.
+    ``devices`` are given, these are a T4, an RTX 4090 and an H100; ``()`` adds none. With an explicit ``profile`` the
+    devices of that profile are compared, whatever this machine has; with several, side by side.
 
     With ``Options(measure="always")`` times of real steps stand beside the predictions, under ``measured``. That needs
     an ``nn.Module``, and predictions that are of this machine.
