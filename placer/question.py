@@ -10,8 +10,8 @@ from typing import TypeAlias
 from placer import decision as deciding
 from placer import machine
 from placer.answer import explanation_of
-from placer.decision import Advice, Candidates, Objective, Table, Traced
-from placer.explanation import Explanation, Measured, find_turn
+from placer.decision import Candidates, Objective, Table, Traced
+from placer.explanation import Explanation, Measured, find_turn, headline
 from placer.profile import Profile, changed_fields
 from placer.workload import Job, Workload, check_available
 
@@ -67,23 +67,32 @@ def explain_workload(
     # Steps that are timed make errors of their own.
     measured = _measured(what, predicted) if measure and isinstance(what, Workload) else {}
     this = here or not changed_fields(used)
-    return replace(found, turn=turn, measured=measured, machine={**found.machine, "here": this})
+    found = replace(found, turn=turn, measured=measured, machine={**found.machine, "here": this})
+    if candidates is not own and found.decision.speedup is None:  # "there is no other device" is not the whole of it
+        found = replace(found, decision=replace(found.decision, reason=headline(found)))
+    return found
 
 
 def _explained(
     what: Workload | Job, traced: Traced, predicted: Table, table: Table, own: Candidates, candidates: Candidates, *,
     advice: bool,
 ) -> Explanation:  # fmt: skip
-    """The explanation of a table. What could be changed is told of devices that the user has or has named, ``own``."""
+    """The explanation of a table.
+
+    GPUs that nobody named stand beside the devices of the user, ``own``: the choice by time is among these, and so is
+    what could be changed. Without ``advice``, as in a row of a sweep, all are compared.
+    """
     decision = table.decide()
     if candidates is own:
         apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
         changes = deciding.advise(traced, predicted, decision, own) if advice else ()
         return explanation_of(table, decision, apart, changes)
-    changes = tuple[Advice, ...]()
-    if advice:
-        alone = deciding.compare(traced, own, predicted.objective)
-        changes = deciding.advise(traced, alone, alone.decide(), own)
+    if not advice:
+        return replace(explanation_of(table, decision), apart=None)
+    alone = deciding.compare(traced, own, predicted.objective)
+    changes = deciding.advise(traced, alone, alone.decide(), own)
+    if predicted.objective.name == "time":
+        decision = replace(alone.decide(), break_even_steps=decision.break_even_steps)
     return replace(explanation_of(table, decision), advice=changes, apart=None)
 
 

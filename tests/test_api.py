@@ -458,3 +458,18 @@ def test_every_decision_is_one_record(
     assert "no luck" in fallback.reason or fallback.reason.startswith("cpu")
     assert forced.getMessage() == "cpu: set by PLACER_DEVICE"
     assert fallback.figures == forced.figures == {}
+
+
+def test_a_lone_cpu_stays_the_choice_beside_gpus_that_nobody_named(
+    model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
+    found = placer.explain(model, (4096, 84))
+    gpus = [name for name in found.devices if name != "cpu"]
+    assert [name.partition("@")[2].partition(" 80GB")[0] for name in gpus] == ["Tesla T4", "RTX 4090", "H100"]
+    assert (found.decision.device, found.decision.tie) == ("cpu", False)
+    assert found.decision.reason.startswith("cpu is the only device here")
+    assert all(row.device == "cpu" for row in found.advice)
+    named = placer.explain(model, (4096, 84), what_if=["H100"])
+    assert named.decision.device == min(named.devices, key=lambda name: named.devices[name].step_seconds)
+    assert list(placer.explain(model, (4096, 84), what_if=()).devices) == ["cpu"]

@@ -7,7 +7,16 @@ from placer.explanation.explanation import Explanation
 from placer.explanation.notebook import card, reason_card
 from placer.explanation.page import render_page, svg
 from placer.explanation.sections import Section
-from placer.explanation.sentences import headings, kind, kind_mark, legend, machine_parts, sureness, workload_line
+from placer.explanation.sentences import (
+    headings,
+    headline,
+    kind,
+    kind_mark,
+    legend,
+    machine_parts,
+    sureness,
+    workload_line,
+)
 from placer.explanation.short import render_short, render_text
 from placer.explanation.sweep import Sweep, render_sweep
 from placer.explanation.text import load_rich, new_table, plain, render_sections
@@ -30,6 +39,7 @@ __all__ = [
     "explain_table",
     "find_turn",
     "headings",
+    "headline",
     "kind",
     "kind_mark",
     "legend",
