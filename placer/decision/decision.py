@@ -135,7 +135,7 @@ def what_tips_it(
     return f"; a larger batch favours {accelerator.device}" if accelerator.bounded_by == "launches" else ""
 
 
-#: The best device of all, by what is made small.
+#: The best device of all, by what is minimized.
 _BEST = {"time": "fastest", "cost": "cheapest", "energy": "most sparing"}
 
 

@@ -31,7 +31,7 @@ def is_cpu(device: str) -> bool:
     return device.partition("@")[0].partition(":")[0] == "cpu"  # another machine's is called cpu@its-profile
 
 
-#: What may be made small.
+#: What may be minimized.
 OBJECTIVES = ("time", "cost", "energy")
 #: Steps that a price is told of where nobody said how many there will be.
 MANY = 1_000_000

@@ -190,7 +190,7 @@ def _amounts(row: FleetRow, objective: str) -> tuple[float, float | None, float 
 
 
 def _aim(row: FleetRow, objective: str) -> str:
-    """What is made small: of what reaches a target the money, of what does not the time."""
+    """What is minimized: of what reaches a target the money, of what does not the time."""
     if row.reaches is None:
         return objective
     return "time" if not row.reaches else "cost" if objective == "time" else objective
