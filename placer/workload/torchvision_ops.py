@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +21,7 @@ def load_torchvision() -> None:
     if find_spec("torchvision") is None:
         return
     try:
-        importlib.import_module("torchvision")
+        import torchvision
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
@@ -30,4 +29,4 @@ def load_torchvision() -> None:
         for name in _COMPILED:
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _definitions.append(library)
-        importlib.import_module("torchvision")
+        import torchvision  # noqa: F401

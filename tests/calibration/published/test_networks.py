@@ -13,6 +13,7 @@ import torch
 
 from placer.calibration.published import PublishedStep, networks, read_steps, trace_step
 from placer.calibration.published.networks import build, identity
+from placer.workload import torchvision_ops
 
 from .synthetic import published_step
 
@@ -42,7 +43,7 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
     for name in [*sys.modules, package, "torchvision.models"]:
         if name == package or name.startswith(f"{package}."):
             monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(networks, "find_spec", lambda name: None)
+    monkeypatch.setattr(torchvision_ops, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=package):
         build(published_step(package, 2, 3, 64, 64, arguments={"name": "resnet18"}))
 
