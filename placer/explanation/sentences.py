@@ -8,7 +8,7 @@ from typing import Any
 from placer.decision import ABOUT_THE_SAME, TIE, is_cpu
 from placer.explanation.data import ExplanationData
 from placer.pricing import COMPUTE_PARTS, Cost, Source
-from placer.units import format_bytes, format_duration, format_part, format_ratio, format_seconds
+from placer.units import format_bytes, format_count, format_duration, format_part, format_ratio, format_seconds
 
 #: The provenance, in a legend, of a CPU that was not calibrated.
 _ESTIMATED = "estimated"
@@ -103,7 +103,7 @@ def verdict(explanation: ExplanationData) -> list[str]:
     apart = explanation.apart is not None and explanation.apart.chosen
     reason = decision.reason.removeprefix(f"{decision.device}: ")
     lines = [headline(explanation)]
-    if lines[0] != decision.reason:
+    if lines[0] != decision.reason and len(explanation.devices) > 1:
         lines.append(f"{reason[:1].upper()}{reason[1:]}.")
     chosen = explanation.apart if apart else explanation.devices.get(decision.device)
     if chosen is not None:
@@ -123,6 +123,9 @@ def headline(explanation: ExplanationData, width: int | None = None) -> str:
     apart = explanation.apart is not None and explanation.apart.chosen
     if called and decision.objective == "time" and not apart:
         return _beside_absent(explanation, called, width)
+    alone = explanation.devices.get(decision.device) if len(explanation.devices) == 1 else None
+    if alone is not None and alone.fits:
+        return f"{decision.device}: {_taken(explanation, decision.device)}"
     if decision.speedup is None or decision.confidence is None:
         return decision.reason
     others = [name for name in explanation.devices if name != decision.device]
@@ -166,14 +169,20 @@ def where(explanation: ExplanationData) -> str:
     return "here" if explanation.machine.get("here", True) else "there"
 
 
+def _taken(explanation: ExplanationData, device: str) -> str:
+    """What a device takes: ``3.94 ms a step``, ``1.80 s for 1,024 steps``."""
+    row = explanation.devices[device]
+    steps = explanation.workload.get("steps") if row.total_seconds is not None else None
+    many = f"for {format_count(steps, explanation.unit)}" if steps else f"a {explanation.unit}"
+    return f"{format_duration(row.seconds)} {many}"
+
+
 def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], width: int | None) -> str:
     """What the best device of the machine takes, and how much faster the GPUs would be that it does not have."""
     rows, name = explanation.devices, best_own(explanation)
     alone = len(rows) == len(called) + 1
     start = f"{name} is the {'only device' if alone else 'best device'} {where(explanation)}"
-    steps = explanation.workload.get("steps") if rows[name].total_seconds is not None else None
-    taken = f"{format_duration(rows[name].seconds)} {f'for {steps:,}' if steps else 'a'} {explanation.unit}"
-    time = f": {taken}{'s' if steps and steps > 1 else ''}" if rows[name].fits else ", and has too little memory"
+    time = f": {_taken(explanation, name)}" if rows[name].fits else ", and has too little memory"
     fitting = [other for other in called if rows[other].fits]
     ratios = sorted(rows[name].seconds / rows[other].seconds for other in fitting)
     gpus = "these GPUs" if len(called) > 1 else f"the {called[next(iter(called))]}"
