@@ -19,7 +19,16 @@ from placer import machine, profile
 from placer import profile as profiles
 from placer.errors import ProfileError, ProfileMissing, UnknownGPU
 from placer.machine import MeasuredSpeeds
-from placer.pricing import CLASSES, CpuSpeeds, estimated_profile, nearest_profile, on_other_cpu, on_sheet, predict
+from placer.pricing import (
+    CLASSES,
+    CpuSpeeds,
+    estimated_profile,
+    gpu_profile,
+    nearest_profile,
+    on_other_cpu,
+    on_sheet,
+    predict,
+)
 from placer.pricing.estimate import beside, cpu_speeds, named_profile, speeds_path
 from placer.profile import find_cpu
 from placer.profile.profile import Profile
@@ -144,6 +153,14 @@ def test_a_named_cpu_is_a_core_of_its_kind_scaled_to_its_sheet(kind: str) -> Non
     for of in (large, small):
         slow, fast = (predict(of, each, devices=("cpu",), threads=8)["cpu"].step_seconds for each in (found, faster))
         assert 1.2 < slow / fast < 2.3
+
+
+def test_a_named_cpu_issues_to_a_gpu_as_the_reference_host_does() -> None:
+    named = on_sheet(find_cpu("Xeon 8375C"), 8)
+    beside, usual = (gpu_profile("T4", cpu).fit("cuda").framework for cpu in (named, None))
+    issued = [name for name in usual if name.startswith("host")]
+    assert len(issued) > 20
+    assert [beside[name] for name in issued] == [usual[name] for name in issued]
 
 
 def test_measuring_draws_no_random_numbers_and_leaves_torch_as_it_is() -> None:
