@@ -25,6 +25,7 @@ from placer import decision as deciding
 from placer.calibration.validation import record
 from placer.calibration.validation.scores import score
 from placer.cli import main
+from placer.explanation import accuracy
 from placer.pricing.describe import CONTEXT_FLAGS, CONTEXT_SIZES
 from placer.pricing.families import FAMILIES
 from placer.profile.profile import Profile
@@ -161,6 +162,14 @@ def test_every_page_is_in_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"([\w/-]+\.md)$", site, re.MULTILINE))
     assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[3:]}
+
+
+@pytest.mark.parametrize("records", [accuracy.CALIBRATED_CPU, accuracy.ESTIMATED_CPU])
+def test_the_readme_has_the_figures_of_the_accuracy_page(records: tuple[accuracy.Record, ...]) -> None:
+    """``tests/explanation/test_short.py`` compares these with the page."""
+    medians, most = sorted(record.median for record in records), sorted(record.most for record in records)
+    cells = [f"{100 * found[0]:.0f} to {100 * found[-1]:.0f} %" for found in (medians, most)]
+    assert f"| {cells[0]} | {cells[1]} |" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_users_find_what_they_need_in_few_lines() -> None:
