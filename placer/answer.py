@@ -48,7 +48,13 @@ class ByDevice(Mapping[Any, Any]):
         self._costs = dict(costs)
 
     def __getitem__(self, device: str | torch.device) -> Any:
-        return self._costs[device if isinstance(device, str) else machine.normal_device(str(device))]
+        name = str(device)
+        if name not in self._costs:
+            try:
+                name = machine.normal_device(name)
+            except ValueError:
+                raise KeyError(device) from None
+        return self._costs[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._costs)

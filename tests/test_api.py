@@ -473,3 +473,49 @@ def test_a_lone_cpu_stays_the_choice_beside_gpus_that_nobody_named(
     named = placer.explain(model, (4096, 84), what_if=["H100"])
     assert named.decision.device == min(named.devices, key=lambda name: named.devices[name].step_seconds)
     assert list(placer.explain(model, (4096, 84), what_if=()).devices) == ["cpu"]
+
+
+def test_predictions_are_asked_by_name_or_device(model: nn.Module, calibrated: Profile) -> None:
+    found = choose(model, (8, 84), move=False).predictions
+    assert found["cpu"] is found[torch.device("cpu")] is found.get("cpu:0")
+    assert found.get(torch.device("cuda")) is None
+    assert 3 not in found
+    with pytest.raises(KeyError):
+        found["warp drive"]
+
+
+def test_a_shape_is_that_of_the_indices_of_classes(model: nn.Module, calibrated: Profile) -> None:
+    loss = nn.CrossEntropyLoss()
+    by_shape, by_labels = (
+        choose(model, (8, 84), loss=loss, target=target, move=False).predictions["cpu"].priced.trace
+        for target in ((8,), torch.zeros(8, dtype=torch.int64))
+    )
+    assert [call.op for call in by_shape.calls] == [call.op for call in by_labels.calls]
+    assert placer.choose(model.eval(), (8, 84), loss=loss, move=False).confidence == 1.0  # it has no loss then
+
+
+def test_short_runs_and_too_large_models_beside_gpus_that_nobody_named(
+    model: nn.Module, calibrated: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_devices", lambda: ("cpu",))
+    short = str(placer.explain(model, (8, 84), steps=1))
+    assert "these GPUs would take " in short.splitlines()[0]
+    assert "0.00×" not in short
+    with torch.device("meta"):
+        large = nn.Linear(64_000, 64_000).eval()
+    text = str(placer.explain(large, (4, 64_000)))
+    assert "does not fit" in text
+    assert "these GPUs" not in text.splitlines()[0]
+
+
+def test_one_size_that_can_be_traced_turns_nothing(calibrated: Profile) -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.body(x.view(8, 4))
+            return result
+
+    assert placer.explain(Fixed(), (8, 4), what_if="T4").turn is None

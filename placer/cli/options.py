@@ -132,7 +132,7 @@ def work(
         refuse(context, OF_A_STEP, "is for a single step; a Job says what to run in its parts")
         parts = [part.changed(workload=replace(part.workload, draw=found.draw)) for part in model.parts]
         return Job(parts, repeats=model.repeats, apart=model.apart)
-    trains = model.training if mode is None else mode == "train"
+    trains = getattr(model, "training", False) if mode is None else mode == "train"
     found = _with_batch(context, target, found, [checked(parse_batch, text, default="") for text in batches], trains)
     dtype = None if autocast is None else getattr(torch, _AUTOCAST[autocast])
     made = checked(
@@ -174,8 +174,9 @@ def _with_batch(
 ) -> Target:
     """The target with the inputs whose shapes were given, or else those that it comes with. None: UsageError."""
     import torch
+    from torch import nn
 
-    from placer.workload import PREFIX, SUFFIX, example
+    from placer.workload import PREFIX, SUFFIX, example, takes
 
     typed = [(shape, getattr(torch, dtype) if dtype else None) for shape, dtype in shapes]
     if target.startswith(PREFIX):
@@ -185,7 +186,7 @@ def _with_batch(
         note = f"{type(found.model).__name__} is given {', '.join(kwargs)}"
         return replace(found, kwargs=kwargs, assumed=not typed, notes=(*found.notes, note))
     if not typed:
-        if not found.args and not found.kwargs:
+        if not found.args and not found.kwargs and not (isinstance(found.model, nn.Module) and takes(found.model, ())):
             like = "give the shape of the model's input, like --batch 32,84"
             raise click.UsageError(f"--batch is missing: {like}", context)
         return found

@@ -140,7 +140,8 @@ def steps(explanation: ExplanationData) -> Section:
             told = f"does not fit: needs {format_bytes(row.peak_memory_bytes)}"
         elif len(thought) > 1 and name in thought:
             own = explanation.devices[best_own(explanation)]
-            told += f"  {format_ratio(own.seconds / row.seconds)} as fast"
+            faster = own.seconds / row.seconds
+            told += f"  {format_ratio(faster)} as fast" if faster >= 0.1 else f"  {format_ratio(1.0 / faster)} as long"
             told += "" if row.total_seconds is None else " in all"
         rows.append([called[name], time_cell(row.step_seconds, 0.0, longest, number), told])
     strong = [number for number, name in enumerate(explanation.devices) if name == explanation.decision.device]

@@ -134,7 +134,8 @@ def headline(explanation: ExplanationData, width: int | None = None) -> str:
     said = f"{ABOUT_THE_SAME} as {than} ({ratio}, {sure})" if decision.tie else f"{ratio} as {than}, {sure}"
     if decision.objective != "time":
         what = "costs" if decision.objective == "cost" else "takes of energy"
-        share = f"{1.0 / decision.speedup:.0%} of what {than} {what}"
+        percent = f"{1.0 / decision.speedup:.0%}" if decision.speedup < 200.0 else "<1%"
+        share = f"{percent} of what {than} {what}"
         said = f"{ABOUT_THE_SAME} ({share}, {sure})" if decision.tie else f"{share}, {sure}"
     if apart:
         said = f"parts apart, {ratio} as the best single device, {sure}"
@@ -186,17 +187,19 @@ def _beside_absent(explanation: ExplanationData, called: Mapping[str, str], widt
     fitting = [other for other in called if rows[other].fits]
     ratios = sorted(rows[name].seconds / rows[other].seconds for other in fitting)
     gpus = "these GPUs" if len(called) > 1 else f"the {called[next(iter(called))]}"
+    some = gpus if len(fitting) == len(called) else "GPUs with room"
+    some = f"the {called[fitting[0]]}" if len(fitting) == 1 else some
     if not fitting:
         end = f"{gpus} {'have' if len(called) > 1 else 'has'} too little memory for it"
     else:
-        least, most = format_ratio(ratios[0]), format_ratio(ratios[-1])
+        slower = ratios[-1] < 1.0
+        shown = sorted(1.0 / ratio for ratio in ratios) if slower else ratios
+        least, most = format_ratio(shown[0]), format_ratio(shown[-1])
         between = f"{least} to {most}" if least != most else most
-        close = ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE
-        end = f"{gpus} would be {between} as fast"
-        if close:
-            end = f"{gpus} would be {ABOUT_THE_SAME}" + (f" ({between})" if len(called) == 1 else "")
-        elif len(called) == 1 and ratios[0] < 1.0:
-            end = f"{gpus} would take {format_ratio(1.0 / ratios[0])} as long"
+        end = f"{some} would take {between} as long" if slower else f"{some} would be {between} as fast"
+        if ratios[0] >= 1.0 - TIE and ratios[-1] <= 1.0 + TIE:
+            told = f" ({format_ratio(ratios[0])})" if len(called) == 1 else ""
+            end = f"{some} would be {ABOUT_THE_SAME}{told}"
     decision, sure = explanation.decision, ""
     if len(rows) == 2 and fitting and decision.confidence is not None and not decision.tie:
         sure = f", {sureness(decision.confidence)} sure"

@@ -61,7 +61,7 @@ class Row(NamedTuple):
 def render_short(
     explanation: ExplanationData, *, width: int = 100, color: bool = False, verify: str = IN_PYTHON
 ) -> str:
-    """Text at most ``width`` columns wide, of at most ``MOST_LINES`` lines for up to four devices.
+    """Text at most ``width`` columns wide; from 70 on, of at most ``MOST_LINES`` lines for up to four devices.
 
     ``verify`` is what to run to time real steps; "" leaves that out.
     """

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from placer.decision import (
     Candidates,
@@ -52,7 +52,7 @@ def find_turn(what: Workload | Job, traced: Traced, table: Table, candidates: Ca
     search.walk(size, LARGEST if upward else 1)
     if search.bracket is None:  # how it is the other way, for one size
         search.walk(size, 1 if upward else min(size * FACTOR, LARGEST), at_once=True)
-    return search.result()
+    return search.result() if len(search.tables) > 1 else None  # of one size nothing can turn
 
 
 def _size(what: Workload | Job) -> int | None:
@@ -172,7 +172,11 @@ def _gone() -> None:
 
 
 def _closes_over_nothing(loss: Callable[..., Any] | None) -> bool:
-    """Whether a loss cannot hold a batch: most that close over something close over targets."""
+    """Whether a loss cannot hold a batch or a model: most that close over something close over targets."""
     if isinstance(loss, FunctionType):
-        return not loss.__closure__
-    return loss is None or isinstance(loss, (nn.Module, BuiltinFunctionType))
+        kept = loss.__closure__ or loss.__defaults__ or loss.__kwdefaults__
+        return not kept or loss.__module__.startswith("torch.")
+    if isinstance(loss, nn.Module):
+        held: list[Any] = [*loss.children(), *loss.parameters(), *loss.buffers(), *vars(loss).values()]
+        return not any(isinstance(each, (nn.Module, Tensor)) for each in held)
+    return loss is None or isinstance(loss, BuiltinFunctionType)

@@ -33,6 +33,8 @@ def accelerator_args(model: torch.nn.Module, batch: Any, **options: Any) -> dict
     names = inspect.signature(Accelerator.__init__).parameters
     own = {name: value for name, value in options.items() if name in names}
     workload = {name: value for name, value in options.items() if name not in names}
+    known = set(inspect.signature(placer.choose).parameters) - {"model", "batch", "move"}
+    loops.check_names(workload, known, "accelerator_args")
     precision = str(getattr(own.get("mixed_precision"), "value", own.get("mixed_precision")))
     if "cpu" in own or precision == "fp16":
         loops.keep(f"cpu={own['cpu']!r}" if "cpu" in own else "mixed_precision='fp16', for a GPU,")

@@ -90,8 +90,7 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
     """A skorch callback that chooses when training begins, moves the net, and records its steps.
 
     For pipelines and searches, where only ``fit`` knows the data that reaches the net. It moves a net with skorch's
-    default ``device="cpu"``, or with ``"auto"``. A net with any other device stays there, and only its steps are
-    predicted and recorded.
+    default ``device="cpu"``. A net with any other device stays there, and only its steps are predicted and recorded.
     ``options``: other arguments of ``placer.choose``. ``placement_`` is the last choice.
     """
 
@@ -108,7 +107,7 @@ class ChooseOnFit(Callback):  # type: ignore[misc]
         return self
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        chooses = isinstance(net.device, Chosen) or net.device in ("cpu", "auto")
+        chooses = net.device == "cpu" or isinstance(net.device, Chosen)
         options = self.options if chooses else {**self.options, "devices": _device_of(net)}
         self.placement_ = choose(net, X, y, **options)
         if chooses:

@@ -8,13 +8,15 @@ from placer.workload.arguments import (
     check_devices,
     make_target,
     make_workload,
+    of_classes,
     optimizer_classes,
     override,
     strict,
+    takes,
 )
 from placer.workload.job import Job, Part
 from placer.workload.loading import Loading, same_order, same_randomness
-from placer.workload.losses import of_classes, parse_loss, usual_target
+from placer.workload.losses import parse_loss, usual_target
 from placer.workload.pretrained import PREFIX, example
 from placer.workload.target import SUFFIX, Target, load_target
 from placer.workload.torchvision_ops import load_torchvision
@@ -65,5 +67,6 @@ __all__ = [
     "same_randomness",
     "spread_over_processes",
     "strict",
+    "takes",
     "unwrap",
 ]

@@ -43,10 +43,21 @@ def make_inputs(batch: Any, model: Callable[..., Any]) -> tuple[tuple[Any, ...],
     return (batch,), {}
 
 
+#: Losses that compare with the index of a class: one for each row of an output, where classes are the second size.
+_OF_CLASSES = (nn.functional.cross_entropy, nn.functional.nll_loss, nn.functional.multi_margin_loss)
+_OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
+
+
+def of_classes(loss: Callable[..., Any]) -> bool:
+    """Whether a loss of torch compares with the indices of classes."""
+    return loss in _OF_CLASSES or isinstance(loss, _OF_CLASSES_TOO)
+
+
 def make_target(target: Any, loss: Callable[..., Any] | None) -> Any:
     """What ``loss`` takes beside the output: float32 tensors of the shapes in ``target``, or itself.
 
-    Raises ValueError where the two do not go together.
+    Of torch's losses of classes, a shape of one size is that of their indices, int64. Raises ValueError where the two
+    do not go together.
     """
     if target is None:
         if loss is not None and takes(loss, (None, None)) and not takes(loss, (None,)):
@@ -59,6 +70,8 @@ def make_target(target: Any, loss: Callable[..., Any] | None) -> Any:
     made = _of_shapes(target, "target")
     if made is None:
         return target
+    if len(made) == 1 and made[0].dim() == 1 and of_classes(loss):
+        return made[0].to(torch.int64)
     return made[0] if len(made) == 1 else made
 
 
@@ -218,7 +231,7 @@ def make_workload(
         raise TypeError(f"loss must be a callable on the output, or on output and target, or None, not {kind_of(loss)}")
     if loss is not None and is_step_function:
         raise ValueError("loss is for a model; a step function computes its own loss: leave loss out")
-    compared = make_target(target, loss)
+    compared = make_target(target, loss) if found == "train" else None
     return Workload(
         target=model,
         modules=_modules(model, modules),
@@ -227,7 +240,7 @@ def make_workload(
         mode=found,
         mode_given=mode is not None,
         loss=loss if found == "train" else None,
-        loss_target=compared if found == "train" else None,
+        loss_target=compared,
         optimizer=_optimizer(optimizer, found, is_step_function),
         steps=check_count("steps", steps),
         data=cast(Data, check_choice("data", data, DATA)),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from placer.errors import TargetError
-from placer.workload.arguments import takes
+from placer.workload.arguments import of_classes, takes
 from placer.workload.named import find
 
 FORM = (
@@ -20,9 +20,6 @@ FORM = (
 #: Shorter than the names in torch.nn.functional without ``_loss``.
 _SHORT = {"bce": "binary_cross_entropy", "bce_with_logits": "binary_cross_entropy_with_logits"}
 _OTHERS = ("cross_entropy", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
-#: Losses that compare with the index of a class: one for each row of an output, where classes are the second size.
-_OF_CLASSES = (nn.functional.cross_entropy, nn.functional.nll_loss, nn.functional.multi_margin_loss)
-_OF_CLASSES_TOO = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
 
 
 def functions() -> dict[str, Callable[..., Any]]:
@@ -57,11 +54,6 @@ def parse_loss(text: str) -> Callable[..., Any]:
     close = difflib.get_close_matches(text.lower(), by_name, 3, 0.5)
     hint = f"the closest names are {', '.join(close)}" if close else FORM
     raise ValueError(f"unknown loss {text!r}; {hint}")
-
-
-def of_classes(loss: Callable[..., Any]) -> bool:
-    """Whether a loss of torch compares with the indices of classes."""
-    return loss in _OF_CLASSES or isinstance(loss, _OF_CLASSES_TOO)
 
 
 def usual_target(loss: Callable[..., Any], outputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> Tensor | None:

@@ -105,7 +105,7 @@ def test_a_gpu_without_the_memory_says_so(make_prediction: Make) -> None:
     assert lines[0].endswith("the Tesla T4 has too little memory for it")
     assert "does not fit: needs 90.1 GB" in next(line for line in lines if line.startswith(GPUS[0]))
     both = explained({"cpu": make_prediction("cpu", 4e-3), GPUS[0]: small, GPUS[2]: make_prediction(GPUS[2], 2e-3)})
-    assert "these GPUs would be 2.00× as fast" in str(both)
+    assert "the H100 80GB HBM3 would be 2.00× as fast" in str(both)
 
 
 def test_why_has_the_figures(make_prediction: Make) -> None:
