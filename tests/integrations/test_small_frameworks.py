@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_what_accelerate_is_told_stays(accelerate: Any, told: Callable[[], list[
         assert accelerator_args(model, (8, 4), optimizer="sgd", **own) == own
         (said,) = told()
         assert "was given, so nothing is predicted" in said
-    with pytest.raises(TypeError, match="unexpected keyword argument 'cpus'"):
+    with pytest.raises(TypeError, match="accelerator_args has no argument 'cpus'"):
         accelerator_args(model, (8, 4), cpus=True)
     with pytest.warns(placer.PlacerWarning, match="placed on cpu without a prediction"):
         assert accelerator_args(model, (8, 3), devices="cpu") == {"cpu": True}  # not the width that the layer takes
@@ -61,6 +62,7 @@ def test_a_step_of_accelerate_is_priced_with_its_mixed_precision(
     asked: list[Any] = []
     choose = placer.choose
 
+    @functools.wraps(choose)
     def noted(*given: Any, **options: Any) -> placer.Placement:
         asked.append(options.get("autocast"))
         return choose(*given, **options)
