@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import click
+import docs_scripts
 import pytest
 from click.testing import CliRunner
 from ray_apart import ray_apart
@@ -62,16 +62,7 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found]
 
 
-def regenerate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_regenerate", ROOT / "docs" / "regenerate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-REGENERATE = regenerate()
+REGENERATE = docs_scripts.load("regenerate")
 RECORD = ROOT / REGENERATE.RECORD
 
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
+from docs_scripts import DOCS, load
 
 from placer.explanation import Sweep
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_picture", DOCS / "picture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PICTURE = load()
+PICTURE = load("picture")
 
 
 @pytest.fixture(scope="module")

@@ -104,8 +104,9 @@ class PartRow:
 class Turn:
     """Where the choice turns between CPU and accelerator as the batch grows.
 
-    ``batch`` is about the size at which the two are level, None where the same kind of device is chosen at all sizes
-    that were priced: from ``smallest`` to ``largest``. ``below`` and ``above`` are the devices chosen on either side.
+    ``batch`` is about the size at which the two take equal time, None where the same kind of device is chosen at all
+    sizes that were priced: from ``smallest`` to ``largest``. ``below`` and ``above`` are the devices chosen on either
+    side.
     """
 
     batch: float | None

@@ -71,7 +71,8 @@ def measure_speeds() -> MeasuredSpeeds:
         on_two = min(_times(lambda: added(2 * _GRAIN)))
     try:
         torch.set_num_threads(1)
-        small_step_seconds = min(small_step_seconds, _WAITING * _usual(small_step))
+        if threads > 1:
+            small_step_seconds = min(small_step_seconds, _WAITING * _usual(small_step))
         with torch.inference_mode():
             core_flops, core_moved = rates() if threads > 1 else (flops, moved)
             on_one = min(_times(lambda: added(_GRAIN)))
