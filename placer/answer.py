@@ -282,15 +282,29 @@ class PlacementBuilder:
         return self._answer(table, _stayed(refused), None, explain)
 
     def forced(self, device: str) -> Placement:
-        """On the device that ``PLACER_DEVICE`` names, without a prediction."""
-        decision = Decision(device, torch.get_num_threads(), None, f"{device}: set by PLACER_DEVICE")
+        """On the device that ``PLACER_DEVICE`` names, without a prediction; a model that is bound to one stays there.
+
+        One PlacerWarning says what stands in the way of running it there.
+        """
+        reason = f"{device}: set by PLACER_DEVICE"
+        obstacles = deciding.Obstacles(self.workload.modules, self.optimizer)
+        obstacle = obstacles.on(device)
+        if obstacle is not None:
+            message = f"PLACER_DEVICE={device}: {obstacle}"
+            if strict():
+                raise PlacerError(message)
+            if obstacles.bound is not None:
+                device = obstacles.bound.home
+                reason = f"{device}: {message}"
+            warnings.warn(PlacerWarning(f"placed on {device}; {message}"), stacklevel=3)
+        decision = Decision(device, torch.get_num_threads(), None, reason)
         if self.move:
             relocate(self.workload, self.optimizer, device, threads=self._threads(decision))
         return self._unpredicted(decision)
 
     def by_convention(self, error: PlacerError, profile: Profile | None) -> Placement:
         """Where nothing could be predicted: the rule of every training script, with one PlacerWarning."""
-        conventional = deciding.conventional(self.workload, self.devices, str(error), profile)
+        conventional = deciding.conventional(self.workload, self.devices, str(error), profile, self.optimizer)
         agreed = ranks.agreed(conventional, (), self.workload)
         placement = self._unpredicted(agreed)
         refused = self._move(placement) if self.move else None

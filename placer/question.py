@@ -49,13 +49,17 @@ def explain_workload(
         own = deciding.gather(
             used, names, here=here, modules=what.modules, threads=threads, what_if=others, beside=beside
         )
-        candidates = own
+        traced = deciding.trace_parts(what)
         # Dollars per hour are asked of every device: nobody gave those of GPUs that he did not name.
         open_ended = what_if is None and names is None and not beside and objective.name != "cost"
-        if open_ended and _may_have_gpus(own, what):
+        beyond = open_ended and all(deciding.is_cpu(each.name) for each in own.each) and not own.left_out
+        obstacle = traced.obstacles.on("cuda", here=False)
+        candidates = own
+        if beyond and obstacle is None:
             usual = [deciding.profile_named(gpu, host) for gpu in USUAL_GPUS]
             candidates = deciding.gather(used, None, here=here, modules=what.modules, threads=threads, what_if=usual)
-        traced = deciding.trace_parts(what)
+        elif beyond:
+            candidates = own = replace(own, notes=(*own.notes, f"no GPU is compared: {obstacle}"))
         predicted = deciding.compare(traced, candidates, objective)
         table = predicted
         if here:
@@ -80,14 +84,16 @@ def _explained(
     """The explanation of a table.
 
     GPUs that nobody named stand beside the devices of the user, ``own``: the choice by time is among these, and so is
-    what could be changed. Without ``advice``, as in a row of a sweep, all are compared.
+    what could be changed. Without ``advice``, as in a row of a sweep, and where none of the user's can run it, all are
+    compared.
     """
     decision = table.decide()
     if candidates is own:
         apart = deciding.worth_it(table, decision) if isinstance(what, Job) and what.apart else None
         changes = deciding.advise(traced, predicted, decision, own) if advice else ()
         return explanation_of(table, decision, apart, changes)
-    if not advice:
+    usable = any(each.name in table.costs for each in own.each)
+    if not advice or not usable:
         return replace(explanation_of(table, decision), apart=None)
     alone = deciding.compare(traced, own, predicted.objective)
     changes = deciding.advise(traced, alone, alone.decide(), own)
@@ -101,12 +107,6 @@ def _sources(given: Source | Sequence[Source] | None) -> list[Source]:
     if given is None or isinstance(given, (list, tuple)):
         return list(given or ())
     return [given]  # type: ignore[list-item]  # a sequence is a list or a tuple
-
-
-def _may_have_gpus(candidates: Candidates, what: Workload | Job) -> bool:
-    """Whether only CPUs are compared because no accelerator is there: none is unusable, and the model may be moved."""
-    only_cpus = all(deciding.is_cpu(each.name) for each in candidates.each)
-    return only_cpus and not candidates.left_out and deciding.movable_devices(what.modules, None)[0] is None
 
 
 def check_measurable(what: Workload | Job, profile: Source | Sequence[Source] | None) -> None:

@@ -8,7 +8,6 @@ from placer.decision.candidates import (
     Candidates,
     conventional,
     gather,
-    movable_devices,
     unusable,
     without_maker,
 )
@@ -18,9 +17,9 @@ from placer.decision.comparison import (
     Traced,
     best_count,
     compare,
-    missing,
     only_placer_errors,
     price,
+    told_left_out,
     total,
     trace_parts,
     whole,
@@ -39,13 +38,14 @@ from placer.decision.objective import (
     is_cpu,
     objective_of,
 )
+from placer.decision.obstacles import Obstacles
 
 __all__ = [
     "ABOUT_THE_SAME", "Advice", "Apart", "Candidate", "Candidates", "Decision", "JOB", "MANY",
-    "OBJECTIVES", "Objective", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced", "advise",
-    "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
-    "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured", "missing",
-    "movable_devices", "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
-    "running_with", "time_steps", "total", "trace_parts", "trade", "unusable", "warn_estimated", "whole",
-    "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
+    "OBJECTIVES", "Objective", "Obstacles", "Point", "PricedPart", "SAME", "TIE", "TIME", "Table", "Traced",
+    "advise", "batch_size", "best_count", "break_even_steps", "check_priced", "compare", "conventional",
+    "current_profile", "decide", "decide_apart", "gather", "history", "homes", "is_cpu", "measured",
+    "objective_of", "only_placer_errors", "pareto", "price", "profile_named", "ranks",
+    "running_with", "time_steps", "told_left_out", "total", "trace_parts", "trade", "unusable", "warn_estimated",
+    "whole", "with_batch", "with_occupied", "with_race", "with_seen", "without_maker", "worth_it",
 ]  # fmt: skip

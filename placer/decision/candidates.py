@@ -13,22 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from placer import machine, pricing
+from placer import machine
 from placer import profile as profiles
 from placer.decision.decision import Decision
+from placer.decision.obstacles import Obstacles
 from placer.errors import ProfileError
 from placer.nest import distinct
-from placer.placement import anchor, only_device
+from placer.placement import Optimizers, only_device
 from placer.pricing import Residence
 from placer.profile import Profile
-from placer.tracing import Trace
 from placer.workload import Workload
 
 #: Of equal accelerators the first one is taken that has at least this share of the most free memory that one has:
 #: scripts expect number 0, unless another job has filled it.
 MOSTLY_FREE = 0.5
-#: Dtypes that a kind of device cannot hold.
-_MISSING = {"mps": frozenset({"float64", "complex128"})}
 _ORDER = (
     "there are GPUs of several kinds, and CUDA numbers them by speed: which one is cuda shows when one is used; "
     "set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
@@ -80,11 +78,9 @@ def gather(
     whether other numbers of CPU threads are tried. Raises ProfileError for a device that was never calibrated.
     """
     notes: tuple[str, ...] = ()
-    if here:
-        devices, notes = movable_devices(modules, devices)
-    elif profile.created and (changed := profiles.changed_fields(profile)):
+    if not here and profile.created and (changed := profiles.changed_fields(profile)):
         notes = (f"the profile was measured on another machine or setup ({'; '.join(changed)})",)
-    chosen, fitted_as, left_out = _of_profile(devices, profile, here=here, home=home(modules))
+    chosen, fitted_as, left_out = _of_profile(devices, profile, modules, here=here)
     found = [_own(name, profile, here, threads) for name in chosen]
     thought = [(other, next((name for name in other.devices() if name != "cpu"), "cpu")) for other in what_if]
     others = [*((other, (name,)) for other, name in thought), *((other, other.devices()) for other in beside)]
@@ -101,7 +97,7 @@ def gather(
     if here:
         several = sum(machine.split_device(name)[0] == "cuda" for name in chosen) > 1
         order = (_ORDER,) if several and not machine.order_is_known() else ()
-        notes = (*notes, *setting_notes(profile, chosen), *order)
+        notes = (*setting_notes(profile, chosen), *order)
     return Candidates(tuple(found), profile, notes, fitted_as, left_out)
 
 
@@ -117,13 +113,14 @@ def _own(name: str, profile: Profile, here: bool, threads: str) -> Candidate:
 
 
 def _of_profile(
-    devices: Sequence[str] | None, profile: Profile, *, here: bool, home: str
+    devices: Sequence[str] | None, profile: Profile, modules: Sequence[nn.Module], *, here: bool
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """The devices to compare, the names of fits by those that devices have now, and why others are left out.
 
     Those asked for, else all that are calibrated (``here``: and on this machine). Of equal accelerators of this machine
-    there is one, that of the model (``home``) if it is among them. Raises ProfileError when this machine's default
-    accelerator works and was never calibrated: leaving it out silently would turn "not measured" into "not worth it".
+    there is one, that of the model of these ``modules`` if it is among them. Raises ProfileError when this machine's
+    default accelerator could run it and was never calibrated: leaving it out silently would turn "not measured" into
+    "not worth it".
     """
     calibrated = profile.devices()
     if not here:
@@ -134,10 +131,13 @@ def _of_profile(
         return names, {name: name for name in names}, {}
     asked = machine.available_devices() if devices is None else tuple(devices)
     needed = asked[:2] if devices is None else asked
-    facts = _facts()
+    facts, obstacles = _facts(), Obstacles(modules)
     fitted_as: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in asked:
+        if (obstacle := obstacles.on(name)) is not None:
+            left_out[name] = obstacle
+            continue
         fit = next((known for known in _named(name, profile, facts.get(name)) if known in calibrated), None)
         if fit is not None:
             fitted_as[name] = fit
@@ -155,7 +155,7 @@ def _of_profile(
                 break
         else:
             kinds.append([name])
-    return [of_twins(twins, home) for twins in kinds], fitted_as, left_out
+    return [of_twins(twins, home(modules)) for twins in kinds], fitted_as, left_out
 
 
 def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | None = None) -> str | None:
@@ -169,20 +169,6 @@ def unusable(device: str, profile: Profile | None, facts: Mapping[str, Any] | No
             return reasons[name]
     # One that computes for this process is not told from versions.
     return None if facts is None or machine.has_context(device) else machine.unsupported(facts)
-
-
-def why_not(device: str, trace: Trace) -> str | None:
-    """Why a kind of device cannot run a step that needs a dtype or an op it does not have; None where it can."""
-    kind = machine.split_device(device)[0]
-    missing = _MISSING.get(kind)
-    if missing is None:
-        return None
-    kept = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
-    found = next((spec.dtype for spec in kept if spec.dtype in missing), None)
-    if found is not None:
-        return f"{device} has no {found}"
-    op = pricing.missing_op(trace)
-    return None if op is None else f"{device} has no {op}, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1"
 
 
 def of_twins(twins: Sequence[str], home: str) -> str:
@@ -311,32 +297,22 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def movable_devices(
-    modules: Sequence[nn.Module], devices: Sequence[str] | None
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The devices to choose from, and why they are fewer: a model that must not be moved has only its own.
-
-    Unless others were asked for: then the script knows what it does.
-    """
-    bound = anchor(modules)
-    if bound is None or (devices is not None and bound[0] not in devices):
-        return None if devices is None else tuple(devices), ()
-    return (bound[0],), (f"not to be moved: {bound[1]}",)
-
-
 def conventional(
-    workload: Workload, devices: Sequence[str] | None, why: str, profile: Profile | None = None
-) -> Decision:
+    workload: Workload, devices: Sequence[str] | None, why: str, profile: Profile | None = None,
+    optimizers: Optimizers = None,
+) -> Decision:  # fmt: skip
     """The rule of every training script: an accelerator if there is one and the model fits in its free memory.
 
-    One that cannot be used, by ``profile`` or by its version, is none. Creates no context: where only that could tell
+    One that cannot be used, by ``profile`` or by its version, is none, and neither is one that cannot run a step with
+    these ``optimizers``. A model that is bound to a device stays there. Creates no context: where only that could tell
     what is free, the move will.
     """
-    devices, bound = movable_devices(workload.modules, devices)
-    available = tuple(devices) if devices is not None else machine.available_devices()
     threads = torch.get_num_threads()
-    if bound:
-        return Decision(available[0], threads, None, f"{available[0]}: {bound[0]} ({why})")
+    obstacles = Obstacles(workload.modules, optimizers)
+    if obstacles.bound is not None:
+        home = obstacles.bound.home
+        return Decision(home, threads, None, f"{home}: not to be moved: {obstacles.bound.why} ({why})")
+    available = tuple(devices) if devices is not None else machine.available_devices()
     # Training adds gradients and two optimizer states.
     needed = sum(_bytes(tensor) for tensor in _kept(workload.modules)) * (4 if workload.mode == "train" else 1)
     where = residence(workload, {})
@@ -346,7 +322,7 @@ def conventional(
     current = {machine.current_device(machine.split_device(name)[0]) for name in accelerators}
     accelerators.sort(key=lambda name: (name != where.home, name not in current))
     for name in accelerators:
-        refused = unusable(name, profile)
+        refused = unusable(name, profile) or obstacles.on(name)
         if refused is not None:
             rule = f"{name} cannot be used: {refused}"
             continue

@@ -16,10 +16,12 @@ from torch import nn
 
 from placer import machine, tracing
 from placer import profile as profiles
-from placer.decision.candidates import Candidate, Candidates, residence, unusual_settings, why_not
+from placer.decision.candidates import Candidate, Candidates, residence, unusual_settings
 from placer.decision.decision import Decision, ThreadOption, decide
 from placer.decision.objective import JOB, STEP, TIME, Objective, Unit, counted_seconds
+from placer.decision.obstacles import Obstacles
 from placer.errors import PlacerError, TraceError, first_line
+from placer.lazy import cached_property
 from placer.pricing import Cost, Prediction, Residence, predict, weakest
 from placer.profile import Profile
 from placer.tracing import Trace
@@ -50,6 +52,14 @@ class Traced:
     repeats: int | None
     unit: Unit
     facts: Mapping[str, Any]
+
+    @cached_property
+    def obstacles(self) -> Obstacles:
+        """What stands in the way of running all parts."""
+        steps = [part.workload for part in self.parts]
+        modules = [module for step in steps for module in step.modules]
+        optimizers = [step.optimizer for step in steps if isinstance(step.optimizer, torch.optim.Optimizer)]
+        return Obstacles(modules, optimizers, [part.trace for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -143,12 +153,18 @@ def traced_step(workload: Workload, trace: Trace) -> Traced:
 
 
 def compare(traced: Traced, candidates: Candidates, objective: Objective = TIME) -> Table:
-    """Price all parts on every candidate that can run them. Raises ProfileError."""
-    reasons = {each.name: missing(traced, each.device) for each in candidates.each}
-    lacking = {name: why for name, why in reasons.items() if why is not None}
-    able = [each for each in candidates.each if each.name not in lacking]
+    """Price all parts on every candidate that can run them. Raises PlacerError where none can, ProfileError."""
+    able: list[Candidate] = []
+    left_out = dict(candidates.left_out)
+    for each in candidates.each:
+        why = traced.obstacles.on(each.device, here=each.here)
+        if why is None:
+            able.append(each)
+        else:
+            left_out[each.name] = why
+    told = told_left_out(left_out)
     if not able:
-        able, lacking = list(candidates.each), {}
+        raise PlacerError(f"no device can run it; {'; '.join(told)}")
     options: tuple[ThreadOption, ...] = ()
     priced: list[PricedPart] = []
     for part in traced.parts:
@@ -162,8 +178,6 @@ def compare(traced: Traced, candidates: Candidates, objective: Objective = TIME)
             workload_key(part.trace, part.workload),
         ))  # fmt: skip
     costs = whole(priced, traced.unit, traced.repeats)
-    left_out = {**candidates.left_out, **lacking}
-    told = tuple(f"{name} is left out: {why}" for name, why in left_out.items())
     origins = (origin(name, found, candidates.profile) for name, found in priced[0].predictions.items())
     return Table(
         tuple(priced), costs, candidates.profile, traced.facts, traced.repeats, traced.unit, objective,
@@ -172,9 +186,14 @@ def compare(traced: Traced, candidates: Candidates, objective: Objective = TIME)
     )  # fmt: skip
 
 
-def missing(traced: Traced, device: str) -> str | None:
-    """Why a device cannot run all parts; None where it can."""
-    return next((why for part in traced.parts if (why := why_not(device, part.trace)) is not None), None)
+def told_left_out(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each of the ``reasons``, by device, that names all devices it holds for."""
+    devices: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        devices.setdefault(why, []).append(name)
+    return tuple(
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left out: {why}" for why, names in devices.items()
+    )
 
 
 def price(part: TracedPart, candidate: Candidate, where: Residence | None = None, threads: int = 0) -> Prediction:

@@ -19,9 +19,9 @@ from placer.decision import (
     PricedPart,
     Traced,
     decide,
-    missing,
     pareto,
     price,
+    told_left_out,
     trace_parts,
     trade,
     whole,
@@ -108,19 +108,21 @@ def compare(
     alike: dict[Hashable, list[Machine]] = {}
     for machine in machines:
         alike.setdefault((machine.kind, machine.price), []).append(machine)
+    on = known.obstacles.on
+    lacking = {name: why for one in machines for name, _ in one.sources if (why := on(name, here=False)) is not None}
     rows: dict[Hashable, FleetRow] = {}
     left_out: dict[str, list[str]] = {}
     priced: dict[tuple[str, int], Cost] = {}  # by device and profile: machines share CPUs
     for kind, members in alike.items():
         try:
-            costs = _costs(known, members[0], priced)
+            costs = _costs(known, members[0], priced, lacking)
         except ProfileError as error:
             left_out.setdefault(str(error), []).extend(machine.name for machine in members)
         else:
             best = _best_device(costs, known.repeats, objective, target)
             reaches = None if target is None else costs[best].seconds <= target
             rows[kind] = FleetRow(**_values(costs[best]), machine="", count=1, devices=costs, reaches=reaches)
-    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items())
+    notes = tuple(f"{', '.join(names)} left out: {why}" for why, names in left_out.items()) + told_left_out(lacking)
     if not rows:
         raise PlacerError(f"no machine could be priced: {'; '.join(notes)}")
     each = (
@@ -132,11 +134,13 @@ def compare(
     return Fleet(tuple(each), known.facts, objective, target, unit, known.repeats, notes)
 
 
-def _costs(known: Traced, machine: Machine, priced: dict[tuple[str, int], Cost]) -> dict[str, Cost]:
-    """The step or the job on each device of a machine, with its price. Raises ProfileError."""
+def _costs(
+    known: Traced, machine: Machine, priced: dict[tuple[str, int], Cost], lacking: Mapping[str, str]
+) -> dict[str, Cost]:
+    """The step or the job on each device of a machine but those ``lacking`` something. Raises ProfileError."""
     found: dict[str, Cost] = {}
     for device, profile in machine.sources:
-        if missing(known, device) is not None:
+        if device in lacking:
             continue
         key = device, id(profile)
         if key not in priced:
@@ -148,7 +152,7 @@ def _costs(known: Traced, machine: Machine, priced: dict[tuple[str, int], Cost])
             priced[key] = whole(parts, known.unit, known.repeats)[device]
         found[device] = Cost(**{**_values(priced[key]), "dollars_per_hour": machine.price})
     if not found:
-        raise ProfileError(f"no device of {machine.name} can run it")
+        raise ProfileError("no device there can run it")
     return found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from placer import machine
 from placer.errors import PlacerError, first_line, is_out_of_memory
 from placer.nest import map_nest, tensors
-from placer.workload import Workload, spread_over_processes, strict
+from placer.workload import Workload, strict
 
 #: Kinds of devices of which there is one, without a number.
 _SINGLE = frozenset({"cpu", "mps", "meta"})
@@ -149,22 +149,6 @@ def _set(tensor: Tensor, data: Tensor) -> None:
         requires_grad = tensor.requires_grad
         inner = nn.Parameter(data, requires_grad=requires_grad) if isinstance(tensor, nn.Parameter) else data
         torch.utils.swap_tensors(tensor, inner)
-
-
-_QUANTIZED = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-
-
-def anchor(modules: Sequence[nn.Module]) -> tuple[str, str] | None:
-    """The device to which a model is bound, and why; None for one that can be moved."""
-    for module in modules:
-        for part in module.modules():
-            if type(part).__module__.startswith(_QUANTIZED):
-                return "cpu", f"{type(part).__name__} is quantized for the CPU"
-        spread = spread_over_processes(module)
-        if spread is not None:
-            return next(iter(_homes(module)), "cpu"), spread
-    kept = immovable(modules)
-    return None if kept is None or kept[0] is None else (kept[0], kept[1])
 
 
 def immovable(modules: Sequence[nn.Module]) -> tuple[str | None, str] | None:

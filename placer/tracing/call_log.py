@@ -209,9 +209,13 @@ class CallLog:
             # (a gradient put in its place) belongs to its autograd node, which is counted.
             return
         if layer is None:
-            layer = self.layers.of_backward() if self.phase == "backward" else self.layers.current
+            layer = self.layer()
         syncs, self._attributed_syncs = self.syncs - self._attributed_syncs, self.syncs
         self._calls.append(OpCall(op, inputs, outputs, args, self.phase, layer, view, in_place, 0, syncs))
+
+    def layer(self) -> str:
+        """Path of the layer that makes the next call."""
+        return self.layers.of_backward() if self.phase == "backward" else self.layers.current
 
     def track(self, tensor: Tensor, spec: TensorSpec) -> None:
         """Count a fresh output of the call recorded last until its memory dies."""

@@ -63,6 +63,7 @@ class Updates:
         self.stepped: list[torch.optim.Optimizer] = []
         self._state_bytes: dict[Any, int] = {}
         self._running: list[torch.optim.Optimizer] = []
+        self._capturable: list[dict[str, Any]] = []
 
     @property
     def state_bytes(self) -> int:
@@ -134,6 +135,10 @@ class Updates:
             return None
         self.recorder.log.end_phase("optimizer")
         self._running.append(optimizer)
+        for group in optimizer.param_groups:
+            if group.get("capturable"):  # the CPU has no such update: what the step computes is the same without
+                group["capturable"] = False
+                self._capturable.append(group)
         if not _known(optimizer):
             return None
         self.recorder.paused = self.recorder.python_calls.paused = True
@@ -160,6 +165,8 @@ class Updates:
         if not self._running or self._running[-1] is not optimizer:
             return
         self._running.pop()
+        while self._capturable:
+            self._capturable.pop()["capturable"] = True
         self.stepped.append(optimizer)
         name = type(optimizer).__name__
         if _known(optimizer):

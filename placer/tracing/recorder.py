@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from placer.nest import distinct, map_nest
 from placer.tracing import values
 from placer.tracing.call_log import CallLog, Layers, describe_layer
+from placer.tracing.cpu_kernels import CpuKernels
 from placer.tracing.operators import (
     CHECKS,
     COUNTS,
@@ -70,6 +71,7 @@ class Recorder(TorchDispatchMode, ABC):
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers, self.fused = layers, fused
         self.log = CallLog(layers)
+        self.kernels = CpuKernels()
         self.python_calls = PythonCalls(imports=False)
         self.last_op = ""
         self.original: Any = None
@@ -218,6 +220,7 @@ class MetaRecorder(Recorder):
         call = read_call(func, args, kwargs)
         info = call.info
         self.last_op = info.name
+        self.kernels.check(call, self.log.layer)
         if info.base in CHECKS:
             self.log.syncs += 1
         if call.n_real and self.values.any_lost:
@@ -341,6 +344,12 @@ class MetaRecorder(Recorder):
         if self.values.made_by(call.info, result) and (generator is None or generator.device.type == "cpu"):
             result = self._run(call, {**call.kwargs, "device": "cpu", "pin_memory": None})
         return True, self.record_executed(call, result)
+
+    def results(self, specs: Sequence[TensorSpec], compute: Callable[[], Any] | None = None) -> tuple[Tensor, ...]:
+        if self.original is not None:
+            with self.recording(False), torch._C.DisableTorchFunction():
+                self.kernels.check_function(self.original, self.log.layer)
+        return super().results(specs)
 
     def on_device(self, tensor: Tensor) -> bool:
         return tensor.is_meta

@@ -103,6 +103,7 @@ class _Step:
             syncs=log.syncs,
             dataflow=log.connections(),
             real=self.attempt.real,
+            missing_on_cpu=self.recorder.kernels.missing,
             **fields,
         )
 
@@ -137,6 +138,14 @@ def run_step(workload: Workload, attempt: Attempt, hosted: Mapping[int, Tensor])
     return step(workload, attempt, kind, hosted).run(), kind.others
 
 
+def _gather(modules: Iterable[nn.Module]) -> None:
+    """Have ``DataParallel`` call its module as it does without a GPU: it looks whether weights are on its first one."""
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, nn.DataParallel):
+                part.device_ids = []
+
+
 def _specs(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
     return tuple(map(spec_of, tensors))
 
@@ -148,6 +157,7 @@ class _ModelStep(_Step):
     def __init__(self, workload: Workload, attempt: Attempt, kind: DeviceKind, hosted: Mapping[int, Tensor]) -> None:
         super().__init__(workload, attempt, kind)
         self.model = unwrap(workload.target)
+        _gather([self.model])
         self.train = workload.mode == "train" and attempt.trains
         if getattr(self.model, "training", self.train) != self.train:
             with contextlib.suppress(NotImplementedError):  # an exported program is what it was exported as
@@ -277,6 +287,7 @@ class _FunctionStep(_Step):
             workload.draw()
         found = Reachable(step=workload.target, module=list(workload.modules), optimizer=workload.optimizer)
         self.roots, self.optimizers = found.modules, found.optimizers
+        _gather(self.roots.values())
         inputs = self.inputs()
         values.with_values([*values.of_modules(self.roots.values()), *found.tensors, *inputs], hosted)
         values.draw(inputs)

@@ -103,6 +103,14 @@ class OpCall(NamedTuple):
     syncs: int = 0
 
 
+class MissingKernel(NamedTuple):
+    """An op that a kind of device has no kernel for: none at all, or none for ``dtype``. ``layer`` calls it."""
+
+    op: str
+    dtype: str
+    layer: str
+
+
 @dataclass(frozen=True)
 class Trace:
     """The ordered op calls of one step, and the totals a single op does not show. All counts are per step."""
@@ -145,6 +153,8 @@ class Trace:
     #: Of an optimizer whose step evaluates the model as often as it needs to: the least, the usual and the most times.
     #: The trace is that of the usual number.
     evaluations: tuple[int, int, int] | None = None
+    #: The first op that the CPU has no kernel for. A step that ran has none.
+    missing_on_cpu: MissingKernel | None = None
     #: What the tracer left out or guessed, in words for the reader of an explanation.
     notes: tuple[str, ...] = field(default_factory=tuple)
     #: Traces of the same step for the kinds of devices that run other ops than this one's (``cuda``).

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from placer import machine
 from placer.errors import TraceError, first_line
@@ -74,13 +74,22 @@ def _for_all_kinds(workload: Workload, run: Callable[[Attempt], _Found]) -> Trac
     first = Attempt(real=workload.is_step_function)
     found, differing = _first_success(workload, first, run)
     others: dict[str, Trace] = {}
-    notes = [*found.notes, *_eager_all_the_same(workload, found)]
+    notes = [*found.notes, *_eager_all_the_same(workload, found), *_on_one_device(workload)]
     for name, note in sorted(differing.items()):
         try:
             others[name], _ = _first_success(workload, dataclasses.replace(first, kind=name, note=note), run)
         except TraceError as error:
             notes.append(f"what {name} runs instead of some ops could not be traced: {first_line(error)}")
     return dataclasses.replace(found, others=others, notes=tuple(notes))
+
+
+def _on_one_device(workload: Workload) -> Iterator[str]:
+    """A note on what spreads a batch over several GPUs."""
+    for module in workload.modules:
+        for part in module.modules():
+            if isinstance(part, nn.DataParallel) and len(part.device_ids) > 1:
+                yield f"DataParallel shares a batch out to {len(part.device_ids)} GPUs; predicted is one with all of it"
+                return
 
 
 def _first_success(workload: Workload, attempt: Attempt, run: Callable[[Attempt], _Found]) -> _Found:

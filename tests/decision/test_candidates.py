@@ -16,7 +16,6 @@ from placer.decision.candidates import (
     Candidates,
     conventional,
     gather,
-    movable_devices,
     of_twins,
     residence,
     unusable,
@@ -217,16 +216,25 @@ def test_an_accelerator_is_taken_where_the_model_fits(here: Machine, monkeypatch
     assert usual(model, ("cpu", "cuda:1"))[1] == told
 
 
-def test_a_bound_model_stays_unless_others_were_asked_for(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.kinds = (SMALL,)
-    assert movable_devices([], None) == (None, ())
-    assert movable_devices([], ["cpu", "cuda"]) == (("cpu", "cuda"), ())
-    monkeypatch.setattr(candidates, "anchor", lambda _: ("cpu", "it is quantized"))
-    told = "not to be moved: it is quantized"
-    for asked in (None, ["cuda", "cpu"]):
-        assert movable_devices([], asked) == (("cpu",), (told,))
-    assert movable_devices([], ["cuda"]) == (("cuda",), ())
-    assert usual(nn.Linear(10, 10)) == ("cpu", f"cpu: {told} (why)")
+def quantized() -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(10, 10)), {nn.Linear}, dtype=torch.qint8)
+
+
+QUANTIZED = "not to be moved: layer '0' (Linear) is quantized for the CPU: choose before that"
+
+
+def test_a_bound_model_stays_whatever_was_asked_for(here: Machine, handmade_profile: Profile) -> None:
+    here.kinds = (SMALL, LARGE)
+    model, profile = quantized(), known(here, handmade_profile)  # that no accelerator is calibrated does not matter
+    for asked in (None, ["cuda", "cuda:1", "cpu"]):
+        found = gather(profile, asked, here=True, modules=[model])
+        assert (devices_of(found), found.left_out) == (("cpu",), dict.fromkeys(("cuda", "cuda:1"), QUANTIZED))
+        assert usual(model, asked and tuple(asked)) == ("cpu", f"cpu: {QUANTIZED} (why)")
+    with pytest.raises(ProfileError, match=r"cuda cannot be used here \(not to be moved: layer '0'"):
+        gather(profile, ["cuda"], here=True, modules=[model])
+    assert usual(model, ("cuda",)) == ("cpu", f"cpu: {QUANTIZED} (why)")
+    table = compare(trace_parts(make_workload(model, (4, 10), mode="infer")), gather(profile, None, here=True))
+    assert table.left_out == (f"cuda, cuda:1 are left out: {QUANTIZED}",)
 
 
 def test_what_a_step_uses_is_held_where_it_is() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from placer.decision import best_count, gather, total
 from placer.decision.apart import best_apart
 from placer.decision.comparison import THREADS_TIE, PricedPart, Table, compare, trace_parts, workload_key
+from placer.errors import PlacerError
 from placer.pricing import Prediction
 from placer.profile import DeviceFit, Profile
 from placer.tracing import trace
@@ -59,16 +60,16 @@ def test_the_present_number_of_threads_is_kept_in_a_tie() -> None:
     assert [best_count({1: 1.0 - share * THREADS_TIE, 2: 1.0}, now=2) for share in (0.9, 1.1)] == [2, 1]
 
 
-def test_a_device_that_lacks_the_dtype_is_left_out_unless_it_is_the_only_one(handmade_profile: Profile) -> None:
+def test_a_device_that_lacks_the_dtype_is_left_out(handmade_profile: Profile) -> None:
     cpu, cuda = handmade_profile.fits
     profile = replace(handmade_profile, fits=(cpu, replace(cuda, device="mps")))
     workload = make_workload(nn.Linear(4, 2, dtype=torch.float64), batch=torch.ones(3, 4, dtype=torch.float64))
-    for devices, priced, told in (
-        (None, ["cpu"], ("mps is left out: mps has no float64",)), (("mps",), ["mps"], ())
-    ):  # fmt: skip
-        found = compare(trace_parts(workload), gather(profile, devices, here=False))
-        assert (list(found.costs), found.left_out) == (priced, told)
-        assert all(line in found.decide().reason for line in told)
+    told = "mps is left out: mps has no float64: use float32"
+    found = compare(trace_parts(workload), gather(profile, None, here=False))
+    assert (list(found.costs), found.left_out) == (["cpu"], (told,))
+    assert told in found.decide().reason
+    with pytest.raises(PlacerError, match=f"no device can run it; {told}"):
+        compare(trace_parts(workload), gather(profile, ("mps",), here=False))
 
 
 def test_a_device_that_lacks_an_op_is_left_out_unless_the_cpu_may_run_it(

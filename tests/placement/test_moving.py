@@ -20,7 +20,6 @@ from placer.placement import moving
 from placer.placement.moving import (
     BeforeMove,
     Refused,
-    anchor,
     immovable,
     instances,
     move,
@@ -376,11 +375,10 @@ class On(nn.Module):
 
 
 def test_a_model_that_was_spread_by_hand_stays_as_it_is() -> None:
-    assert anchor([On("cuda:0", "cuda:0"), On("cuda:1")]) is None  # each of them can be moved
-    assert anchor([On("cuda:0", "cuda:1", "cpu")]) == ("cuda", "its weights are on cuda and cuda:1 and cpu")
-    assert anchor([On("meta", "cpu", "cuda:1")]) == ("cpu", "its weights are on meta and cpu and cuda:1")
-    assert anchor([On("meta")]) is None  # it may get its memory anywhere
+    assert immovable([On("cuda:0", "cuda:0"), On("cuda:1")]) is None  # each of them can be moved
+    assert immovable([On("cuda:0", "cuda:1", "cpu")]) == ("cuda", "its weights are on cuda and cuda:1 and cpu")
+    assert immovable([On("meta", "cpu", "cuda:1")]) == ("cpu", "its weights are on meta and cpu and cuda:1")
     assert immovable([On("meta")]) == (None, "its weights are on meta")
-    assert (anchor([net(), nn.LSTM(3, 3), nn.LazyLinear(3)]), immovable([net(), nn.LazyLinear(3)])) == (None, None)
+    assert immovable([net(), nn.LSTM(3, 3), nn.LazyLinear(3)]) is None
     late = nn.BatchNorm1d(2, affine=False, device="meta")
     assert immovable([late]) == (None, "its weights are on meta")

@@ -1,0 +1,207 @@
+"""What cannot run where, and why: one answer for devices of this machine, of other machines and of the catalog.
+
+A model may be bound to the device it is on, an optimizer may exist on accelerators only, and a kind of device may lack
+an op or a dtype. Each reason names the layer, the flag or the op, and what to do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import optimizer as torch_optimizer
+from torch.utils import _foreach_utils
+
+from placer import machine, pricing
+from placer.placement import Optimizers, immovable, instances
+from placer.tracing import Trace, once_per_trace
+from placer.workload import spread_over_processes
+
+#: Modules of torch whose classes hold weights that are packed for the CPU, and names of ops that take such weights.
+_QUANTIZED_MODULES = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+_QUANTIZED_OPS = ("quantized::", "onednn::", "mkldnn::", "aten::quantized_")
+#: Dtypes that a kind of device cannot hold.
+_DTYPES_MISSING = {"mps": frozenset({"float64", "complex128"})}
+
+
+class Obstacles:
+    """What stands in the way of a step or a job, by device, as far as its modules, optimizers and traces tell.
+
+    Before it is traced, ``traces`` are none, and only what modules and optimizers tell is known.
+    """
+
+    def __init__(
+        self, modules: Sequence[nn.Module], optimizers: Optimizers = None, traces: Sequence[Trace] = ()
+    ) -> None:
+        self.bound = bound(modules)
+        self._traces = traces
+        flags = [flag for optimizer in instances(optimizers) for flag in _flags(optimizer)]
+        self._flags = list(dict.fromkeys([*flags, *(flag for trace in traces for flag in _traced_flags(trace))]))
+
+    def on(self, device: str, *, here: bool = True) -> str | None:
+        """Why a device cannot run it, or must not be given it; None where it can, as far as is known.
+
+        ``here``: it is the device of this machine that has this name. Else only its kind counts (``cuda``).
+        """
+        kind = machine.split_device(device)[0]
+        bound = self.bound
+        if bound is not None and (device if here else kind) != (bound.home if here else bound.kind):
+            return f"not to be moved: {bound.why}"
+        for name, flag in self._flags:
+            if kind not in _kinds_with(flag):
+                return f"{name} has {flag}=True, which torch has no update for on {kind}: make the optimizer without it"
+        return next((why for trace in self._traces if (why := _missing(kind, trace)) is not None), None)
+
+
+# --- models that are bound to a device --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The only device that a model can be on, by its name on this machine, and why."""
+
+    home: str
+    why: str
+
+    @property
+    def kind(self) -> str:
+        return machine.split_device(self.home)[0]
+
+
+def bound(modules: Sequence[nn.Module]) -> Bound | None:
+    """The device to which a model is bound; None for one that can be moved, or got no memory yet."""
+    for module in modules:
+        for path, part in module.named_modules():
+            layer = f"layer {path!r}" if path else "the model"
+            if type(part).__module__.startswith(_QUANTIZED_MODULES):
+                return Bound("cpu", f"{layer} ({type(part).__name__}) is quantized for the CPU: choose before that")
+            if isinstance(part, nn.DataParallel) and part.device_ids:
+                home = machine.normal_device(str(part.src_device_obj))
+                return Bound(home, f"DataParallel ({layer}) needs its weights on {home}: choose before it is wrapped")
+            baked = _baked_device(part)
+            if baked is not None:
+                home, why = baked
+                return Bound(machine.normal_device(str(home)), f"{layer} {why}")
+        spread = spread_over_processes(module)
+        if spread is not None:
+            home = next((str(tensor.device) for tensor in module.parameters()), "cpu")
+            return Bound(machine.normal_device(home), spread)
+    left = immovable(modules)
+    return None if left is None or left[0] is None else Bound(*left)
+
+
+def _baked_device(module: nn.Module) -> tuple[torch.device, str] | None:
+    """The device that the graph of a module names, which moving does not change, and what to do about it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        device = next(_devices_of_script(module), None)
+        if device is not None:
+            return device, f"is TorchScript that was frozen or traced for {device}: move the model first, then make it"
+    graph_modules: Any = sys.modules.get("torch.fx.graph_module")
+    if graph_modules is not None and isinstance(module, graph_modules.GraphModule):
+        device = next(_devices_of_program(module), None)
+        if device is not None:
+            return device, f"is a program that was exported for {device}: move the model first, then export it"
+    return None
+
+
+def _devices_of_script(module: torch.jit.ScriptModule) -> Iterator[torch.device]:
+    """The devices that are constants of a script's graph, of its weights when it was frozen among them."""
+    graph: Any = getattr(module, "inlined_graph", None)  # none without a forward of its own
+    if graph is None:
+        return
+    if graph.findNode("prim::ConstantMKLDNNTensor") is not None:
+        yield torch.device("cpu")
+    for node in graph.findAllNodes("prim::Constant"):
+        constant = node.output()
+        kind = str(constant.type())
+        if kind == "Tensor" and node.hasAttribute("value") and node.t("value").dim():
+            yield node.t("value").device
+        elif kind == "Device" and not all(_moves_a_number(use.user) for use in constant.uses()):
+            yield torch.device(node.s("value"))
+
+
+def _moves_a_number(node: Any) -> bool:
+    """Whether a node moves a tensor without dimensions, which ops take on any device."""
+    if node.kind() != "aten::to":
+        return False
+    moved = next(iter(node.inputs())).node()
+    return bool(moved.kind() == "prim::Constant" and moved.hasAttribute("value") and not moved.t("value").dim())
+
+
+def _devices_of_program(module: Any) -> Iterator[torch.device]:
+    """The devices that the nodes of an exported program name, and of its constants."""
+    for node in module.graph.nodes:
+        for value in (*node.args, *node.kwargs.values()):
+            if isinstance(value, torch.device):
+                yield value
+    for value in vars(module).values():
+        if isinstance(value, Tensor) and value.dim():
+            yield value.device
+
+
+# --- flags of optimizers ----------------------------------------------------------------------------------------------
+
+#: The name of an optimizer, and a flag that it was made with.
+Flag = tuple[str, str]
+_FLAGS = ("capturable", "fused")
+
+
+def _flags(optimizer: torch.optim.Optimizer) -> Iterator[Flag]:
+    """Those of an optimizer of torch, or of one made from it."""
+    names = [kind.__name__ for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim.")]
+    if names[0] == "Optimizer":  # its flags mean what its own code says
+        return
+    for flag in _FLAGS:
+        if any(group.get(flag) for group in optimizer.param_groups):
+            yield type(optimizer).__name__, flag
+
+
+@once_per_trace
+def _traced_flags(trace: Trace) -> tuple[Flag, ...]:
+    """Those of the optimizers that a step runs."""
+    updates = [call for call in trace.calls if call.op.startswith("optimizer::")]
+    found = [(call.op.removeprefix("optimizer::"), flag) for call in updates for flag in _FLAGS
+             if (flag, True) in call.args]  # fmt: skip
+    return tuple(dict.fromkeys(found))
+
+
+def _kinds_with(flag: str) -> Sequence[str]:
+    """The kinds of devices that torch has such updates for."""
+    if flag == "capturable":
+        return torch_optimizer._get_capturable_supported_devices()
+    return _foreach_utils._get_fused_kernels_supported_devices()
+
+
+# --- ops and dtypes without a kernel ----------------------------------------------------------------------------------
+
+
+def _missing(kind: str, trace: Trace) -> str | None:
+    """What a kind of device lacks that a step needs."""
+    if kind == "cpu":
+        return _missing_on_cpu(trace)
+    quantized = next((call for call in trace.calls if call.op.startswith(_QUANTIZED_OPS)), None)
+    if quantized is not None:
+        return f"{kind} has no {quantized.op}{_called_in(quantized.layer)}, which is for the CPU: give the float model"
+    dtypes = _DTYPES_MISSING.get(kind, frozenset())
+    specs = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
+    dtype = next((spec.dtype for spec in specs if spec.dtype in dtypes), None) if dtypes else None
+    if dtype is not None:
+        return f"{kind} has no {dtype}: use float32"
+    op = pricing.missing_op(trace) if kind == "mps" else None
+    return None if op is None else f"{kind} has no {op}, and PYTORCH_ENABLE_MPS_FALLBACK is not set to 1"
+
+
+def _missing_on_cpu(trace: Trace) -> str | None:
+    missing = trace.missing_on_cpu
+    if missing is None:
+        return None
+    of_dtype, remedy = (f" for {missing.dtype}", ": use float32") if missing.dtype else ("", "")
+    return f"the CPU has no {missing.op}{of_dtype}{_called_in(missing.layer)}{remedy}"
+
+
+def _called_in(layer: str) -> str:
+    return f" (layer {layer!r})" if layer else ""
