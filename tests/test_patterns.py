@@ -338,7 +338,9 @@ def test_a_pattern_is_priced_and_stays_as_it_is(build: Callable[[], Case], calib
     assert placement.predictions["cpu"].step_seconds > 0
     assert placement.predictions["cpu"].priced.trace.calls
     explanation = placer.explain(model, what_if="RTX 4090", **options)
-    assert len(explanation.devices) == 2
+    bound = build in (a_dynamically_quantized_model, a_frozen_script)
+    assert len(explanation.devices) == (1 if bound else 2)
+    assert any("cuda@RTX 4090 is left out: not to be moved" in note for note in explanation.notes) is bound
     assert repr(values(watched)) == before
     assert (random.getstate(), torch.get_default_dtype(), torch.get_num_threads()) == (random_state, *switches)
     assert torch.equal(torch.random.get_rng_state(), torch_state)

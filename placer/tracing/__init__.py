@@ -3,6 +3,7 @@
 from placer.tracing.copies import meta_inputs, meta_model, meta_optimizer
 from placer.tracing.operators import CHECKS, COUNTS, READS
 from placer.tracing.trace_data import (
+    MissingKernel,
     OpCall,
     TensorSpec,
     Trace,
@@ -15,6 +16,7 @@ from placer.tracing.tracer import trace, trace_here
 __all__ = [
     "CHECKS",
     "COUNTS",
+    "MissingKernel",
     "OpCall",
     "READS",
     "TensorSpec",

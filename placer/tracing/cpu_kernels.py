@@ -37,6 +37,7 @@ class CpuKernels:
 
     def __init__(self) -> None:
         self.missing: MissingKernel | None = None
+        self._checked: set[Hashable] = set()
 
     def check(self, call: Call, layer: Callable[[], str]) -> None:
         """Note an operator that has no kernel for the CPU, or none for the dtypes of this call."""
@@ -44,7 +45,12 @@ class CpuKernels:
             return
         if not _has_kernel(call.func):
             self.missing = MissingKernel(call.info.name, "", layer())
-        elif not _RARE.isdisjoint([spec.dtype for spec in call.inputs]):
+            return
+        if call.info.view or _RARE.isdisjoint([spec.dtype for spec in call.inputs]):
+            return
+        key = call.func, call.inputs, call.plain
+        if key not in self._checked:
+            self._checked.add(key)
             self._check_dtypes(call.info.name, call.func, call.args, call.kwargs, layer)
 
     def check_function(self, function: functools.partial[Any], layer: Callable[[], str]) -> None:
@@ -60,14 +66,16 @@ class CpuKernels:
         rare = [tensor.dtype for tensor in tensors if tensor.dtype in STAND_INS]
         if not rare or any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
             return
-        key = func, tuple((tensor.dtype, tensor.dim()) for tensor in tensors)
+        # Sizes of none and of one count as they are: ops return early.
+        shown = [(tensor.dtype, *[min(size, 2) for size in tensor.shape]) for tensor in tensors]
+        key = func, *shown, *[value for value in (*args, *kwargs.values()) if isinstance(value, (bool, str))]
         if key not in _lacking:
             _lacking[key] = _lacks(func, tensors, args, kwargs)
         if _lacking[key]:
             self.missing = MissingKernel(name, dtype_name(rare[0]), layer())
 
 
-#: Whether a kernel is missing, by op, dtypes and numbers of dimensions, which decide on the kernel.
+#: Whether a kernel is missing, by what decides on the kernel: the op, its flags, dtypes and dimensions.
 _lacking: dict[Hashable, bool] = {}
 
 
@@ -106,7 +114,8 @@ def _error(
 class _Reduced:
     """Arguments of an op for the CPU: sizes of tensors, and all numbers, are at most ``largest`` (None: as they are).
 
-    ``stand_in``: dtypes that may lack kernels are replaced. Tensors are zeros.
+    ``stand_in``: dtypes that may lack kernels are replaced. Tensors are zeros, but for matrices of floating numbers:
+    those are the identity, which has an inverse and factors.
     """
 
     largest: int | None
@@ -115,7 +124,10 @@ class _Reduced:
     def of(self, value: Any) -> Any:
         """An argument, or a container of arguments."""
         if isinstance(value, Tensor):
-            return torch.zeros(_cut(value, self.largest), dtype=self.of(value.dtype), device="cpu")
+            zeros = torch.zeros(_cut(value, self.largest), dtype=self.of(value.dtype), device="cpu")
+            if value.dim() > 1 and (value.is_floating_point() or value.is_complex()):
+                zeros.diagonal(dim1=-2, dim2=-1).fill_(1)
+            return zeros
         if isinstance(value, torch.dtype):
             return STAND_INS.get(value, value) if self.stand_in else value
         if isinstance(value, torch.device):

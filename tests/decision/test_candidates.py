@@ -223,6 +223,7 @@ def quantized() -> nn.Module:
 QUANTIZED = "not to be moved: layer '0' (Linear) is quantized for the CPU: choose before that"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_bound_model_stays_whatever_was_asked_for(here: Machine, handmade_profile: Profile) -> None:
     here.kinds = (SMALL, LARGE)
     model, profile = quantized(), known(here, handmade_profile)  # that no accelerator is calibrated does not matter
@@ -233,7 +234,8 @@ def test_a_bound_model_stays_whatever_was_asked_for(here: Machine, handmade_prof
     with pytest.raises(ProfileError, match=r"cuda cannot be used here \(not to be moved: layer '0'"):
         gather(profile, ["cuda"], here=True, modules=[model])
     assert usual(model, ("cuda",)) == ("cpu", f"cpu: {QUANTIZED} (why)")
-    table = compare(trace_parts(make_workload(model, (4, 10), mode="infer")), gather(profile, None, here=True))
+    found = gather(profile, None, here=True, modules=[model])
+    table = compare(trace_parts(make_workload(model, (4, 10), mode="infer")), found)
     assert table.left_out == (f"cuda, cuda:1 are left out: {QUANTIZED}",)
 
 

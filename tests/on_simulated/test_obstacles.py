@@ -1,4 +1,4 @@
-"""What cannot run on a device is neither put there nor advised, however fast the device would be; the reason says why."""
+"""What cannot run on a device is not put there, however fast the device would be, and the reason says why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from simulated.device import Device
 from simulated.spec import SPEC
 from torch import nn
 

@@ -1,0 +1,125 @@
+"""What is said to have no kernel for the CPU is what the CPU refuses to run: torch is asked, nothing is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placer.tracing import MissingKernel, trace
+from placer.tracing.cpu_kernels import CpuKernels
+from placer.workload import make_workload
+
+
+class Apply(nn.Module):
+    """A function, as a layer."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def missing(function: Callable[[Tensor], Any], x: Tensor, mode: Any = "infer") -> MissingKernel | None:
+    found = trace(make_workload(Apply(function), x, mode=mode))
+    assert not found.real
+    return found.missing_on_cpu
+
+
+def refused(function: Callable[[Tensor], Any], x: Tensor) -> bool:
+    try:
+        function(x)
+    except RuntimeError:
+        return True
+    return False
+
+
+LARGE = (40, 60, 60)
+CALLS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...]]] = {
+    "cdist": (lambda x: torch.cdist(x, x), (16, 8)),
+    "pdist": (F.pdist, (16, 8)),
+    "pdist, large": (F.pdist, (200, 100)),
+    "pdist of one row": (F.pdist, (1, 8)),
+    "det": (torch.linalg.det, (4, 8, 8)),
+    "det, large": (torch.linalg.det, LARGE),
+    "svdvals": (torch.linalg.svdvals, (4, 8, 8)),
+    "cholesky of none": (torch.linalg.cholesky, (0, 0)),
+    "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), (1, 1, 4, 4, 4)),
+    "avg_pool3d, large": (lambda x: F.avg_pool3d(x, 3, 2, 1), (2, 3, 50, 50, 50)),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 50, 50)),
+    "matmul": (lambda x: x @ x, (80, 80)),
+    "attention": (lambda x: F.scaled_dot_product_attention(x, x, x), (1, 2, 3, 4)),
+    "softmax": (lambda x: x.softmax(-1), (4, 5)),
+    "rrelu that learns": (lambda x: F.rrelu(x, training=True), (4, 5)),
+    "rrelu that does not": (lambda x: F.rrelu(x, training=False), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_what_is_missing_is_what_the_cpu_refuses(name: str, dtype: torch.dtype) -> None:
+    function, shape = CALLS[name]
+    x = torch.zeros(shape, dtype=dtype)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        x += torch.eye(shape[-1], dtype=dtype)
+    found = missing(function, x)
+    assert (found is not None) == refused(function, x)
+    if found is not None:
+        assert found.dtype == str(dtype).removeprefix("torch.")
+
+
+def test_a_fourier_transform_in_half_is_refused_by_another_error() -> None:
+    found = missing(lambda x: torch.fft.rfft(x).abs(), torch.zeros(4, 8, dtype=torch.float16))
+    assert found == MissingKernel("aten::_fft_r2c", "float16", "")
+
+
+def test_a_fused_function_is_asked_too() -> None:
+    x = torch.zeros(1, 2, 3, 4, dtype=torch.float8_e4m3fn)
+    with pytest.raises(NotImplementedError):
+        F.scaled_dot_product_attention(x, x, x)
+    found = missing(lambda x: F.scaled_dot_product_attention(x, x, x), x)
+    assert found == MissingKernel("scaled_dot_product_attention", "float8_e4m3fn", "")
+
+
+def test_a_kernel_for_the_gradient_counts_and_the_layer_is_named() -> None:
+    @torch.library.custom_op("placer_tests::doubled", mutates_args=())
+    def doubled(x: Tensor) -> Tensor:
+        return 2 * x
+
+    @torch.library.custom_op("placer_tests::doubled_gradient", mutates_args=(), device_types="cuda")
+    def gradient(grad: Tensor) -> Tensor:
+        return 2 * grad
+
+    doubled.register_fake(torch.empty_like)
+    gradient.register_fake(torch.empty_like)
+    doubled.register_autograd(lambda context, grad: gradient(grad))
+    model = nn.Sequential(nn.Linear(3, 3), Apply(doubled))
+    x = torch.zeros(2, 3)
+    assert trace(make_workload(model, x, mode="infer")).missing_on_cpu is None
+    found = trace(make_workload(model, x, mode="train"))
+    assert found.missing_on_cpu == MissingKernel("placer_tests::doubled_gradient", "", "1")
+    with pytest.raises(NotImplementedError):
+        model(x).sum().backward()
+
+
+def test_dtypes_that_all_devices_refuse_to_mix_are_no_missing_kernel() -> None:
+    class MixedCall:
+        func = torch.ops.aten.mm.default
+        args = torch.zeros(2, 2, dtype=torch.float16), torch.zeros(2, 2)
+
+    kernels = CpuKernels()
+    kernels._check_dtypes("aten::mm", MixedCall.func, MixedCall.args, {}, lambda: "")
+    assert kernels.missing is None
+
+
+def test_asking_draws_no_random_numbers() -> None:
+    x = torch.zeros(4, 5, dtype=torch.float16)
+    before = torch.random.get_rng_state()
+    CpuKernels()._check_dtypes("aten::bernoulli", torch.ops.aten.bernoulli.default, (x,), {}, lambda: "")
+    assert torch.equal(torch.random.get_rng_state(), before)
