@@ -21,9 +21,15 @@ from placer.placement import Optimizers, immovable, instances
 from placer.tracing import Trace, once_per_trace
 from placer.workload import spread_over_processes
 
-#: Modules of torch whose classes hold weights that are packed for the CPU, and names of ops that take such weights.
-_QUANTIZED_MODULES = ("torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-_QUANTIZED_OPS = ("quantized::", "onednn::", "mkldnn::", "aten::quantized_")
+#: Modules of torch whose classes hold weights that are quantized, or laid out, for the CPU.
+_PACKED_MODULES = (
+    "torch.ao.nn.quantized", "torch.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized",
+    "torch.utils.mkldnn",
+)  # fmt: skip
+#: How names of ops begin that take such weights.
+_PACKED_OPS = (
+    "quantized::", "onednn::", "mkldnn::", "aten::quantized_", "aten::_dyn_quant_", "aten::_weight_int4pack_mm_for_cpu",
+)  # fmt: skip
 #: Dtypes that a kind of device cannot hold.
 _DTYPES_MISSING = {"mps": frozenset({"float64", "complex128"})}
 
@@ -75,36 +81,52 @@ class Bound:
 def bound(modules: Sequence[nn.Module]) -> Bound | None:
     """The device to which a model is bound; None for one that can be moved, or got no memory yet."""
     for module in modules:
-        for path, part in module.named_modules():
-            layer = f"layer {path!r}" if path else "the model"
-            if type(part).__module__.startswith(_QUANTIZED_MODULES):
-                return Bound("cpu", f"{layer} ({type(part).__name__}) is quantized for the CPU: choose before that")
-            if isinstance(part, nn.DataParallel) and part.device_ids:
-                home = machine.normal_device(str(part.src_device_obj))
-                return Bound(home, f"DataParallel ({layer}) needs its weights on {home}: choose before it is wrapped")
-            baked = _baked_device(part)
-            if baked is not None:
-                home, why = baked
-                return Bound(machine.normal_device(str(home)), f"{layer} {why}")
+        for path, part in _outer_parts(module):
+            found = _only_device(part)
+            if found is not None:
+                device, what, remedy = found
+                layer = f"layer {path!r}" if path else "the model"
+                return Bound(machine.normal_device(str(device)), f"{layer} ({type(part).__name__}) {what}: {remedy}")
         spread = spread_over_processes(module)
         if spread is not None:
-            home = next((str(tensor.device) for tensor in module.parameters()), "cpu")
-            return Bound(machine.normal_device(home), spread)
+            first = next((str(tensor.device) for tensor in module.parameters()), "cpu")
+            return Bound(machine.normal_device(first), spread)
     left = immovable(modules)
-    return None if left is None or left[0] is None else Bound(*left)
+    if left is None:
+        return None
+    begins, why = left
+    return None if begins is None else Bound(begins, why)
 
 
-def _baked_device(module: nn.Module) -> tuple[torch.device, str] | None:
-    """The device that the graph of a module names, which moving does not change, and what to do about it."""
-    if isinstance(module, torch.jit.ScriptModule):
-        device = next(_devices_of_script(module), None)
+def _outer_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The parts of a module with their paths, but those inside TorchScript, whose graph has them all."""
+    script: str | None = None
+    for path, part in module.named_modules():
+        if script is not None and path.startswith(script):
+            continue
+        if isinstance(part, torch.jit.ScriptModule):
+            script = f"{path}." if path else ""
+        yield path, part
+
+
+def _only_device(part: nn.Module) -> tuple[torch.device, str, str] | None:
+    """The only device that a module runs on, what it is that binds it, and what to do; None where it may be moved."""
+    kind = type(part)
+    if kind.__module__.startswith(_PACKED_MODULES):
+        what = "is quantized for the CPU" if "quantized" in kind.__module__ else "is packed for the CPU"
+        return torch.device("cpu"), what, "choose before that"
+    if isinstance(part, nn.DataParallel) and part.device_ids:
+        device = part.src_device_obj
+        return device, f"needs its weights on {machine.normal_device(str(device))}", "choose before it is wrapped"
+    if isinstance(part, torch.jit.ScriptModule):
+        device = next(_devices_of_script(part), None)
         if device is not None:
-            return device, f"is TorchScript that was frozen or traced for {device}: move the model first, then make it"
+            return device, f"is TorchScript, frozen or traced for {device}", "move the model first, then make it"
     graph_modules: Any = sys.modules.get("torch.fx.graph_module")
-    if graph_modules is not None and isinstance(module, graph_modules.GraphModule):
-        device = next(_devices_of_program(module), None)
+    if graph_modules is not None and isinstance(part, graph_modules.GraphModule):
+        device = next(_devices_of_program(part), None)
         if device is not None:
-            return device, f"is a program that was exported for {device}: move the model first, then export it"
+            return device, f"is a program exported for {device}", "move the model first, then export it"
     return None
 
 
@@ -183,9 +205,9 @@ def _missing(kind: str, trace: Trace) -> str | None:
     """What a kind of device lacks that a step needs."""
     if kind == "cpu":
         return _missing_on_cpu(trace)
-    quantized = next((call for call in trace.calls if call.op.startswith(_QUANTIZED_OPS)), None)
-    if quantized is not None:
-        return f"{kind} has no {quantized.op}{_called_in(quantized.layer)}, which is for the CPU: give the float model"
+    packed = next((call for call in trace.calls if call.op.startswith(_PACKED_OPS)), None)
+    if packed is not None:
+        return f"{kind} has no {packed.op}{_called_in(packed.layer)}, which is for the CPU: give the float model"
     dtypes = _DTYPES_MISSING.get(kind, frozenset())
     specs = (*trace.parameters, *trace.buffers, *trace.batch, *(t for call in trace.calls for t in call.outputs))
     dtype = next((spec.dtype for spec in specs if spec.dtype in dtypes), None) if dtypes else None

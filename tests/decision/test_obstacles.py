@@ -117,6 +117,14 @@ def test_packed_weights_outside_of_modules_of_torch_are_seen_by_their_ops() -> N
         )
 
 
+def test_weights_in_the_layout_of_the_cpus_library_stay_there() -> None:
+    from torch.utils import mkldnn
+
+    found = bound([mkldnn.to_mkldnn(net().eval())])
+    assert found is not None
+    assert (found.home, found.why) == ("cpu", "layer '0' (MkldnnLinear) is packed for the CPU: choose before that")
+
+
 # --- flags of optimizers ----------------------------------------------------------------------------------------------
 
 
@@ -231,7 +239,7 @@ def test_data_parallel_needs_its_weights_on_its_first_gpu() -> None:
     model[0].device_ids, model[0].src_device_obj = [1, 0], torch.device("cuda:1")
     obstacles = Obstacles([model])
     assert [device for device in ("cpu", "cuda", "cuda:1") if obstacles.on(device) is None] == ["cuda:1"]
-    assert "DataParallel (layer '0') needs its weights on cuda:1" in str(obstacles.on("cpu"))
+    assert "layer '0' (DataParallel) needs its weights on cuda:1" in str(obstacles.on("cpu"))
     found = trace(make_workload(model, (4, 8), mode="train"))
     assert "DataParallel shares a batch out to 2 GPUs; predicted is one with all of it" in found.notes
     assert {call.layer for call in found.calls} >= {"0.module.0", "1"}

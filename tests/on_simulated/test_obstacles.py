@@ -148,7 +148,7 @@ def test_data_parallel_runs_on_its_first_device() -> None:
     assert model.device_ids == [0]
     placement = silently(model, (4, 8), fast="cpu")
     assert placement.decision.device == "sim"
-    assert "DataParallel (the model) needs its weights on sim" in left_out(placement, "cpu")
+    assert "the model (DataParallel) needs its weights on sim" in left_out(placement, "cpu")
     assert placement.predictions["sim"].step_seconds > 0.0
     assert {parameter.device.type for parameter in model.parameters()} == {"sim"}
 
