@@ -116,8 +116,8 @@ def _only_device(part: nn.Module) -> tuple[torch.device, str, str] | None:
         what = "is quantized for the CPU" if "quantized" in kind.__module__ else "is packed for the CPU"
         return torch.device("cpu"), what, "choose before that"
     if isinstance(part, nn.DataParallel) and part.device_ids:
-        device = part.src_device_obj
-        return device, f"needs its weights on {machine.normal_device(str(device))}", "choose before it is wrapped"
+        first = machine.normal_device(str(part.src_device_obj))
+        return part.src_device_obj, f"needs its weights on {first}", "choose before it is wrapped"
     if isinstance(part, torch.jit.ScriptModule):
         device = next(_devices_of_script(part), None)
         if device is not None:

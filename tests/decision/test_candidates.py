@@ -223,7 +223,7 @@ def quantized() -> nn.Module:
 QUANTIZED = "not to be moved: layer '0' (Linear) is quantized for the CPU: choose before that"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
 def test_a_bound_model_stays_whatever_was_asked_for(here: Machine, handmade_profile: Profile) -> None:
     here.kinds = (SMALL, LARGE)
     model, profile = quantized(), known(here, handmade_profile)  # that no accelerator is calibrated does not matter
