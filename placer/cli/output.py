@@ -69,6 +69,15 @@ def new_file(context: click.Context, parameter: click.Parameter, output: str | N
     return output
 
 
+def page_is_possible(context: click.Context, parameter: click.Parameter, asked: Any) -> Any:
+    """``--format`` or ``--html``. Raises PlacerError before any work where a page needs a package that is missing."""
+    if asked is True or asked == "html":
+        from placer.explanation import check_packages
+
+        check_packages()
+    return asked
+
+
 def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
     """``--format``, one of ``forms``, and ``--output``."""
 
@@ -76,7 +85,8 @@ def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
         for option in (
             click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", callback=new_file,
                          help="Write to FILE instead of stdout."),
-            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True, help=text),
+            click.option("--format", "form", type=click.Choice(forms), default="text", show_default=True,
+                         callback=page_is_possible, help=text),
         ):  # fmt: skip
             command = option(command)
         return command
@@ -86,8 +96,9 @@ def result_options(*forms: str, text: str = "") -> Callable[[F], F]:
 
 def form_flags(command: F) -> F:
     """``--json`` and ``--html``, for ``--format``; see ``chosen_form``."""
-    for form in ("html", "json"):
-        command = click.option(f"--{form}", f"as_{form}", is_flag=True, help=f"The same as --format {form}.")(command)
+    for form, check in (("html", page_is_possible), ("json", None)):
+        same = f"The same as --format {form}."
+        command = click.option(f"--{form}", f"as_{form}", is_flag=True, callback=check, help=same)(command)
     return command
 
 
