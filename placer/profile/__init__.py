@@ -22,6 +22,7 @@ from placer.profile.profile import (
     stale_fields,
 )
 from placer.profile.store import (
+    check_name,
     check_source,
     check_target,
     data_home,
@@ -41,9 +42,10 @@ from placer.profile.store import (
 
 __all__ = [
     "Cores", "CpuSheet", "DataSheet", "DeviceFit", "FamilyFit", "Instance", "OLDEST_SCHEMA", "PUBLISHED_MPS",
-    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_source",
-    "check_target", "cpus", "data_home", "default_path", "default_threads", "describe", "dissimilarity", "find_cpu",
-    "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load", "load_cached", "locate", "memory_of",
-    "named_cores", "named_path", "notes", "profiles_folder", "replace_file", "reported_gpu", "save", "sheet_of",
-    "shipped", "shipped_facts", "shipped_folder", "stale_fields", "working_file",
+    "Profile", "SAME_CLASS_WITHIN", "SCHEMA", "Sample", "changed_fields", "check_fresh", "check_name",
+    "check_source", "check_target", "cpus", "data_home", "default_path", "default_threads", "describe",
+    "dissimilarity", "find_cpu", "find_gpu", "find_instance", "gpus", "imported", "knowledge", "load",
+    "load_cached", "locate", "memory_of", "named_cores", "named_path", "notes", "profiles_folder", "replace_file",
+    "reported_gpu", "save", "sheet_of", "shipped", "shipped_facts", "shipped_folder", "stale_fields",
+    "working_file",
 ]  # fmt: skip

@@ -173,6 +173,13 @@ def check_source(source: object) -> None:
         raise TypeError(f"profile must be a path, a name, a Profile or None, not {source!r}")
 
 
+def check_name(source: object) -> None:
+    """TypeError for what cannot name a profile, ValueError for a name that no profile has. A file may be missing."""
+    check_source(source)
+    if isinstance(source, str) and not _is_path(source) and source not in (*imported(), *shipped()):
+        raise ValueError(_unnamed(source))
+
+
 def save(profile: Profile, path: str | os.PathLike[str] | None = None) -> Path:
     """Write a profile (None: this machine's file) and return where. Old content stays until the new one is complete.
 
@@ -204,18 +211,26 @@ def locate(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
         path = default_path()
         return path, str(path)
     text = os.fspath(source)
-    separators = {os.sep, os.altsep or os.sep, "/"}
-    if not isinstance(source, str) or text.endswith(".json") or any(mark in text for mark in separators):
+    if _is_path(source):
         return Path(text), text
     own = named_path(text)
     return (own if own.exists() else shipped_folder() / own.name), text
+
+
+def _is_path(source: str | os.PathLike[str]) -> bool:
+    separators = {os.sep, os.altsep or os.sep, "/"}
+    return not isinstance(source, str) or source.endswith(".json") or any(mark in source for mark in separators)
+
+
+def _unnamed(name: str) -> str:
+    names = ", ".join(sorted({*imported(), *shipped()})) or "none"
+    return f"no profile is called {name!r} (there is: {names}); list them with: placer profile list"
 
 
 def _missing(source: str | os.PathLike[str] | None, path: Path) -> str:
     if source is None:
         return f"this machine is not calibrated (no {path}); run: placer calibrate"
     if path.parent == shipped_folder():
-        names = ", ".join(sorted({*imported(), *shipped()})) or "none"
-        return f"no profile is called {os.fspath(source)!r} (there is: {names}); list them with: placer profile list"
+        return _unnamed(os.fspath(source))
     quoted = shlex.quote(str(path))
     return f"no profile at {path}; write one with: placer calibrate --output {quoted}"
